@@ -1,0 +1,36 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+# PYTHON names the interpreter to build the environment with (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# 2 threads are what the recorded figures were measured with; give more by OMP_NUM_THREADS=8 make demo
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test lint types unit install clean
+
+demo: install
+	$(BIN)/frugan demo
+
+test: lint types unit
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+unit: install
+	$(BIN)/pytest
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

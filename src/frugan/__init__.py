@@ -1,0 +1,1 @@
+"""Train big image generators on the GPU you have."""
