@@ -1,0 +1,1 @@
+"""How training runs: working weights, precision, step, EMA, checkpoints, loop."""

@@ -1,0 +1,24 @@
+"""The families that ship: one folder each, registered here by name."""
+
+from collections.abc import Mapping
+
+from frugan.errors import BadInput
+from frugan.families.biggan import BigGANFamily
+from frugan.phase import Family
+
+
+def families() -> Mapping[str, Family]:
+    """Every family by name."""
+    return {family.name: family for family in (BigGANFamily(),)}
+
+
+def family(name: str) -> Family:
+    """A family by name.
+
+    Raises:
+        BadInput: no such family.
+    """
+    known = families()
+    if name not in known:
+        raise BadInput(f"family {name!r} is unknown; expected one of: {', '.join(sorted(known))}")
+    return known[name]

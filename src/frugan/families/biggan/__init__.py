@@ -1,0 +1,86 @@
+"""BigGAN, BigGAN-deep, SAGAN and SNGAN: class-conditional generators with a projection discriminator.
+
+Source: Brock et al. 2018 (arXiv 1809.11096). Parameter names are those of the PyTorch release by its first author.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from frugan.families.biggan import phases, sheets
+from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
+from frugan.families.biggan.discriminator import Discriminator
+from frugan.families.biggan.generator import Generator
+from frugan.nn.initialise import initialise
+from frugan.phase import BufferRule, DataNeeds, Networks, Phase, SheetRequest
+
+
+@dataclass(frozen=True)
+class BigGANFamily:
+    """The family contract for BigGAN."""
+
+    name: str = "biggan"
+    networks_type: type[BigGANNetworks] = BigGANNetworks
+    objective_type: type[BigGANObjective] = BigGANObjective
+
+    def build(self, networks: BigGANNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+        """Generator "G" and discriminator "D"."""
+        with torch.device(device):
+            return {"G": Generator(networks), "D": Discriminator(networks)}
+
+    def initialise(self, networks: BigGANNetworks, built: Networks, seed: Callable[[str], int]) -> None:
+        """Each network from a random stream of its own."""
+        hows = {"G": networks.generator_initialisation, "D": networks.discriminator_initialisation}
+        for name, how in hows.items():
+            device = next(built[name].parameters()).device
+            initialise(built[name], how, torch.Generator(device).manual_seed(seed(name)))
+
+    def phases(self, networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
+        """D, then G."""
+        return phases.phases(networks, objective)
+
+    def sources(self, networks: BigGANNetworks) -> Mapping[str, DataNeeds]:
+        """One: pictures with classes."""
+        return {"images": DataNeeds(networks.resolution, networks.classes)}
+
+    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
+        """Every residual and attention block."""
+        return {
+            network: tuple(
+                f"blocks.{i}.{j}"
+                for i, stage in enumerate(module.blocks)  # type: ignore[arg-type]
+                for j in range(len(stage))
+            )
+            for network, module in built.items()
+        }
+
+    def averaged(self) -> Mapping[str, BufferRule]:
+        """The generator; its running statistics and singular vectors are averaged like weights, as in the release."""
+        return {"G": "average"}
+
+    def sample(self, networks: BigGANNetworks, built: Networks, request: SheetRequest) -> Tensor:
+        """Rows of classes, or interpolations."""
+        return sheets.sample(built, networks.classes, request)
+
+    def snapshots(self, networks: BigGANNetworks) -> Mapping[str, SheetRequest]:
+        """Ten classes by ten samples, and ten interpolations of class and latent together."""
+        return {
+            "samples": SheetRequest(seed=1, classes=range(min(networks.classes, 10))),
+            "interpolation": SheetRequest(seed=2, interpolate="both"),
+        }
+
+    def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
+        """32 pixels, 8 channels, hierarchical, with attention in both networks."""
+        networks = BigGANNetworks(
+            resolution=32,
+            classes=3,
+            generator_channels=2,
+            discriminator_channels=2,
+            latent_size=8,
+            shared_embedding=4,
+            generator_attention=(16,),
+            discriminator_attention=(16,),
+        )
+        return networks, BigGANObjective()

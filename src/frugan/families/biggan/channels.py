@@ -1,0 +1,65 @@
+"""Channel tables of the published BigGAN networks, as multiples of the channel setting, and where pictures shrink.
+
+128 and 256 (and 32 and 64) are the release's; the 512-pixel discriminator and the 512-pixel BigGAN-deep are not in it:
+the first mirrors the generator, the second follows the paper's published generator.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+BOTTOM = 4
+"""Side of the generator's first feature map."""
+
+GENERATOR: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType(
+    {
+        32: ((4, 4), (4, 4), (4, 4)),
+        64: ((16, 16), (16, 8), (8, 4), (4, 2)),
+        128: ((16, 16), (16, 8), (8, 4), (4, 2), (2, 1)),
+        256: ((16, 16), (16, 8), (8, 8), (8, 4), (4, 2), (2, 1)),
+        512: ((16, 16), (16, 8), (8, 8), (8, 4), (4, 2), (2, 1), (1, 1)),
+    }
+)
+"""Resolution -> (in, out) of each stage; every stage doubles the resolution."""
+
+
+@dataclass(frozen=True)
+class DiscriminatorStage:
+    """One stage of a discriminator: channels in and out as multiples (None: the 3 of the picture), and its pooling."""
+
+    inputs: int | None
+    outputs: int
+    downsample: bool
+
+
+def _stages(outputs: tuple[int, ...], downsampling: int, first: int | None) -> tuple[DiscriminatorStage, ...]:
+    inputs = (first, *outputs[:-1])
+    return tuple(
+        DiscriminatorStage(a, b, i < downsampling) for i, (a, b) in enumerate(zip(inputs, outputs, strict=True))
+    )
+
+
+DISCRIMINATOR: Mapping[int, tuple[DiscriminatorStage, ...]] = MappingProxyType(
+    {
+        32: _stages((4, 4, 4, 4), 2, None),
+        64: _stages((1, 2, 4, 8, 16), 4, None),
+        128: _stages((1, 2, 4, 8, 16, 16), 5, None),
+        256: _stages((1, 2, 4, 8, 8, 16, 16), 6, None),
+        512: _stages((1, 1, 2, 4, 8, 8, 16, 16), 7, None),
+    }
+)
+
+DEEP_DISCRIMINATOR: Mapping[int, tuple[DiscriminatorStage, ...]] = MappingProxyType(
+    {
+        32: _stages((4, 4, 4), 2, 4),
+        64: _stages((2, 4, 8, 16), 4, 1),
+        128: _stages((2, 4, 8, 16, 16), 5, 1),
+        256: _stages((2, 4, 8, 8, 16, 16), 6, 1),
+        512: _stages((1, 2, 4, 8, 8, 16, 16), 7, 1),
+    }
+)
+"""After the stem, a 3x3 convolution to as many channels as the first stage takes."""
+
+RESOLUTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"biggan": tuple(GENERATOR), "biggan-deep": tuple(DEEP_DISCRIMINATOR)}
+)

@@ -1,0 +1,72 @@
+"""What a BigGAN recipe may set: the networks and the objective."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from frugan.families.biggan.channels import RESOLUTIONS
+from frugan.nn.initialise import Initialisation
+
+CHANGEABLE = {"changeable": True}
+"""Marks a field that may differ when a run is resumed."""
+
+
+class BigGANNetworks(BaseModel):
+    """Generator and discriminator of BigGAN, BigGAN-deep, SAGAN and SNGAN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    architecture: Literal["biggan", "biggan-deep"] = "biggan"
+    resolution: int = Field(128, description="side of the square pictures; a power of two from 32 to 512")
+    classes: int = Field(1000, ge=1)
+    generator_channels: int = Field(96, ge=1, description="channel multiplier of the generator")
+    discriminator_channels: int = Field(96, ge=1, description="channel multiplier of the discriminator")
+    latent_size: int = Field(120, ge=1, description="size of z; rounded down to whole chunks if hierarchical")
+    shared_embedding: int | None = Field(
+        128, ge=1, description="size of the class embedding shared by all blocks; none: a table per normalisation layer"
+    )
+    hierarchical_latent: bool = Field(True, description="a chunk of z for every block (needs shared_embedding)")
+    generator_attention: tuple[int, ...] = (64,)
+    discriminator_attention: tuple[int, ...] = (64,)
+    discriminator_wide: bool = Field(True, description="hidden width of a discriminator block: its output's, not input's")
+    blocks_per_stage: int = Field(2, ge=1, description="discriminator blocks per stage; biggan-deep only")
+    generator_initialisation: Initialisation = "orthogonal"
+    discriminator_initialisation: Initialisation = "orthogonal"
+    batch_norm_eps: float = Field(1e-5, gt=0)
+    spectral_norm_eps: float = Field(1e-6, gt=0)
+    power_iterations: int = Field(1, ge=1, description="power iterations of spectral norm per phase")
+    singular_values: int = Field(1, ge=1, description="singular values that are tracked")
+    reference_attention_at_32: bool = Field(
+        False, description="the release's wrong 32-pixel table: attention at 16 after every discriminator block"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        allowed = RESOLUTIONS[self.architecture]
+        if self.resolution not in allowed:
+            raise ValueError(
+                f"resolution {self.resolution}: {self.architecture} is defined for {', '.join(map(str, allowed))} "
+                "(a power of two); choose the nearest and let `frugan prepare` resize the pictures"
+            )
+        if self.hierarchical_latent and self.shared_embedding is None:
+            raise ValueError("hierarchical_latent needs shared_embedding: set its size, or hierarchical_latent = false")
+        if self.architecture == "biggan-deep" and self.shared_embedding is None:
+            raise ValueError("biggan-deep needs shared_embedding: set its size (the release uses 128)")
+        for side in ("generator_attention", "discriminator_attention"):
+            for at in getattr(self, side):
+                if at < 4 or at > self.resolution or at & (at - 1):
+                    raise ValueError(
+                        f"{side} = {at}: attention stands at a power of two from 4 to the resolution {self.resolution}"
+                    )
+        return self
+
+
+class BigGANObjective(BaseModel):
+    """Losses of BigGAN training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loss: Literal["hinge", "non-saturating"] = "hinge"
+    discriminator_steps: int = Field(1, ge=1, description="discriminator updates per step, each on fresh pictures")
+    generator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE, description="paper: 1e-4")
+    discriminator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE)

@@ -1,0 +1,85 @@
+"""The discriminator: how real is this picture of this class."""
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frugan.families.biggan.blocks import DiscriminatorBlock
+from frugan.families.biggan.channels import DEEP_DISCRIMINATOR, DISCRIMINATOR, DiscriminatorStage
+from frugan.families.biggan.config import BigGANNetworks
+from frugan.families.biggan.deep_blocks import DeepDiscriminatorBlock
+from frugan.families.biggan.layers import Layers
+
+
+def stage_resolutions(config: BigGANNetworks, stages: tuple[DiscriminatorStage, ...]) -> list[int]:
+    """Side after each stage, by which attention is placed.
+
+    The release's table says 16 for every stage of its 32-pixel discriminators (truly 16, 8, 8, 8): with
+    `reference_attention_at_32` that table is followed, so that its weights load.
+    """
+    if config.resolution == 32 and config.reference_attention_at_32:
+        return [16] * len(stages)
+    sides = []
+    side = config.resolution
+    for stage in stages:
+        side //= 2 if stage.downsample else 1
+        sides.append(side)
+    return sides
+
+
+class Discriminator(nn.Module):
+    """BigGAN's projection discriminator (Miyato and Koyama 2018, arXiv 1802.05637)."""
+
+    def __init__(self, config: BigGANNetworks) -> None:
+        super().__init__()
+        layers = Layers(config)
+        channels = config.discriminator_channels
+        deep = config.architecture == "biggan-deep"
+        stages = (DEEP_DISCRIMINATOR if deep else DISCRIMINATOR)[config.resolution]
+        if deep:
+            self.input_conv: nn.Module = layers.convolution(3, (stages[0].inputs or 1) * channels)
+        else:
+            self.input_conv = nn.Identity()
+        self.blocks = nn.ModuleList()
+        for i, (stage, side) in enumerate(zip(stages, stage_resolutions(config, stages), strict=True)):
+            inputs = 3 if stage.inputs is None else stage.inputs * channels
+            outputs = stage.outputs * channels
+            blocks = nn.ModuleList()
+            if deep:
+                blocks.append(DeepDiscriminatorBlock(layers, inputs, outputs, downsample=stage.downsample))
+                blocks.extend(
+                    DeepDiscriminatorBlock(layers, outputs, outputs, downsample=False)
+                    for _ in range(config.blocks_per_stage - 1)
+                )
+            else:
+                wide = config.discriminator_wide
+                blocks.append(
+                    DiscriminatorBlock(layers, inputs, outputs, wide=wide, first=i == 0, downsample=stage.downsample)
+                )
+            if side in config.discriminator_attention:
+                blocks.append(layers.attention(outputs))
+            self.blocks.append(blocks)
+        self.linear = layers.linear(outputs, 1)
+        self.embed = layers.embedding(config.classes, outputs)
+
+    def forward(self, pictures: Tensor, classes: Tensor) -> Tensor:
+        """Judge pictures.
+
+        Args:
+            pictures: [B, 3, R, R] in [-1, 1], any floating dtype.
+            classes: class numbers [B].
+
+        Returns:
+            Outputs [B, 1], fp32; larger is more real.
+        """
+        h = self.input_conv(pictures.to(cast(Tensor, self.linear.weight).dtype))
+        for stage in self.blocks:
+            for block in cast(nn.ModuleList, stage):
+                h = block(h)
+        # A sum over all positions leaves the range of half precision; the head is small, so it runs in fp32.
+        features = torch.sum(F.relu(h), dim=(2, 3), dtype=torch.float32)  # [B, C]
+        weight, bias = cast(Tensor, self.linear.weight), cast(Tensor, self.linear.bias)
+        plain = F.linear(features, weight.float(), bias.float())  # [B, 1]
+        return plain + (self.embed(classes).float() * features).sum(1, keepdim=True)

@@ -1,0 +1,67 @@
+"""Sheets of samples: classes by row, and interpolations."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from frugan.families.biggan.generator import Generator
+from frugan.phase import Networks, SheetRequest
+
+
+def _line(start: Tensor, end: Tensor, points: int) -> Tensor:
+    """Straight line between two sets of vectors: [N, K], [N, K] -> [N, points, K], ends included."""
+    weight = torch.linspace(0, 1, points, dtype=start.dtype).view(1, -1, 1)
+    return torch.lerp(start[:, None], end[:, None], weight)
+
+
+@torch.no_grad()
+def sample(networks: Networks, classes: int, request: SheetRequest) -> Tensor:
+    """Generate a sheet [rows, columns, 3, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
+
+    Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
+    straight line, ends included, from one class to another (one latent), one latent to another (one class), or both.
+    """
+    generator = cast(Generator, networks["G"])
+    device = next(generator.buffers()).device
+    random = torch.Generator().manual_seed(request.seed)
+
+    def latents(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator.latent_size, generator=random) * request.truncation
+
+    def conditions(labels: Tensor) -> Tensor:
+        return generator.mixable(labels.to(device)).float().cpu()
+
+    columns = request.columns
+    if request.interpolate is None:
+        rows = list(request.classes) if request.classes is not None else list(range(min(classes, 10)))
+        z = latents(len(rows), columns)  # [rows, columns, Z]
+        y = conditions(torch.tensor(rows))[:, None].expand(-1, columns, -1)
+    else:
+        rows_at = _interpolation_classes(request, classes, random)  # [2, rows]
+        count = rows_at.shape[1]
+        z_start, z_end = latents(2, count)
+        if request.interpolate == "class":
+            z_end = z_start
+        if request.interpolate == "latent":
+            rows_at[1] = rows_at[0]
+        z = _line(z_start, z_end, columns)
+        y = _line(conditions(rows_at[0]), conditions(rows_at[1]), columns)
+    pictures = [
+        generator(part_z.to(device), part_y.to(device)).cpu()
+        for part_z, part_y in zip(
+            z.flatten(0, 1).split(request.micro_batch), y.flatten(0, 1).split(request.micro_batch), strict=True
+        )
+    ]
+    return torch.cat(pictures).unflatten(0, z.shape[:2])  # [rows, columns, 3, R, R]
+
+
+def _interpolation_classes(request: SheetRequest, classes: int, random: torch.Generator) -> Tensor:
+    """Classes at both ends of each row: the requested ones in turn, or random ones, the two ends different."""
+    if request.classes is not None:
+        start = torch.tensor(request.classes)
+        return torch.stack([start, start.roll(-1)])
+    start = torch.randint(classes, (request.rows,), generator=random)
+    if classes == 1:
+        return torch.stack([start, start])
+    return torch.stack([start, (start + torch.randint(1, classes, (request.rows,), generator=random)) % classes])

@@ -1,0 +1,1 @@
+"""Layers that more than one family uses."""

