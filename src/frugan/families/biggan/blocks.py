@@ -36,9 +36,7 @@ class GeneratorBlock(nn.Module):
 class DiscriminatorBlock(nn.Module):
     """Halves the resolution if `downsample`. The first block takes pictures: it has no leading ReLU and pools first."""
 
-    def __init__(
-        self, layers: Layers, inputs: int, outputs: int, *, wide: bool, first: bool, downsample: bool
-    ) -> None:
+    def __init__(self, layers: Layers, inputs: int, outputs: int, *, wide: bool, first: bool, downsample: bool) -> None:
         super().__init__()
         hidden = outputs if wide else inputs
         self.first, self.downsample = first, downsample

@@ -28,7 +28,9 @@ class BigGANNetworks(BaseModel):
     hierarchical_latent: bool = Field(True, description="a chunk of z for every block (needs shared_embedding)")
     generator_attention: tuple[int, ...] = (64,)
     discriminator_attention: tuple[int, ...] = (64,)
-    discriminator_wide: bool = Field(True, description="hidden width of a discriminator block: its output's, not input's")
+    discriminator_wide: bool = Field(
+        True, description="hidden width of a discriminator block: its output's, not input's"
+    )
     blocks_per_stage: int = Field(2, ge=1, description="discriminator blocks per stage; biggan-deep only")
     generator_initialisation: Initialisation = "orthogonal"
     discriminator_initialisation: Initialisation = "orthogonal"

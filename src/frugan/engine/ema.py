@@ -1,0 +1,107 @@
+"""A running average of networks, from which samples are drawn.
+
+Updated once per step, by name. Sources of the three schedules: constant, BigGAN's release; ramp, the DeepFaceLab and
+EMA-warm-up habit decay·(1-exp(-n/2000)); half-life in images, Karras et al. 2018 (arXiv 1710.10196).
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Literal, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+
+from frugan.engine.progress import Duration
+from frugan.phase import BufferRule
+
+RAMP_STEPS = 2000
+CHANGEABLE = {"changeable": True}
+
+
+class EmaSettings(BaseModel):
+    """How the average follows the networks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schedule: Literal["constant", "ramp", "half-life"] = "constant"
+    decay: float = Field(0.9999, ge=0, lt=1, json_schema_extra=CHANGEABLE, description="of constant and ramp")
+    half_life_images: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="of half-life")
+    start: Duration = Field(Duration.parse("0 steps"), description="until then the average is a copy")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.schedule == "half-life") != (self.half_life_images is not None):
+            raise ValueError("half_life_images goes with schedule = 'half-life', and only with it")
+        if self.start.unit == "seconds":
+            raise ValueError(f"start = {self.start}: expected steps or images")
+        return self
+
+    def decay_at(self, step: int, batch: int) -> float:
+        """Decay of the update that ends step number `step`, counted from 1 there as the originals do."""
+        if step < self.start.steps(batch):
+            return 0.0
+        if self.schedule == "ramp":
+            return self.decay * (1 - math.exp(-step / RAMP_STEPS))
+        if self.half_life_images is not None:
+            return float(0.5 ** (batch / self.half_life_images))
+        return self.decay
+
+
+class Ema:
+    """Averages of networks.
+
+    Args:
+        networks: sources; the average starts as a copy.
+        rules: network -> what to do with its floating-point buffers. Networks not named are not averaged.
+        settings: schedule.
+        on_host: keep the average in host memory (a copy to the host each step, nothing on the device).
+    """
+
+    def __init__(
+        self,
+        networks: Mapping[str, nn.Module],
+        rules: Mapping[str, BufferRule],
+        settings: EmaSettings,
+        *,
+        on_host: bool,
+    ) -> None:
+        self.settings = settings
+        self.rules = dict(rules)
+        self.on_host = on_host
+        self._sources = {name: networks[name] for name in rules}
+        self.networks = {name: copy.deepcopy(network) for name, network in self._sources.items()}
+        self._copied = {name: _copied_buffers(network, rules[name]) for name, network in self._sources.items()}
+        for network in self.networks.values():
+            network.requires_grad_(False)
+            if on_host:
+                network.to("cpu")
+
+    @torch.no_grad()
+    def update(self, step: int, batch: int, moved: Mapping[str, Tensor]) -> None:
+        """Follow the networks at the end of a step.
+
+        Args:
+            step: steps done, this one included.
+            batch: images per step.
+            moved: network -> whether any of its updates was accepted (bool scalar); where not, the average stays too.
+        """
+        decay = self.settings.decay_at(step, batch)
+        for name, source in self._sources.items():
+            if name not in moved:
+                continue
+            device = torch.device("cpu") if self.on_host else moved[name].device
+            accepted = moved[name].to(device)
+            weight = accepted.float() * (1 - decay)  # scalar on the device
+            averages = self.networks[name].state_dict()
+            for key, value in source.state_dict().items():
+                new = value.to(device, non_blocking=True)
+                if key in self._copied[name]:
+                    averages[key].copy_(torch.where(accepted, new, averages[key]))
+                else:
+                    averages[key].lerp_(new, weight.to(new.dtype))
+
+
+def _copied_buffers(network: nn.Module, rule: BufferRule) -> set[str]:
+    return {key for key, b in network.named_buffers() if rule == "copy" or not b.is_floating_point()}

@@ -1,0 +1,64 @@
+"""What becomes of gradients between the last backward and the update: measured, judged, clipped."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class GradientReport:
+    """Gradients of one update, all on the device.
+
+    Attributes:
+        names: parameters that have a gradient.
+        missing: parameters of the updated networks that got none.
+        norms: L2 norm of each gradient [len(names)], fp32, unscaled.
+        norm: L2 norm of all of them together.
+        zeros: share of exact zeros [len(names)], if it was asked for.
+    """
+
+    names: tuple[str, ...]
+    missing: tuple[str, ...]
+    norms: Tensor
+    norm: Tensor
+    zeros: Tensor | None
+
+
+@torch.no_grad()
+def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None, *, zeros: bool) -> GradientReport:
+    """Unscale gradients in place, and measure them.
+
+    Args:
+        parameters: by name; those without gradient are only named.
+        inverse_scale: multiplies every gradient; None: no loss scale.
+        zeros: whether to count exact zeros (one more pass).
+
+    Raises:
+        RuntimeError: if no parameter got a gradient.
+    """
+    gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    if not gradients:
+        raise RuntimeError(f"no gradient reached any of {', '.join(list(parameters)[:3])} ...: the loss ignores them")
+    share = torch.stack([(g == 0).float().mean() for g in gradients.values()]) if zeros else None
+    if inverse_scale is not None:
+        for gradient in gradients.values():
+            gradient.mul_(inverse_scale)
+    norms = torch.stack(torch._foreach_norm(list(gradients.values())))  # type: ignore[arg-type]
+    return GradientReport(
+        names=tuple(gradients),
+        missing=tuple(name for name in parameters if name not in gradients),
+        norms=norms,
+        norm=torch.linalg.vector_norm(norms),
+        zeros=share,
+    )
+
+
+@torch.no_grad()
+def clip(parameters: Mapping[str, nn.Parameter], norm: Tensor, largest: float) -> None:
+    """Scale all gradients down together so that their norm is at most `largest`."""
+    factor = (largest / (norm + 1e-6)).clamp(max=1.0)
+    for parameter in parameters.values():
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)

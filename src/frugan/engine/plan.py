@@ -1,0 +1,57 @@
+"""A plan: how a recipe is run on one device. It changes cost, never the result beyond rounding."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from frugan.engine.precision import Precision
+from frugan.engine.working_weights import Layout
+from frugan.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is chosen for a device.
+
+    Attributes:
+        micro_batch: samples in one forward; a multiple of the recipe's normalisation batch, at most the batch.
+        precision: of the working weights.
+        recompute: network -> blocks that are recomputed.
+        parts_in_sequence: backward after each part of a phase (less memory) rather than after all.
+        ema_on_host: the average lives in host memory.
+    """
+
+    micro_batch: int
+    precision: Precision
+    recompute: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parts_in_sequence: bool = True
+    ema_on_host: bool = False
+
+    def layout(self, device: torch.device) -> Layout:
+        """Layout of working weights: channels-last but for fp32 on CUDA, where NCHW is the faster one."""
+        fp32_on_cuda = self.precision.dtype == torch.float32 and device.type == "cuda"
+        return Layout(self.precision.dtype, channels_last=not fp32_on_cuda)
+
+
+def check_micro_batch(micro_batch: int, batch: int, group: int) -> None:
+    """Refuse a micro-batch that would change the result.
+
+    Args:
+        group: samples per normalisation group; 1 where nothing is normalised over samples.
+
+    Raises:
+        BadInput: it is not a whole number of groups between one group and the batch.
+    """
+    if micro_batch < 1 or micro_batch > batch or micro_batch % group:
+        choices = f"a multiple of {group} from {group} to {batch}" if group > 1 else f"1 to {batch}"
+        raise BadInput(
+            f"micro-batch {micro_batch}: expected {choices} (batch {batch}, normalised in groups of {group}); "
+            "a smaller group is a change of the recipe: training.normalisation_batch"
+        )
+
+
+def micro_batch_sizes(samples: int, micro_batch: int) -> list[int]:
+    """Sizes of the micro-batches of one update; the last may be smaller."""
+    whole, rest = divmod(samples, micro_batch)
+    return [micro_batch] * whole + ([rest] if rest else [])

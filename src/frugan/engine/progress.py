@@ -1,0 +1,73 @@
+"""Durations with a unit, so that a schedule survives a change of batch."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+Unit = Literal["steps", "images", "seconds"]
+
+_FORM = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(steps?|images?|h|min|s)\s*$")
+_SECONDS = (("h", 3600), ("min", 60), ("s", 1))
+
+
+@dataclass(frozen=True)
+class Duration:
+    """So many steps, images or seconds.
+
+    Written `150k steps`, `25M images`, `6h`, `90min` or `30s`.
+
+    Attributes:
+        amount: a whole number of steps or images; seconds may be a fraction.
+        unit: what is counted.
+        text: as it was written.
+    """
+
+    amount: float
+    unit: Unit
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Duration":
+        """Read a duration.
+
+        Raises:
+            ValueError: not in one of the forms above.
+        """
+        found = _FORM.match(text)
+        if not found:
+            raise ValueError(
+                f"duration {text!r}: expected a number with a unit, such as '150k steps', '25M images' or '6h'"
+            )
+        number, prefix, unit = found.groups()
+        amount = float(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix]
+        for name, seconds in _SECONDS:
+            if unit == name:
+                return cls(amount * seconds, "seconds", text)
+        if amount != int(amount):
+            raise ValueError(f"duration {text!r}: expected a whole number of {unit}")
+        return cls(amount, "steps" if unit.startswith("step") else "images", text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def steps(self, batch: int) -> int:
+        """Whole steps, rounded up, at `batch` images a step.
+
+        Raises:
+            ValueError: the duration is in seconds.
+        """
+        if self.unit == "seconds":
+            raise ValueError(f"{self.text} is a time: it has no number of steps")
+        return int(self.amount) if self.unit == "steps" else -(-int(self.amount) // batch)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        text = core_schema.no_info_after_validator_function(cls.parse, core_schema.str_schema())
+        return core_schema.json_or_python_schema(
+            json_schema=text,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), text]),
+            serialization=core_schema.to_string_ser_schema(),
+        )

@@ -1,0 +1,208 @@
+"""One training step: every phase that is due, on micro-batches, committed once and only if it was sound."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from frugan.engine.gradients import GradientReport, clip, measure
+from frugan.engine.optimizers import AdamSettings, named_parameters
+from frugan.engine.plan import Plan, micro_batch_sizes
+from frugan.engine.recompute import recomputing
+from frugan.engine.state import TrainingState
+from frugan.engine.working_weights import WorkingWeights, working_weights
+from frugan.phase import MicroBatch, Observer, Phase, PhaseState
+
+
+class PictureFeed(Protocol):
+    """Where pictures come from: a pure function of position, so that a repeated or resumed phase sees the same ones."""
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        """Pictures position, position+1, ... of a source's stream: name -> [count, ...] on the host."""
+
+
+class DrawFeed(Protocol):
+    """Where random inputs come from; see `Streams`."""
+
+    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
+        """Small inputs of one update, on the host."""
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Large inputs of some images of one update, on the device."""
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """What one update did; tensors stay on the device.
+
+    Attributes:
+        phase: its name.
+        repeat: which of the phase's repeats.
+        terms: name -> each micro-batch's value [micro-batches], fp32.
+        weights: share of each micro-batch in the update.
+        gradients: measured after unscaling, before `on_masters` and clipping.
+        accepted: bool scalar; False: nothing was committed.
+        loss_scale: fp32 scalar, as used.
+    """
+
+    phase: str
+    repeat: int
+    terms: dict[str, Tensor]
+    weights: tuple[float, ...]
+    gradients: GradientReport
+    accepted: Tensor
+    loss_scale: Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """Runs steps.
+
+    Attributes:
+        phases: in order.
+        settings: optimizer settings by name.
+        pictures, draws: inputs.
+        batch: samples per update.
+        originals: prepare, carry and commit at every micro-batch, as the original programs do (for parity).
+    """
+
+    phases: Sequence[Phase]
+    settings: Mapping[str, AdamSettings]
+    pictures: PictureFeed
+    draws: DrawFeed
+    batch: int
+    originals: bool = False
+
+    def run(self, state: TrainingState, plan: Plan, *, count_zeros: bool = False) -> list[PhaseResult]:
+        """Run the next step: all phases that are due with their repeats, then EMA."""
+        results = [
+            self._run_phase(state, plan, phase, repeat, count_zeros=count_zeros)
+            for phase in self.phases
+            if phase.due(state.step)
+            for repeat in range(phase.repeats)
+        ]
+        state.step += 1
+        state.ema.update(state.step, self.batch, self._moved(results))
+        return results
+
+    def _run_phase(
+        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
+    ) -> PhaseResult:
+        optimizer, scale = state.optimizers[phase.optimizer], state.loss_scales[phase.optimizer]
+        networks = {name: state.networks[name] for name in phase.uses}
+        layouts = dict.fromkeys(networks, plan.layout(state.device))
+        observer = Observer()
+        own = PhaseState(state.carried[phase.name], scale.scale)
+        terms: dict[str, list[Tensor]] = {}
+        weights: list[float] = []
+
+        with (
+            working_weights(networks, layouts, phase.updates, observer) as working,
+            recomputing(networks, plan.recompute),
+        ):
+            for micro, weight in self._micro_batches(state, plan, phase, repeat):
+                if self.originals and weights:
+                    _renew(working, observer)
+                losses: list[Tensor] = []
+                for part in phase.parts:
+                    found = part(networks, micro, own)
+                    loss = torch.stack(list(found.values())).sum() * (phase.gain * weight) * scale.scale
+                    for name, term in found.items():
+                        terms.setdefault(name, []).append(term.detach())
+                    if plan.parts_in_sequence:
+                        loss.backward()
+                    else:
+                        losses.append(loss)
+                if losses:
+                    torch.stack(losses).sum().backward()
+                weights.append(weight)
+            for weights_of_network in working.values():
+                weights_of_network.carry()
+
+        parameters = named_parameters(networks, phase.updates)
+        inverse = scale.scale.reciprocal() if scale.dynamic else None
+        gradients = measure(parameters, inverse, zeros=count_zeros)
+        stacked = {name: torch.stack(values) for name, values in terms.items()}
+        accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(stacked.values()))).all()
+        if phase.on_masters is not None:
+            phase.on_masters(networks)
+        if (largest := self.settings[phase.optimizer].clip_norm) is not None:
+            clip(parameters, gradients.norm, largest)
+
+        _update(optimizer, accepted)
+        observer.commit(accepted)
+        _commit_carried(state, phase, own, accepted)
+        state.skipped[phase.name] += ~accepted
+        used_scale = scale.scale.clone()
+        scale.move(accepted)
+        optimizer.zero_grad(set_to_none=True)
+        return PhaseResult(phase.name, repeat, stacked, tuple(weights), gradients, accepted, used_scale)
+
+    def _micro_batches(
+        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int
+    ) -> Iterator[tuple[MicroBatch, float]]:
+        """The inputs of one update in micro-batches on the device, each with its share of the update."""
+        samples = phase.samples(self.batch)
+        pictures = {source: self._take(phase, source, state.step, repeat, samples) for source in phase.sources}
+        draws = self.draws.batch(phase, state.step, repeat, samples)
+        first = 0
+        for size in micro_batch_sizes(samples, plan.micro_batch):
+            here = slice(first, first + size)
+            large = self.draws.micro_batch(phase, state.step, repeat, first, size, state.device)
+            yield (
+                MicroBatch(
+                    pictures={source: _to(named, here, state.device) for source, named in pictures.items()},
+                    draws=_to(draws, here, state.device) | large,
+                    size=size,
+                ),
+                size / samples,
+            )
+            first += size
+
+    def _take(self, phase: Phase, source: str, step: int, repeat: int, samples: int) -> Mapping[str, Tensor]:
+        """A shared phase reads the step's pictures; one with its own data a stream of its own, without gaps."""
+        if phase.shared_data:
+            return self.pictures.take(source, source, step * self.batch, samples)
+        updates_before = -(-step // phase.every) * phase.repeats + repeat
+        return self.pictures.take(source, f"{source}/{phase.name}", updates_before * samples, samples)
+
+    def _moved(self, results: Sequence[PhaseResult]) -> dict[str, Tensor]:
+        """Network -> whether any of its updates in this step was accepted."""
+        updates = {phase.name: phase.updates for phase in self.phases}
+        moved: dict[str, Tensor] = {}
+        for result in results:
+            for name in updates[result.phase]:
+                moved[name] = moved[name] | result.accepted if name in moved else result.accepted
+        return moved
+
+
+def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
+    """The originals' habit: carry and commit now, and prepare again for the next micro-batch."""
+    for weights in working.values():
+        weights.carry()
+        weights.restore()
+    observer.commit(None)
+    for weights in working.values():
+        weights.install()
+
+
+def _update(optimizer: torch.optim.Optimizer, accepted: Tensor) -> None:
+    """Let the fused optimizer skip by itself, on the device, where the verdict is no."""
+    optimizer.found_inf = (~accepted).float()  # type: ignore[attr-defined]
+    optimizer.grad_scale = None  # type: ignore[attr-defined]
+    optimizer.step()
+
+
+@torch.no_grad()
+def _commit_carried(state: TrainingState, phase: Phase, own: PhaseState, accepted: Tensor) -> None:
+    carried = state.carried[phase.name]
+    for name, observed in own.observed().items():
+        carried[name] = torch.where(accepted, phase.carried[name].update(carried[name], observed), carried[name])
+
+
+def _to(tensors: Mapping[str, Tensor], here: slice, device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor[here].to(device, non_blocking=True) for name, tensor in tensors.items()}

@@ -1,0 +1,214 @@
+"""Working weights: what a network runs with during a phase, made once from its fp32 masters.
+
+The working weights are detached leaves that stand in for the parameters while the phase runs, backward included.
+`torch.func.functional_call` would put the masters back when a forward returns, and a recomputation inside backward would
+then run on the masters: wrong without a word in fp32.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from frugan.phase import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How working weights are laid out.
+
+    Attributes:
+        dtype: compute dtype of everything but the parameters that a layer keeps in fp32.
+        channels_last: 4-dimensional weights in channels-last order; activations follow them.
+    """
+
+    dtype: torch.dtype = torch.float32
+    channels_last: bool = False
+
+    def place(self, weight: Tensor, *, fp32: bool) -> Tensor:
+        """Cast and lay out one weight; the same tensor if nothing changes."""
+        weight = weight.to(torch.float32 if fp32 and weight.dtype != torch.float64 else self._dtype(weight))
+        if self.channels_last and weight.ndim == 4:
+            weight = weight.contiguous(memory_format=torch.channels_last)
+        return weight
+
+    def _dtype(self, weight: Tensor) -> torch.dtype:
+        # A float64 network (made by tests to measure rounding) stays float64.
+        return weight.dtype if weight.dtype == torch.float64 else self.dtype
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """One parameter's place in a network, its master, its working weight, and the way back through the norm."""
+
+    owner: nn.Module
+    name: str
+    master: nn.Parameter
+    leaf: Tensor
+    back: GradientEdge | None
+
+
+@dataclass
+class WorkingWeights:
+    """The working weights of one network during one phase.
+
+    Attributes:
+        network: the network; its parameters are the leaves until `restore`.
+        layout: dtype and memory format.
+        updated: whether gradients are wanted.
+        observer: takes what preparation and forwards observe; None: nothing may move (inference).
+    """
+
+    network: nn.Module
+    layout: Layout
+    updated: bool
+    observer: Observer | None
+    _slots: list[_Slot] = field(default_factory=list)
+
+    def install(self) -> None:
+        """Make the working weights and put them in the parameters' places."""
+        for module in self.network.modules():
+            if isinstance(module, Stateful):
+                module.observer = self.observer
+        made: dict[nn.Parameter, tuple[Tensor, GradientEdge | None]] = {}  # a shared parameter is prepared once
+        with torch.set_grad_enabled(self.updated):
+            for module in self.network.modules():
+                for name, master in list(module.named_parameters(recurse=False)):
+                    if master not in made:
+                        made[master] = self._make(module, name, master)
+                    leaf, back = made[master]
+                    self._slots.append(_Slot(module, name, master, leaf, back))
+                    module._parameters[name] = leaf  # type: ignore[assignment]
+
+    def _make(self, module: nn.Module, name: str, master: nn.Parameter) -> tuple[Tensor, GradientEdge | None]:
+        working: Tensor = master
+        back: GradientEdge | None = None
+        if isinstance(module, Reparametrised) and name in module.reparametrised:
+            working = module.working_weight(name, master)
+            # Only the way back is kept: the normalised fp32 weight itself goes as soon as it is cast.
+            back = get_gradient_edge(working) if self.updated else None
+        leaf = self.layout.place(working, fp32=name in keeps_fp32(module)).detach()
+        if self.updated:
+            leaf.requires_grad_()
+            # Half leaves would add up half gradients: 300 ones make 256 in bf16.
+            leaf.grad_dtype = torch.promote_types(leaf.dtype, torch.float32)
+        return leaf, back
+
+    def carry(self) -> None:
+        """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
+        roots: list[GradientEdge] = []
+        gradients: list[Tensor] = []
+        for slot in self._slots:
+            gradient, slot.leaf.grad = slot.leaf.grad, None
+            if gradient is None:
+                continue
+            # The masters' own order of dimensions: fused optimizers walk both as flat memory.
+            gradient = gradient.contiguous()
+            if slot.back is not None:
+                roots.append(slot.back)
+                gradients.append(gradient)
+            elif slot.master.grad is None:
+                slot.master.grad = gradient
+            else:
+                slot.master.grad.add_(gradient)
+        if roots:
+            torch.autograd.backward(roots, gradients)
+
+    def restore(self) -> None:
+        """Put the masters back; what was not carried is dropped."""
+        for slot in self._slots:
+            slot.owner._parameters[slot.name] = slot.master
+        self._slots.clear()
+        for module in self.network.modules():
+            if isinstance(module, Stateful):
+                module.observer = None
+
+
+def is_working(network: nn.Module) -> bool:
+    """Whether working weights stand in the network's parameters at present."""
+    return any(not isinstance(p, nn.Parameter) for p in network.parameters())
+
+
+@contextmanager
+def working_weights(
+    networks: Mapping[str, nn.Module],
+    layouts: Mapping[str, Layout],
+    updates: tuple[str, ...],
+    observer: Observer | None,
+) -> Iterator[dict[str, WorkingWeights]]:
+    """Run a block with every network on its working weights; the masters are back afterwards, whatever happened."""
+    working: dict[str, WorkingWeights] = {}
+    try:
+        for name, network in networks.items():
+            working[name] = WorkingWeights(network, layouts[name], name in updates, observer)
+            working[name].install()
+        yield working
+    finally:
+        for weights in working.values():
+            weights.restore()
+
+
+@contextmanager
+def prepared(network: nn.Module, layout: Layout | None = None) -> Iterator[nn.Module]:
+    """Run a network for inference: evaluation mode, normalised and cast weights, nothing moves.
+
+    Args:
+        network: outside a phase.
+        layout: dtype and memory format; default: fp32 as it is.
+    """
+    was_training = network.training
+    network.eval()
+    try:
+        with working_weights({"network": network}, {"network": layout or Layout()}, (), None):
+            yield network
+    finally:
+        network.train(was_training)
+
+
+def make_callable(network: nn.Module) -> nn.Module:
+    """Let a network be called as it is, outside the engine: each call prepares its weights and restores the masters.
+
+    Gradients flow to the masters through the normalisation. Nothing moves. Inside `prepared` or a phase it steps aside.
+    """
+    restores: list[Callable[[], None]] = []
+
+    def before(module: nn.Module, _: object) -> None:
+        if is_working(module):
+            return
+        slots: list[tuple[nn.Module, str, nn.Parameter]] = []
+        for owner in module.modules():
+            if isinstance(owner, Reparametrised):
+                for name in owner.reparametrised:
+                    master = cast(nn.Parameter, owner._parameters[name])
+                    slots.append((owner, name, master))
+                    owner._parameters[name] = owner.working_weight(name, master)  # type: ignore[assignment]
+
+        def restore() -> None:
+            for owner, name, master in slots:
+                owner._parameters[name] = master
+
+        restores.append(restore)
+
+    def after(_: nn.Module, __: object, ___: object) -> None:
+        if restores:
+            restores.pop()()
+
+    network.register_forward_pre_hook(before)
+    network.register_forward_hook(after, always_call=True)
+    return network
+
+
+def set_normalisation_batch(network: nn.Module, size: int | None) -> None:
+    """Give every group-normalising layer its group size."""
+    for module in network.modules():
+        if isinstance(module, GroupNormalised):
+            module.normalisation_batch = size
+
+
+def normalises_groups(networks: Mapping[str, nn.Module]) -> bool:
+    """Whether any layer's result depends on which samples stand together."""
+    return any(isinstance(module, GroupNormalised) for network in networks.values() for module in network.modules())
