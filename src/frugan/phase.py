@@ -238,6 +238,9 @@ def keeps_fp32(module: nn.Module) -> frozenset[str]:
     return frozenset(getattr(module, "fp32_parameters", ()))
 
 
+CHANGEABLE: dict[str, Any] = {"changeable": True}
+"""Goes into `json_schema_extra` of a recipe field that may differ when a run is resumed; all others are fixed."""
+
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
 
@@ -281,9 +284,17 @@ class DataNeeds:
 class Family(Protocol):
     """A kind of model with its training objective."""
 
-    name: str
-    networks_type: type[BaseModel]
-    objective_type: type[BaseModel]
+    @property
+    def name(self) -> str:
+        """As recipes give it."""
+
+    @property
+    def networks_type(self) -> type[BaseModel]:
+        """Type of a recipe's `networks` section."""
+
+    @property
+    def objective_type(self) -> type[BaseModel]:
+        """Type of a recipe's `objective` section."""
 
     def build(self, networks: Any, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Networks by name, fp32, uninitialised beyond torch's defaults; `device` may be "meta"."""

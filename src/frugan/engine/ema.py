@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from frugan.engine.progress import Duration
-from frugan.phase import BufferRule
+from frugan.phase import CHANGEABLE, BufferRule
 
 RAMP_STEPS = 2000
-CHANGEABLE = {"changeable": True}
 
 
 class EmaSettings(BaseModel):

@@ -45,7 +45,7 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
     if inverse_scale is not None:
         for gradient in gradients.values():
             gradient.mul_(inverse_scale)
-    norms = torch.stack(torch._foreach_norm(list(gradients.values())))  # type: ignore[arg-type]
+    norms = torch.stack(torch._foreach_norm(list(gradients.values())))
     return GradientReport(
         names=tuple(gradients),
         missing=tuple(name for name in parameters if name not in gradients),

@@ -6,9 +6,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from frugan.phase import Phase
-
-CHANGEABLE = {"changeable": True}
+from frugan.phase import CHANGEABLE, Phase
 
 
 class AdamSettings(BaseModel):

@@ -37,17 +37,20 @@ def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
     CUDA goes by compute capability: 8.0 and newer bf16, 7.x fp16, older fp32. `torch.cuda.is_bf16_supported()` is of no
     use here: it is also true where bf16 is emulated.
     """
+    if asked == "auto":
+        return _automatic(device)
     if asked == "fp32":
         return Precision("fp32", torch.float32, "asked for")
     if asked == "bf16":
         slow = device.type == "cpu" and not cpu_has_bf16_units()
-        return Precision(
-            "bf16", torch.bfloat16, "asked for", "this CPU has no bf16 units: slower than fp32" if slow else None
-        )
-    if asked == "fp16":
-        slow = device.type == "cpu"
-        warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here" if slow else None
-        return Precision("fp16", torch.float16, "asked for", warning)
+        warning = "this CPU has no bf16 units: slower than fp32; precision = auto decides by that" if slow else None
+        return Precision("bf16", torch.bfloat16, "asked for", warning)
+    slow = device.type == "cpu"
+    warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here" if slow else None
+    return Precision("fp16", torch.float16, "asked for", warning)
+
+
+def _automatic(device: torch.device) -> Precision:
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         capability = f"compute capability {major}.{minor}"
@@ -58,15 +61,15 @@ def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
         return Precision("fp32", torch.float32, f"{capability} has no half-precision matrix units")
     if device.type == "cpu" and cpu_has_bf16_units():
         return Precision("bf16", torch.bfloat16, "this CPU has bf16 matrix instructions")
-    return Precision("fp32", torch.float32, f"no known half-precision units on {device.type}")
+    return Precision("fp32", torch.float32, f"no known half-precision units on this {device.type}")
 
 
 @dataclass
 class LossScale:
     """Dynamic loss scale of one optimizer, kept and moved on the device.
 
-    `torch.amp.GradScaler` would do the same, but keeps its verdict (found_inf) to itself, and the verdict must also gate
-    observations, EMA and counters without the host looking at it. Growth and backoff are GradScaler's.
+    `torch.amp.GradScaler` would do the same, but keeps its verdict (found_inf) to itself, and the verdict must also
+    gate observations, EMA and counters without the host looking at it. Growth and backoff are GradScaler's.
 
     Attributes:
         scale: fp32 scalar; stays 1 unless `dynamic`.

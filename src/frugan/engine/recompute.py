@@ -6,6 +6,7 @@ again, and no forward draws random numbers. Per block, because one checkpoint ar
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,21 +17,26 @@ from torch.utils.checkpoint import checkpoint
 from frugan.phase import Stateful
 
 
-@contextmanager
-def _flagged(block: nn.Module) -> Iterator[None]:
-    """Tell the block's observers that what runs now is a repetition."""
-    observers = {m.observer for m in block.modules() if isinstance(m, Stateful) and m.observer is not None}
-    for observer in observers:
-        observer.recomputing = True
-    try:
-        yield
-    finally:
-        for observer in observers:
-            observer.recomputing = False
+@dataclass
+class _Repetition:
+    """Tells the block's observers that what runs now is a repetition. Entered again by every double backward."""
+
+    block: nn.Module
+
+    def _flag(self, recomputing: bool) -> None:
+        for module in self.block.modules():
+            if isinstance(module, Stateful) and module.observer is not None:
+                module.observer.recomputing = recomputing
+
+    def __enter__(self) -> None:
+        self._flag(True)
+
+    def __exit__(self, *_: object) -> None:
+        self._flag(False)
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), _flagged(block)
+    return nullcontext(), _Repetition(block)
 
 
 def _run(block: nn.Module, *args: Any) -> Any:

@@ -1,8 +1,8 @@
 """Working weights: what a network runs with during a phase, made once from its fp32 masters.
 
 The working weights are detached leaves that stand in for the parameters while the phase runs, backward included.
-`torch.func.functional_call` would put the masters back when a forward returns, and a recomputation inside backward would
-then run on the masters: wrong without a word in fp32.
+`torch.func.functional_call` would put the masters back when a forward returns, and a recomputation inside backward
+would then run on the masters: wrong without a word in fp32.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -43,7 +43,8 @@ def power_iteration(matrix: Tensor, us: list[Tensor], eps: float) -> tuple[list[
 class SpectralNorm(Reparametrised):
     """Base of the layers with a spectrally normalised `weight`; buffers `u0..`, `sv0..` as in the BigGAN release."""
 
-    weight: nn.Parameter
+    weight: Tensor
+    sv0: Tensor
     iterations: int
     singular_values: int
     eps: float
@@ -72,7 +73,7 @@ class SpectralNorm(Reparametrised):
             for i, (u, sigma) in enumerate(zip(left, sigmas, strict=True)):
                 self.observe(f"u{i}", u)
                 self.observe(f"sv{i}", sigma.reshape(1))
-        return master / sigmas[0]
+        return torch.div(master, sigmas[0])
 
 
 class SNConv2d(SpectralNorm, nn.Conv2d):

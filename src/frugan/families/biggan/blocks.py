@@ -3,6 +3,7 @@
 Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; order of operations and parameter names of the release.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -30,7 +31,7 @@ class GeneratorBlock(nn.Module):
         h = self.conv1(upsample(F.relu(self.bn1(x, condition))))  # [B, out, 2H, 2W]
         h = self.conv2(F.relu(self.bn2(h, condition)))
         # A 1x1 convolution and nearest upsampling commute exactly; this order costs a quarter.
-        return h + upsample(self.conv_sc(x))
+        return torch.add(h, upsample(self.conv_sc(x)))
 
 
 class DiscriminatorBlock(nn.Module):
@@ -48,6 +49,6 @@ class DiscriminatorBlock(nn.Module):
         """[B, in, H, W] -> [B, out, H/2, W/2], or [B, out, H, W] without downsampling."""
         h = self.conv2(F.relu(self.conv1(x if self.first else F.relu(x))))
         if not self.downsample:
-            return h + self.conv_sc(x)
+            return torch.add(h, self.conv_sc(x))
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
-        return F.avg_pool2d(h, 2) + self.conv_sc(F.avg_pool2d(x, 2))
+        return torch.add(F.avg_pool2d(h, 2), self.conv_sc(F.avg_pool2d(x, 2)))

@@ -1,14 +1,12 @@
 """What a BigGAN recipe may set: the networks and the objective."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from frugan.families.biggan.channels import RESOLUTIONS
 from frugan.nn.initialise import Initialisation
-
-CHANGEABLE = {"changeable": True}
-"""Marks a field that may differ when a run is resumed."""
+from frugan.phase import CHANGEABLE
 
 
 class BigGANNetworks(BaseModel):

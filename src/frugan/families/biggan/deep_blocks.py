@@ -37,7 +37,7 @@ class DeepGeneratorBlock(nn.Module):
         h = self.conv2(h)
         h = self.conv3(F.relu(self.bn3(h, condition)))
         h = self.conv4(F.relu(self.bn4(h, condition)))
-        return h + skip
+        return torch.add(h, skip)
 
 
 class DeepDiscriminatorBlock(nn.Module):
@@ -61,4 +61,4 @@ class DeepDiscriminatorBlock(nn.Module):
         if self.downsample:
             h, x = F.avg_pool2d(h, 2), F.avg_pool2d(x, 2)
         skip = x if self.conv_sc is None else torch.cat([x, self.conv_sc(x)], 1)
-        return self.conv4(h) + skip
+        return torch.add(self.conv4(h), skip)

@@ -82,4 +82,5 @@ class Discriminator(nn.Module):
         features = torch.sum(F.relu(h), dim=(2, 3), dtype=torch.float32)  # [B, C]
         weight, bias = cast(Tensor, self.linear.weight), cast(Tensor, self.linear.bias)
         plain = F.linear(features, weight.float(), bias.float())  # [B, 1]
-        return plain + (self.embed(classes).float() * features).sum(1, keepdim=True)
+        projection = (self.embed(classes).float() * features).sum(1, keepdim=True)  # [B, 1]
+        return torch.add(plain, projection)

@@ -77,7 +77,7 @@ class Generator(nn.Module):
         return cast(Tensor, self.shared(classes))
 
     def mixable(self, classes: Tensor) -> Tensor:
-        """Class numbers [B] -> conditions that may be mixed: embeddings [B, K], or one-hot [B, classes] without them."""
+        """Class numbers [B] -> conditions that may be mixed: embeddings [B, K], or else one-hot [B, classes]."""
         if isinstance(self.shared, nn.Identity):
             return F.one_hot(classes, self.classes).float()
         return self.embed(classes)

@@ -47,13 +47,14 @@ def sample(networks: Networks, classes: int, request: SheetRequest) -> Tensor:
             rows_at[1] = rows_at[0]
         z = _line(z_start, z_end, columns)
         y = _line(conditions(rows_at[0]), conditions(rows_at[1]), columns)
-    pictures = [
+    pictures: list[Tensor] = [
         generator(part_z.to(device), part_y.to(device)).cpu()
         for part_z, part_y in zip(
             z.flatten(0, 1).split(request.micro_batch), y.flatten(0, 1).split(request.micro_batch), strict=True
         )
     ]
-    return torch.cat(pictures).unflatten(0, z.shape[:2])  # [rows, columns, 3, R, R]
+    sheet = torch.cat(pictures)  # [rows*columns, 3, R, R]
+    return sheet.view(*z.shape[:2], *sheet.shape[1:])
 
 
 def _interpolation_classes(request: SheetRequest, classes: int, random: torch.Generator) -> Tensor:

@@ -1,0 +1,217 @@
+"""Checkpoints: everything a run needs to go on bit for bit, in one directory, whole or not there.
+
+A checkpoint is written beside its final name, flushed, and renamed. Every file has a digest in MANIFEST.json; one that
+does not agree is named, and the checkpoint before it is used. Random streams are functions of seed and step, so the
+step is their whole state.
+"""
+
+import json
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frugan.engine.optimizers import named_parameters, networks_of
+from frugan.engine.state import TrainingState
+from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
+from frugan.errors import BadInput
+from frugan.phase import Phase
+
+FORMAT = 1
+MANIFEST = "MANIFEST.json"
+UNFINISHED = ".unfinished-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk.
+
+    Attributes:
+        path: its directory.
+        step: steps done.
+    """
+
+    path: Path
+    step: int
+
+
+class DamagedCheckpoint(Exception):
+    """A checkpoint whose files do not agree with its manifest."""
+
+
+def _optimizer_tensors(state: TrainingState, phases: Sequence[Phase]) -> dict[str, Tensor]:
+    """Optimizer state by optimizer and parameter name, which other programs can be given too."""
+    found: dict[str, Tensor] = {}
+    for name, optimizer in state.optimizers.items():
+        for key, parameter in named_parameters(state.networks, networks_of(name, phases)).items():
+            for slot, value in optimizer.state.get(parameter, {}).items():
+                found[f"{name}/{key}/{slot}"] = value
+    return found
+
+
+def _network_tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    return {f"{name}.{key}": value for name, network in networks.items() for key, value in network.state_dict().items()}
+
+
+def save_checkpoint(
+    folder: Path, state: TrainingState, phases: Sequence[Phase], metadata: Mapping[str, str], extra: Mapping[str, Any]
+) -> Checkpoint:
+    """Write a checkpoint into `folder`.
+
+    Args:
+        metadata: goes into every tensor file (recipe, so that a weights file needs nothing else).
+        extra: JSON values that the loop wants back on resume.
+
+    Raises:
+        OSError: the disk is full, for example; earlier checkpoints are untouched and nothing is left behind.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"step-{state.step:09d}"
+    if final.exists():
+        return Checkpoint(final, state.step)
+    beside = folder / f"{UNFINISHED}{final.name}"
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir()
+        write_tensors(beside / "networks.safetensors", _network_tensors(state.networks), metadata)
+        write_tensors(beside / "ema.safetensors", _network_tensors(state.ema.networks), metadata)
+        write_tensors(beside / "optimizers.safetensors", _optimizer_tensors(state, phases), {})
+        write_json(
+            beside / "state.json",
+            {
+                "format": FORMAT,
+                "step": state.step,
+                "loss_scales": {k: [s.scale.item(), s.good.item()] for k, s in state.loss_scales.items()},
+                "carried": {p: {k: v.item() for k, v in c.items()} for p, c in state.carried.items()},
+                "skipped": {phase: int(count) for phase, count in state.skipped.items()},
+                "torch": str(torch.__version__),
+                **extra,
+            },
+        )
+        files = sorted(p.name for p in beside.iterdir())
+        write_json(beside / MANIFEST, {name: digest(beside / name) for name in files})
+        flush_folder(beside)
+        beside.replace(final)
+        flush_folder(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return Checkpoint(final, state.step)
+
+
+def list_checkpoints(folder: Path) -> list[Checkpoint]:
+    """Checkpoints in a folder, oldest first; what was not finished does not count."""
+    if not folder.is_dir():
+        return []
+    found = [p for p in folder.iterdir() if p.name.startswith("step-") and p.name[5:].isdigit() and p.is_dir()]
+    return sorted((Checkpoint(p, int(p.name[5:])) for p in found), key=lambda c: c.step)
+
+
+def keep_newest(folder: Path, count: int) -> None:
+    """Delete all but the newest `count` checkpoints, and what was left unfinished."""
+    for old in list_checkpoints(folder)[:-count]:
+        shutil.rmtree(old.path)
+    for left in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def verify(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Check every file against its digest and return the JSON state.
+
+    Raises:
+        DamagedCheckpoint: naming the file and what is wrong with it.
+    """
+    manifest = checkpoint.path / MANIFEST
+    try:
+        digests = json.loads(manifest.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DamagedCheckpoint(f"{manifest}: {error}") from error
+    for name, expected in digests.items():
+        path = checkpoint.path / name
+        if not path.is_file():
+            raise DamagedCheckpoint(f"{path}: missing")
+        if digest(path) != expected:
+            raise DamagedCheckpoint(f"{path}: its digest is not the manifest's")
+    state = json.loads((checkpoint.path / "state.json").read_text("utf-8"))
+    if state["format"] != FORMAT:
+        raise BadInput(f"{checkpoint.path}: format {state['format']}, expected {FORMAT}: written by a newer frugan")
+    return dict(state)
+
+
+def newest_whole(folder: Path) -> tuple[Checkpoint, dict[str, Any], list[str]] | None:
+    """The newest checkpoint whose files are whole, its JSON state, and what is wrong with the newer ones."""
+    damage: list[str] = []
+    for checkpoint in reversed(list_checkpoints(folder)):
+        try:
+            return checkpoint, verify(checkpoint), damage
+        except DamagedCheckpoint as error:
+            damage.append(str(error))
+    if damage:
+        raise BadInput("no checkpoint is whole:\n" + "\n".join(damage) + "\nrestore one from backups/, or start anew")
+    return None
+
+
+def load_networks(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> list[str]:
+    """Load "network.parameter" tensors into networks of the same shapes.
+
+    Returns:
+        Names that were loaded.
+
+    Raises:
+        BadInput: a tensor is missing, unknown or of another shape; nothing has been changed then.
+    """
+    own = _network_tensors(networks)
+    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    wrong = [
+        f"{k}: {tuple(tensors[k].shape)}, expected {tuple(own[k].shape)}"
+        for k in sorted(own.keys() & tensors.keys())
+        if tensors[k].shape != own[k].shape
+    ]
+    if missing or unknown or wrong:
+        faults = [f"missing {k}" for k in missing] + [f"unknown {k}" for k in unknown] + wrong
+        shown = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
+        raise BadInput(f"{where}: these weights are of another network than the recipe's:\n  {shown}")
+    with torch.no_grad():
+        for key, value in own.items():
+            value.copy_(tensors[key])
+    return sorted(own)
+
+
+def restore(checkpoint: Checkpoint, saved: Mapping[str, Any], state: TrainingState, phases: Sequence[Phase]) -> None:
+    """Put a verified checkpoint into a freshly created state.
+
+    Raises:
+        BadInput: the checkpoint is of another network or objective.
+    """
+    path = checkpoint.path
+    load_networks(state.networks, read_tensors(path / "networks.safetensors")[0], str(path))
+    load_networks(state.ema.networks, read_tensors(path / "ema.safetensors")[0], str(path))
+    tensors, _ = read_tensors(path / "optimizers.safetensors")
+    for name, optimizer in state.optimizers.items():
+        for key, parameter in named_parameters(state.networks, networks_of(name, phases)).items():
+            prefix = f"{name}/{key}/"
+            slots = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            if slots:
+                optimizer.state[parameter] = {slot: value.to(state.device) for slot, value in slots.items()}
+    try:
+        for name, (scale, good) in saved["loss_scales"].items():
+            state.loss_scales[name].scale.fill_(scale)
+            state.loss_scales[name].good.fill_(good)
+        for phase, values in saved["carried"].items():
+            for key, value in values.items():
+                state.carried[phase][key].fill_(value)
+        for phase, count in saved["skipped"].items():
+            state.skipped[phase].fill_(count)
+    except KeyError as error:
+        raise BadInput(f"{path}: holds state for {error}, which this recipe does not have") from error
+    if saved["torch"] != str(torch.__version__):
+        warnings.warn(
+            f"{path} was written with torch {saved['torch']}; with {torch.__version__} it goes on, but not bit for bit",
+            stacklevel=2,
+        )
+    state.step = checkpoint.step

@@ -1,0 +1,73 @@
+"""The event file: one JSON object a line, the truth about a run, of which everything shown is a reader."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+Event = dict[str, Any]
+
+
+def _jsonable(value: Any) -> Any:
+    """JSON knows no NaN or infinity: they become the strings "nan", "inf" and "-inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(inner) for inner in value]
+    return value
+
+
+class EventLog:
+    """Appends events to a file, each flushed, so that a killed run keeps what it wrote.
+
+    Args:
+        path: the file; made if missing. A last line cut short by a crash is ended first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cut = path.exists() and path.stat().st_size > 0 and path.read_bytes()[-1:] != b"\n"
+        self._file = path.open("a", encoding="utf-8", newline="\n")
+        if cut:
+            self._file.write("\n")
+
+    def write(self, event: str, **values: Any) -> Event:
+        """Append one event and return it as it will be read."""
+        record: Event = {"event": event, **_jsonable(values)}
+        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.flush()
+        return record
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Events of a file in order; a line cut short by a crash is passed over."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(event, dict):
+                yield event
+
+
+def current_history(path: Path) -> list[Event]:
+    """Events in order, without the steps that a later resume went back behind and repeated."""
+    history: list[Event] = []
+    for event in read_events(path):
+        if event["event"] == "resume":
+            history = [e for e in history if e["event"] != "step" or e["step"] <= event["step"]]
+        history.append(event)
+    return history

@@ -1,0 +1,44 @@
+"""Ctrl-C and SIGTERM: once means finish the step, save and exit; twice means now."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass
+class StopRequest:
+    """Whether, and by what signal, training was asked to stop."""
+
+    signal_name: str | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether to stop after this step."""
+        return self.signal_name is not None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn the first SIGINT or SIGTERM into a request; the second acts as it would have without us."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may handle signals; a caller elsewhere stops training its own way
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def handle(number: int, _: FrameType | None) -> None:
+        request.signal_name = signal.Signals(number).name
+        for each in signals:
+            signal.signal(each, before[each])
+
+    for number in signals:
+        signal.signal(number, handle)
+    try:
+        yield request
+    finally:
+        for number in signals:
+            signal.signal(number, before[number])

@@ -1,0 +1,212 @@
+"""The training loop: steps, and what is written between them."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frugan.engine.checkpoint import keep_newest, save_checkpoint
+from frugan.engine.events import Event, EventLog
+from frugan.engine.interrupt import StopRequest
+from frugan.engine.plan import Plan
+from frugan.engine.progress import Duration
+from frugan.engine.readout import Readout, first_bad
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.errors import TrainingFailed
+
+MOST_SKIPS = 20
+"""Updates of one phase skipped in a row before the run stops. fp16 needs up to 16 to come down from its first scale."""
+
+
+@dataclass
+class Clock:
+    """Says when something is due, in steps, images or seconds of training.
+
+    Attributes:
+        every: the interval.
+        batch: images per step.
+        last: seconds of training at which it was last due; only intervals in seconds need it.
+    """
+
+    every: Duration
+    batch: int
+    last: float = 0.0
+
+    def due(self, step: int, seconds: float) -> bool:
+        """Whether it is due after `step` steps and `seconds` of training; asked once a step."""
+        if self.every.unit == "seconds":
+            if seconds - self.last < self.every.amount:
+                return False
+            self.last = seconds
+            return True
+        if self.every.unit == "steps":
+            return step % int(self.every.amount) == 0
+        images = int(self.every.amount)
+        return step * self.batch // images > (step - 1) * self.batch // images
+
+
+@dataclass
+class Loop:
+    """Trains until the duration is over or a stop is asked for.
+
+    Attributes:
+        step, state, plan: what runs.
+        duration: in all, over all resumptions.
+        checkpoint, backup, snapshot, report: when each is due.
+        keep: newest checkpoints kept.
+        run, log: where things go.
+        metadata: for weights files.
+        take_snapshot: writes sheets of the present state and returns their paths.
+        singular_values: reads what is reported besides gradients: name -> [1].
+        show: is given every event.
+        seconds: of training so far, over all resumptions.
+    """
+
+    step: Step
+    state: TrainingState
+    plan: Plan
+    duration: Duration
+    checkpoint: Clock
+    backup: Clock | None
+    snapshot: Clock
+    report: Clock
+    keep: int
+    run: RunFolder
+    log: EventLog
+    metadata: Mapping[str, str]
+    take_snapshot: Callable[[TrainingState], list[Path]]
+    singular_values: Callable[[TrainingState], Mapping[str, torch.Tensor]]
+    show: Callable[[Event], None]
+    seconds: float = 0.0
+    _in_a_row: dict[str, int] = field(default_factory=dict)
+    _pictured: int = -1
+
+    def train(self, stop: StopRequest) -> bool:
+        """Run the loop.
+
+        Returns:
+            Whether the duration is over (False: stopped before).
+
+        Raises:
+            TrainingFailed: updates were skipped MOST_SKIPS times in a row.
+        """
+        pending: Readout | None = None
+        began, before = time.perf_counter(), self.seconds
+        tick = began
+        while not self._over() and not stop.asked:
+            reported = self.state.step == 0 or self.report.due(self.state.step, self.seconds)
+            results = self.step.run(self.state, self.plan, count_zeros=reported)
+            extra = self.singular_values(self.state) if reported else {}
+            readout = Readout.start(self.state.step, results, extra)
+            if pending is not None:
+                now = time.perf_counter()
+                self._read(pending, now - tick)
+                tick = now
+            pending = readout
+            self.seconds = before + time.perf_counter() - began
+            self._between_steps()
+        if pending is not None:
+            self._read(pending, time.perf_counter() - tick)
+        self._write("stop", over=self._over(), signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
+        if self.state.step > 0:
+            self._save(self.run.checkpoints)
+            keep_newest(self.run.checkpoints, self.keep)
+            self._snapshot()
+        return self._over()
+
+    def _over(self) -> bool:
+        if self.duration.unit == "seconds":
+            return self.seconds >= self.duration.amount
+        return self.state.step >= self.duration.steps(self.step.batch)
+
+    def _between_steps(self) -> None:
+        step = self.state.step
+        if self.checkpoint.due(step, self.seconds):
+            self._save(self.run.checkpoints)
+            keep_newest(self.run.checkpoints, self.keep)
+        if self.backup is not None and self.backup.due(step, self.seconds):
+            self._save(self.run.backups)
+        if self.snapshot.due(step, self.seconds):
+            self._snapshot()
+
+    def _save(self, folder: Path) -> None:
+        saved = save_checkpoint(
+            folder, self.state, self.step.phases, self.metadata, {"seconds": self.seconds, "plan": self._plan()}
+        )
+        self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
+
+    def _plan(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "micro_batch": plan.micro_batch,
+            "precision": plan.precision.name,
+            "recompute": {network: list(blocks) for network, blocks in plan.recompute.items()},
+            "parts_in_sequence": plan.parts_in_sequence,
+            "ema_on_host": plan.ema_on_host,
+        }
+
+    def _snapshot(self) -> None:
+        if self._pictured == self.state.step:
+            return
+        self._pictured = self.state.step
+        paths = self.take_snapshot(self.state)
+        self._write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
+
+    def _read(self, readout: Readout, took: float) -> None:
+        phases, extra = readout.read()
+        self._write(
+            "step",
+            step=readout.step,
+            images=readout.step * self.step.batch,
+            seconds=round(self.seconds, 3),
+            images_per_second=self.step.batch / took,
+            eta_seconds=self._eta(readout.step, took),
+            memory_bytes=memory_bytes(self.state.device),
+            phases=phases,
+            **({"singular_values": extra} if extra else {}),
+        )
+        self._count_skips(readout, phases)
+
+    def _eta(self, step: int, took: float) -> float:
+        if self.duration.unit == "seconds":
+            return max(0.0, self.duration.amount - self.seconds)
+        left = self.duration.steps(self.step.batch) - step
+        return left * (self.seconds / step if step and self.seconds else took)
+
+    def _count_skips(self, readout: Readout, phases: Mapping[str, Any]) -> None:
+        for name, entry in phases.items():
+            ran = sum(result.phase == name for result in readout.results)
+            if entry["skipped"] < ran:
+                self._in_a_row[name] = 0
+                continue
+            self._in_a_row[name] = self._in_a_row.get(name, 0) + ran
+            bad = next(result for result in readout.skipped() if result.phase == name)
+            reason = first_bad(bad)
+            self._write("skipped", step=readout.step, phase=name, in_a_row=self._in_a_row[name], reason=reason)
+            if self._in_a_row[name] >= MOST_SKIPS:
+                raise TrainingFailed(
+                    f"phase {name}: {self._in_a_row[name]} updates in a row were skipped at step {readout.step} "
+                    f"because they were not finite ({reason}). Nothing of them was committed. Go on from a checkpoint "
+                    "with a smaller learning rate, or in a new run with training.precision=fp32"
+                )
+
+    def _write(self, event: str, **values: Any) -> None:
+        self.show(self.log.write(event, **values))
+
+
+def memory_bytes(device: torch.device) -> int | None:
+    """Most memory held so far: what the allocator reserved on CUDA, the process's peak on a CPU; None if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    try:
+        import resource  # noqa: PLC0415  (not on Windows)
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,71 @@
+"""A run: a directory with recipe, events, checkpoints and samples, written by one process at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from frugan.errors import BadInput
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths in a run.
+
+    Attributes:
+        path: the directory; made on first use.
+    """
+
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        """The resolved recipe, JSON."""
+        return self.path / "recipe.json"
+
+    @property
+    def events(self) -> Path:
+        """The event file, one JSON object a line: the truth about the run."""
+        return self.path / "events.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Newest checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def backups(self) -> Path:
+        """Checkpoints that are kept for good."""
+        return self.path / "backups"
+
+    @property
+    def samples(self) -> Path:
+        """Sheets of every snapshot."""
+        return self.path / "samples"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.recipe.is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only writer; the lock goes with the process, however it ends.
+
+        Raises:
+            BadInput: another process trains in this folder.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / "run.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise BadInput(
+                f"run {self.path}: another process is training there; wait for it, stop it, or choose another --out"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()

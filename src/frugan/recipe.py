@@ -1,0 +1,262 @@
+"""Recipes: what to train, complete and validated, as TOML files with overrides."""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+
+from frugan.engine.ema import EmaSettings
+from frugan.engine.optimizers import AdamSettings
+from frugan.engine.precision import PrecisionName
+from frugan.engine.progress import Duration
+from frugan.errors import BadInput
+from frugan.families import family
+from frugan.phase import CHANGEABLE, Family
+
+Trained = Literal["by us", "by its authors", "never"]
+
+
+class About(BaseModel):
+    """What a recipe is; has no effect on training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    summary: str = Field("", json_schema_extra=CHANGEABLE)
+    source: str = Field("", json_schema_extra=CHANGEABLE, description="where the settings come from")
+    trained: Trained = Field("never", json_schema_extra=CHANGEABLE, description="who has run it to its end")
+
+
+class DataSettings(BaseModel):
+    """How pictures become training samples."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror half of the pictures")
+    resample: Literal["bilinear", "lanczos"] = "bilinear"
+    allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
+
+
+class TrainingSettings(BaseModel):
+    """How long and with what batch."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    batch: int = Field(ge=1, description="samples per optimizer update, over all devices and micro-batches")
+    normalisation_batch: int | None = Field(
+        None, ge=1, description="samples per group of batch normalisation; none: nothing is normalised over samples"
+    )
+    duration: Duration = Field(json_schema_extra=CHANGEABLE)
+    seed: int = Field(0, ge=0)
+    precision: PrecisionName = "auto"
+
+    @model_validator(mode="after")
+    def _whole_groups(self) -> Self:
+        group = self.normalisation_batch or 1
+        if self.batch % group:
+            raise ValueError(f"batch {self.batch} is not a whole number of normalisation_batch {group}")
+        return self
+
+
+class SavingSettings(BaseModel):
+    """When training writes what."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    checkpoint_every: Duration = Field(Duration.parse("1k steps"), json_schema_extra=CHANGEABLE)
+    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=CHANGEABLE)
+    backup_every: Duration | None = Field(
+        None, json_schema_extra=CHANGEABLE, description="checkpoints that are kept for good"
+    )
+    snapshot_every: Duration = Field(Duration.parse("1k steps"), json_schema_extra=CHANGEABLE, description="sheets")
+    report_every: Duration = Field(
+        Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"
+    )
+
+
+class Recipe(BaseModel):
+    """What to train. `networks` and `objective` are the family's own types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    family: str
+    about: About = About(summary="", source="", trained="never")
+    networks: SerializeAsAny[BaseModel]
+    objective: SerializeAsAny[BaseModel]
+    data: DataSettings = DataSettings(flip=False, allow_upscale=False)
+    training: TrainingSettings
+    optimizers: Annotated[dict[str, AdamSettings], Field(min_length=1)]
+    ema: EmaSettings = EmaSettings(decay=0.9999, half_life_images=None, start=Duration.parse("0 steps"))
+    saving: SavingSettings = Field(default_factory=lambda: SavingSettings.model_validate({}))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _family_types(cls, values: Any) -> Any:
+        """Read the family's sections with the family's types."""
+        if not isinstance(values, dict) or not isinstance(values.get("family"), str):
+            return values
+        kind = family(values["family"])
+        types = {"networks": kind.networks_type, "objective": kind.objective_type}
+        return values | {name: _read(of, values.get(name, {}), name) for name, of in types.items()}
+
+    @model_validator(mode="after")
+    def _optimizers_match(self) -> Self:
+        wanted = {phase.optimizer for phase in self.kind.phases(self.networks, self.objective)}
+        if wanted != set(self.optimizers):
+            raise ValueError(
+                f"optimizers {sorted(self.optimizers)}: family {self.family} needs exactly {sorted(wanted)}"
+            )
+        return self
+
+    @property
+    def kind(self) -> Family:
+        """The family's code."""
+        return family(self.family)
+
+
+def _read(of: type[BaseModel], values: Any, section: str) -> BaseModel:
+    if isinstance(values, BaseModel):
+        return values
+    try:
+        return of.model_validate(values)
+    except ValidationError as error:
+        raise BadInput(_explain(error, of, section)) from error
+
+
+def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
+    """One line for each fault: the key, what is wrong with it, and the nearest valid key."""
+    lines = []
+    for fault in error.errors():
+        place = [part for part in (prefix, *map(str, fault["loc"])) if part]
+        key = ".".join(place)
+        message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key{_nearest(key, list(_keys(of, prefix)))}")
+        elif fault["type"] == "missing":
+            lines.append(f"{key}: missing")
+        else:
+            given = fault["input"] if isinstance(fault["input"], str | int | float | bool | list | tuple) else None
+            lines.append(f"{key}: {message}" + (f" (got {given!r})" if given is not None else ""))
+    return "\n".join(lines)
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _keys(of: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All dotted keys of a type."""
+    for name, field in of.model_fields.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _keys(field.annotation, key)
+        else:
+            yield key
+
+
+def known_keys(recipe_family: str, optimizers: Sequence[str]) -> list[str]:
+    """Every key that a recipe of a family may set, dotted."""
+    kind = family(recipe_family)
+    sections = {"networks": kind.networks_type, "objective": kind.objective_type}
+    keys = [key for key in _keys(Recipe) if key.split(".")[0] not in {"networks", "objective", "optimizers"}]
+    keys += [key for section, of in sections.items() for key in _keys(of, section)]
+    return keys + [key for name in optimizers for key in _keys(AdamSettings, f"optimizers.{name}")]
+
+
+def built_in() -> tuple[str, ...]:
+    """Names of the recipes that ship, sorted."""
+    folder = resources.files("frugan") / "recipes"
+    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+def _load_values(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if name in built_in():
+        text = (resources.files("frugan") / "recipes" / f"{name}.toml").read_text("utf-8")
+    elif path.suffix == ".toml":
+        if not path.is_file():
+            raise BadInput(f"recipe {name}: no such file")
+        text = path.read_text("utf-8")
+    else:
+        raise BadInput(
+            f"recipe {name!r} is unknown{_nearest(name, built_in())} "
+            "`frugan recipes` lists what ships; a recipe of your own is a path that ends in .toml"
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"recipe {name}: not valid TOML: {error}") from error
+
+
+def _value(text: str) -> Any:
+    """The value of an override: TOML if it reads as TOML, else a plain string."""
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _override(values: dict[str, Any], word: str) -> None:
+    key, equals, text = word.partition("=")
+    if not equals or not key:
+        raise BadInput(f"override {word!r}: expected key.sub=value, such as training.batch=64")
+    *sections, last = key.split(".")
+    known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
+    if known and key not in known:
+        raise BadInput(f"{key}: unknown key{_nearest(key, known)}")
+    for section in sections:
+        values = values.setdefault(section, {})
+    values[last] = _value(text)
+
+
+def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
+    """Validate a recipe's values.
+
+    Raises:
+        BadInput: naming `where`, and for each fault the key and what is wrong.
+    """
+    try:
+        return Recipe.model_validate(dict(values))
+    except ValidationError as error:
+        raise BadInput(f"{where}:\n{_explain(error, Recipe)}") from error
+    except BadInput as error:
+        raise BadInput(f"{where}:\n{error}") from error
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Load a built-in recipe by name or a TOML file by path, with `key.sub=value` overrides.
+
+    Raises:
+        BadInput: unknown recipe, key or value; the nearest valid name is given.
+    """
+    values = _load_values(name)
+    for word in overrides:
+        _override(values, word)
+    return parse_recipe(values, f"recipe {name}")
+
+
+def differences(before: Recipe, after: Recipe) -> dict[str, tuple[Any, Any, bool]]:
+    """Fields that differ: dotted key -> (before, after, whether the field may change when a run is resumed)."""
+    return dict(_differences(before, after, ""))
+
+
+def _differences(a: BaseModel, b: BaseModel, prefix: str) -> Iterator[tuple[str, tuple[Any, Any, bool]]]:
+    for name, field in type(a).model_fields.items():
+        key = f"{prefix}{name}"
+        mine, other = getattr(a, name), getattr(b, name)
+        if mine == other:
+            continue
+        if isinstance(mine, BaseModel) and type(mine) is type(other):
+            yield from _differences(mine, other, f"{key}.")
+        elif isinstance(mine, dict) and isinstance(other, dict) and mine.keys() == other.keys():
+            for inner in mine:
+                yield from _differences(mine[inner], other[inner], f"{key}.{inner}.")
+        else:
+            extra = field.json_schema_extra
+            yield key, (mine, other, isinstance(extra, dict) and bool(extra.get("changeable")))

@@ -1,0 +1,113 @@
+"""What the contract tests train with: any family, tiny, on pictures made from their position."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from frugan.engine.ema import EmaSettings
+from frugan.engine.optimizers import AdamSettings
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.engine.progress import Duration
+from frugan.engine.state import TrainingState, create_state
+from frugan.engine.step import PhaseResult, Step
+from frugan.engine.streams import Streams, derive_seed
+from frugan.phase import DataNeeds, Family, Phase
+
+FP32 = Precision("fp32", torch.float32, "test")
+BF16 = Precision("bf16", torch.bfloat16, "test")
+FP16 = Precision("fp16", torch.float16, "test")
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class PositionPictures:
+    """Pictures that are a function of source, stream and position."""
+
+    needs: Mapping[str, DataNeeds]
+
+    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
+        need = self.needs[source]
+
+        def picture(at: int) -> tuple[Tensor, int]:
+            random = torch.Generator().manual_seed(derive_seed(5, stream, at))
+            shape = (3, need.resolution, need.resolution)
+            label = int(torch.randint(need.classes or 1, (), generator=random))
+            return torch.randint(256, shape, generator=random, dtype=torch.uint8), label
+
+        made = [picture(at) for at in range(position, position + count)]
+        return {"pictures": torch.stack([p for p, _ in made]), "labels": torch.tensor([label for _, label in made])}
+
+
+@dataclass
+class Rig:
+    """A family's training, ready to step."""
+
+    state: TrainingState
+    step: Step
+    plan: Plan
+    phases: tuple[Phase, ...]
+
+    @classmethod
+    def create(
+        cls,
+        family: Family,
+        *,
+        networks: Any = None,
+        batch: int = 8,
+        micro_batch: int = 8,
+        group: int | None = 4,
+        precision: Precision = FP32,
+        dtype: torch.dtype = torch.float32,
+        recompute: bool = False,
+        parts_in_sequence: bool = True,
+        ema_on_host: bool = False,
+        ema: EmaSettings | None = None,
+        device: torch.device = CPU,
+        learning_rate: float = 1e-2,
+    ) -> "Rig":
+        tiny, objective = family.tiny()
+        config = networks or tiny
+        phases = family.phases(config, objective)
+        built = family.build(config)
+        family.initialise(config, built, lambda name: derive_seed(3, "weights", name))
+        for network in built.values():
+            if (device, dtype) != (CPU, torch.float32):  # under fake tensors `to` raises even if nothing changes
+                network.to(device, dtype)
+        blocks = family.recomputable(built) if recompute else {}
+        plan = Plan(micro_batch, precision, blocks, parts_in_sequence, ema_on_host)
+        # A large eps keeps Adam from turning rounding noise in gradients that are truly zero into whole steps.
+        settings = {p.optimizer: AdamSettings(learning_rate=learning_rate, eps=1e-2) for p in phases}
+        ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
+        state = create_state(built, phases, settings, family.averaged(), ema, plan, group, device)
+        step = Step(phases, settings, PositionPictures(family.sources(config)), Streams(7), batch)
+        return cls(state, step, plan, phases)
+
+    def run(self, steps: int) -> list[list[PhaseResult]]:
+        return [self.step.run(self.state, self.plan) for _ in range(steps)]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training moves."""
+        state = self.state
+        found = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
+        found |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
+        found |= {f"carried.{p}.{k}": v for p, values in state.carried.items() for k, v in values.items()}
+        for name, optimizer in state.optimizers.items():
+            for i, slots in enumerate(optimizer.state.values()):
+                found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
+        return {k: v.clone() for k, v in found.items()}
+
+
+def largest_difference(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[float, str]:
+    """Largest absolute difference between two sets of tensors of the same names, and where it is."""
+    assert a.keys() == b.keys()
+    return max((float((a[k].double() - b[k].double()).abs().max()), k) for k in a)
+
+
+def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
+    """Bit for bit."""
+    assert a.keys() == b.keys()
+    assert [k for k in a if not torch.equal(a[k], b[k])] == []
