@@ -1,0 +1,90 @@
+"""Batches as a pure function of position: to resume, a counter is enough."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from frugan.data.picture_set import PictureSet
+from frugan.data.streams import random_bits, random_order
+from frugan.errors import BadInput
+
+
+class Batches:
+    """An endless stream of the pictures of a set, each exactly once per epoch, in an order drawn per epoch.
+
+    Position p counts pictures since the start of training: epoch p // N, place p % N in that epoch's permutation. What
+    stands at a position depends on the set, `seed` and `name` alone, so any cutting into batches, micro-batches or
+    ranks gives the same stream, and a batch may span epochs.
+
+    Args:
+        picture_set: N pictures.
+        seed: the recipe's seed.
+        name: of the data source ("images"), so that two sources differ in their order.
+        flip: mirror about half of the pictures left to right, drawn anew each epoch.
+
+    Raises:
+        BadInput: the set is empty.
+    """
+
+    def __init__(self, picture_set: PictureSet, *, seed: int, name: str, flip: bool = False) -> None:
+        if len(picture_set) == 0:
+            raise BadInput(f"the data source {name!r} holds no pictures; expected at least one")
+        self._set = picture_set
+        self._seed = seed
+        self._name = name
+        self._flip = flip
+        self._epochs: dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
+
+    def take(self, position: int, count: int) -> dict[str, torch.Tensor]:
+        """Return the `count` pictures from `position` on.
+
+        Args:
+            position: of the first picture, counted since the start of training, from 0.
+            count: how many.
+
+        Returns:
+            "pictures" uint8 [count, 3, R, R], 0 to 255, and "labels" int64 [count].
+
+        Raises:
+            ValueError: a negative position or count.
+        """
+        indices, mirrored = self.places(position, count)
+        pictures = self._set.pictures[indices]  # [count, 3, R, R], a copy out of the memory map
+        pictures[mirrored] = pictures[mirrored, :, :, ::-1]
+        labels = self._set.labels[indices]  # [count]
+        return {"pictures": torch.from_numpy(np.asarray(pictures)), "labels": torch.from_numpy(labels)}
+
+    def places(self, position: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return which pictures of the set `take` gives, int64 [count], and which of them mirrored, bool [count].
+
+        Raises:
+            ValueError: a negative position or count.
+        """
+        if position < 0 or count < 0:
+            raise ValueError(f"position {position}, count {count}: expected both at least 0")
+        indices = np.empty(count, np.int64)
+        mirrored = np.empty(count, np.bool_)
+        done = 0
+        while done < count:
+            epoch, start = divmod(position + done, len(self._set))
+            order, flips = self._epoch(epoch)
+            part = min(count - done, len(order) - start)
+            indices[done : done + part] = order[start : start + part]
+            mirrored[done : done + part] = flips[start : start + part]
+            done += part
+        return indices, mirrored
+
+    def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return one epoch's order, int64 [N], and flips, bool [N]; the last two epochs asked for are kept."""
+        known = self._epochs.get(epoch)
+        if known is not None:
+            return known
+        number = len(self._set)
+        order = random_order(f"{self._seed}/order/{self._name}/{epoch}", number)
+        if self._flip:
+            flips = (random_bits(f"{self._seed}/flip/{self._name}/{epoch}", number) >> np.uint64(63)).astype(np.bool_)
+        else:
+            flips = np.zeros(number, np.bool_)
+        # replaced, not changed: a prefetching thread and its caller may both be here
+        self._epochs = {**dict(list(self._epochs.items())[-1:]), epoch: (order, flips)}
+        return order, flips

@@ -1,0 +1,65 @@
+"""Labels from the `dataset.json` of NVlabs data sets."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from frugan.data.classes import MOST_CLASSES, Classes, numbered, unlabelled
+from frugan.data.wording import first_names, shown
+from frugan.errors import BadInput
+
+MOST_JSON_BYTES = 512 << 20  # ImageNet's 1.28 million labels take 50 MB
+FORM = '{"labels": [["00000/img00000000.png", 3], …]} or {"labels": null}'
+
+
+def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
+    """Return the classes of N pictures by the text of a `dataset.json`.
+
+    Args:
+        text: the file.
+        names: N names of pictures, relative to the file, with "/" between folders.
+        where: what to call the file in errors.
+
+    Raises:
+        BadInput: not such a file, labels that are not class numbers, or pictures without a label.
+    """
+    if len(text) > MOST_JSON_BYTES:
+        raise BadInput(f"{where} is larger than {MOST_JSON_BYTES >> 20} MiB; expected {FORM}")
+    try:
+        content: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where} is not JSON ({error}); expected {FORM}. Make the set again.") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{where}: expected {FORM}")
+    rows = content.get("labels")
+    if rows is None:
+        return unlabelled(len(names), f"{where} gives no labels: one class, unlabelled")
+    if not isinstance(rows, list):
+        raise BadInput(f"{where}: expected {FORM}")
+    known = dict(_pair(row, where) for row in rows)
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise BadInput(
+            f"{where} has no label for {len(missing):,} of {len(names):,} pictures: {first_names(missing)}. "
+            'Label every picture, or none ("labels": null).'
+        )
+    return numbered(np.array([known[name] for name in names], np.int64), where)
+
+
+def _pair(row: Any, where: str) -> tuple[str, int]:
+    if not (isinstance(row, list) and len(row) == 2 and isinstance(row[0], str)):
+        raise BadInput(f"{where}: expected {FORM}; found {shown(repr(row))[:80]} among the labels")
+    name, label = row
+    if isinstance(label, list | float):
+        raise BadInput(
+            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; vectors and fractions cannot be used. "
+            "Expected one class number per picture."
+        )
+    if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < MOST_CLASSES:
+        raise BadInput(
+            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; expected a class number from 0 to "
+            f"{MOST_CLASSES - 1:,}."
+        )
+    return name, label

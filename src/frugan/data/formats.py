@@ -1,0 +1,55 @@
+"""Tell what a path holds, and list it."""
+
+import zipfile
+from pathlib import Path
+
+from frugan.data.cifar import cifar_layout, open_cifar
+from frugan.data.hdf5 import open_hdf5
+from frugan.data.nvlabs_zip import open_zip
+from frugan.data.picture_folder import is_picture_name, open_folder
+from frugan.data.prepared import open_prepared_source
+from frugan.data.set_file import is_prepared
+from frugan.data.source import Source
+from frugan.data.wording import shown
+from frugan.errors import BadInput
+
+HDF5_START = b"\x89HDF\r\n\x1a\n"
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+KINDS = (
+    "a folder of class folders or of pictures, a zip of pictures, an HDF5 file of BigGAN-PyTorch, "
+    "a folder of CIFAR's binary version, or a prepared set"
+)
+
+
+def open_source(path: Path) -> Source:
+    """List the pictures at `path`, whatever format they have, by what is there and not by its suffix.
+
+    Raises:
+        BadInput: nothing is there, nothing known is there, or what is there is wrong.
+    """
+    where = shown(str(path))
+    if path.is_dir():
+        return _open_folder(path)
+    if not path.is_file():
+        raise BadInput(f"{where} does not exist (looked from {shown(str(Path.cwd()))}); expected {KINDS}.")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(HDF5_START))
+    except OSError as error:
+        raise BadInput(f"{where} cannot be read: {error.strerror}. Check the rights.") from error
+    if start == HDF5_START:
+        return open_hdf5(path)
+    if zipfile.is_zipfile(path):
+        return open_zip(path)
+    if path.name.lower().endswith(TAR_SUFFIXES):
+        raise BadInput(f"{where} is a tar archive; unpack it and give the folder.")
+    if is_picture_name(path.name):
+        raise BadInput(f"{where} is one picture; give the folder that holds the pictures.")
+    raise BadInput(f"{where} is none of the known formats; expected {KINDS}.")
+
+
+def _open_folder(path: Path) -> Source:
+    if is_prepared(path):
+        return open_prepared_source(path)
+    layout = cifar_layout(path)
+    return open_folder(path) if layout is None else open_cifar(path, layout)

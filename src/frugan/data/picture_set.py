@@ -1,0 +1,87 @@
+"""A prepared set of pictures, mapped into memory."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugan.data.set_file import PICTURES_FILE, is_prepared, read_set_file
+from frugan.data.wording import shown
+from frugan.errors import BadInput
+
+CHUNK = 1024  # pictures read at once for a digest
+
+
+@dataclass(frozen=True, eq=False)
+class PictureSet:
+    """N square RGB pictures of side R with their classes.
+
+    Attributes:
+        pictures: uint8 [N, 3, R, R], 0 to 255; a read-only memory map where the set comes from a folder.
+        labels: class of each picture, int64 [N]; zeros where unlabelled.
+        class_names: name of each class.
+        labelled: whether the classes mean anything.
+        digest: of pixels and labels (`picture_digest`): equal digests mean equal training data.
+    """
+
+    pictures: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    labelled: bool
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    @property
+    def resolution(self) -> int:
+        """Return the side R of the pictures in pixels."""
+        return int(self.pictures.shape[-1])
+
+
+def label_bytes(labels: NDArray[np.int64]) -> bytes:
+    """Return labels [N] as they enter the digest: little-endian 64-bit numbers."""
+    return labels.astype("<i8").tobytes()
+
+
+def picture_digest(pictures: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
+    """Return the sha256 of pictures [N, 3, R, R] in order, then labels [N]; reads the pictures piece by piece."""
+    digest = sha256()
+    for start in range(0, len(pictures), CHUNK):
+        digest.update(np.ascontiguousarray(pictures[start : start + CHUNK]).data)
+    digest.update(label_bytes(labels))
+    return digest.hexdigest()
+
+
+def open_prepared(path: Path, *, verify: bool = False) -> PictureSet:
+    """Open a folder written by `prepare`; the pictures stay on disk and are mapped.
+
+    Args:
+        path: the folder.
+        verify: read all pictures and compare their digest (about 1 GB per second).
+
+    Raises:
+        BadInput: not such a folder, files cut short or contradicting each other, or a digest that does not match.
+    """
+    if not is_prepared(path):
+        raise BadInput(f"{shown(str(path))} is not a prepared set. Make one with `frugan prepare SOURCE OUT`.")
+    about = read_set_file(path)
+    where = shown(str(path / PICTURES_FILE))
+    try:
+        pictures = np.load(path / PICTURES_FILE, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadInput(f"{where} is damaged ({error}). Prepare the set again.") from error
+    expected = (about.pictures, 3, about.resolution, about.resolution)
+    if not isinstance(pictures, np.memmap) or pictures.dtype != np.uint8 or pictures.shape != expected:
+        raise BadInput(
+            f"{where} holds {pictures.dtype} {list(pictures.shape)}; set.json promises uint8 {list(expected)}. "
+            "Prepare the set again."
+        )
+    if about.pictures == 0:
+        raise BadInput(f"{where} holds no pictures. Prepare the set again.")
+    labels = np.array(about.labels, np.int64)
+    if verify and picture_digest(pictures, labels) != about.digest:
+        raise BadInput(f"{shown(str(path))} has changed since it was prepared (digest differs). Prepare it again.")
+    return PictureSet(pictures, labels, tuple(about.class_names), about.labelled, about.digest)

@@ -1,0 +1,79 @@
+"""What a preparation did, in numbers and in words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from frugan.data.fitting import Fitting
+from frugan.data.set_file import SetFile
+from frugan.data.source import Source
+from frugan.data.survey import Survey, bad_names
+from frugan.data.wording import count, shown
+
+
+@dataclass(frozen=True)
+class PreparationReport:
+    """What a preparation did.
+
+    Attributes:
+        path: the prepared set.
+        kind: format of the source, in words.
+        pictures: how many the set holds.
+        class_names: name of each class.
+        labelled: whether the classes mean anything.
+        bad: name and reason of each picture that was left out.
+        upscaled: how many pictures were enlarged.
+        digest: of pixels and labels, as in PictureSet.
+        lines: everything that was decided automatically, one line each, for the user to read.
+    """
+
+    path: Path
+    kind: str
+    pictures: int
+    class_names: tuple[str, ...]
+    labelled: bool
+    bad: tuple[tuple[str, str], ...]
+    upscaled: int
+    digest: str
+    lines: tuple[str, ...]
+
+
+def report_of(path: Path, about: SetFile, lines: tuple[str, ...]) -> PreparationReport:
+    """Return the report on a prepared set from its `set.json`."""
+    return PreparationReport(
+        path,
+        about.origin.kind,
+        about.pictures,
+        tuple(about.class_names),
+        about.labelled,
+        tuple(about.origin.bad),
+        about.origin.upscaled,
+        about.digest,
+        lines,
+    )
+
+
+def source_lines(source: Source) -> tuple[str, ...]:
+    """Return what was taken for pictures and classes."""
+    return (f"{shown(str(source.path))}: {source.kind}", *source.classes.lines, *source.lines)
+
+
+def fitting_lines(
+    source: Source, fitting: Fitting, found: Survey, bad: Mapping[int, str], upscaled: int
+) -> tuple[str, ...]:
+    """Return what was done to the pictures: cropped, resized, enlarged, left out."""
+    side = fitting.resolution
+    resized = int((found.sizes.min(axis=1) != side).sum()) - len(found.bad)
+    other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
+    lines = []
+    if found.oblong:
+        lines.append(f"{count(found.oblong, 'picture')} of {len(source):,} cropped to the square in the middle")
+    if resized:
+        lines.append(
+            f"{count(resized, 'picture')} resized to {side} x {side} ({fitting.resample}; or resample={other})"
+        )
+    if upscaled:
+        lines.append(f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft")
+    if bad:
+        lines.append(f"{count(len(bad), 'picture')} left out, cannot be read: {bad_names(source, bad)}")
+    return tuple(lines)

@@ -1,0 +1,100 @@
+"""Look at every picture's header before hours are spent on pixels."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugan.data.fitting import Fitting
+from frugan.data.ordered import in_order
+from frugan.data.source import Source, Unreadable
+from frugan.data.wording import count, first_names, shown
+from frugan.errors import BadInput
+
+MOST_BAD = 0.01  # share of pictures that may be left out
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What the headers of N pictures say.
+
+    Attributes:
+        sizes: width and height in pixels, int64 [N, 2]; zeros where the header cannot be read.
+        bad: index to reason of the pictures that cannot be read.
+    """
+
+    sizes: NDArray[np.int64]
+    bad: dict[int, str]
+
+    def smaller_than(self, side: int) -> NDArray[np.int64]:
+        """Return the indices of readable pictures whose short side is below `side` pixels."""
+        short = self.sizes.min(axis=1)
+        return np.flatnonzero((short > 0) & (short < side))
+
+    @property
+    def oblong(self) -> int:
+        """Return how many pictures are not square."""
+        return int((self.sizes[:, 0] != self.sizes[:, 1]).sum())
+
+
+def survey(source: Source, *, workers: int, progress: Progress | None = None) -> Survey:
+    """Read the header of every picture of a source with `workers` threads; `progress` gets (done, N)."""
+    sizes = np.zeros((len(source), 2), np.int64)
+    bad: dict[int, str] = {}
+
+    def size(index: int) -> tuple[int, int] | str:
+        try:
+            return source.size(index)
+        except Unreadable as error:
+            return str(error)
+
+    with closing(in_order(size, len(source), workers)) as results:
+        for index, found in enumerate(results):
+            if isinstance(found, str):
+                bad[index] = found
+            else:
+                sizes[index] = found
+            if progress is not None:
+                progress(index + 1, len(source))
+    return Survey(sizes, bad)
+
+
+def refuse_small(source: Source, found: Survey, fitting: Fitting) -> None:
+    """Refuse pictures that would have to be enlarged.
+
+    Raises:
+        BadInput: there are some, and `fitting` does not allow it.
+    """
+    small = found.smaller_than(fitting.resolution)
+    if fitting.allow_upscale or not small.size:
+        return
+    width, height = found.sizes[small[0]]
+    least = found.sizes[found.sizes.min(axis=1) > 0].min()
+    raise BadInput(
+        f"{count(small.size, 'picture')} of {len(source):,} in {shown(str(source.path))} "
+        f"{'is' if small.size == 1 else 'are'} smaller than {fitting.resolution} x {fitting.resolution}: "
+        f"{first_names([source.names[index] for index in small])} (the first has {width} x {height}). "
+        f"Choose a resolution up to {least}, remove them, or allow enlarging (allow_upscale=True)."
+    )
+
+
+def refuse_bad(source: Source, bad: Mapping[int, str]) -> None:
+    """Refuse a source of which too much cannot be read.
+
+    Raises:
+        BadInput: more than `MOST_BAD` of the pictures are in `bad` (index to reason).
+    """
+    if len(bad) > MOST_BAD * len(source):
+        raise BadInput(
+            f"at least {count(len(bad), 'picture')} of {len(source):,} in {shown(str(source.path))} cannot be read, "
+            f"more than {MOST_BAD:.0%}: {bad_names(source, bad)}. Replace or remove them."
+        )
+
+
+def bad_names(source: Source, bad: Mapping[int, str]) -> str:
+    """Return the first names in `bad` with their reasons."""
+    return first_names([f"{source.names[index]} ({reason})" for index, reason in sorted(bad.items())])

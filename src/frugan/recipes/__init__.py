@@ -1,0 +1,1 @@
+"""Published configurations, one TOML file each."""

@@ -1,0 +1,164 @@
+"""Zips of pictures, honest and not."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from frugan.data import nvlabs_zip
+from frugan.data.formats import open_source
+from frugan.data.source import Unreadable
+from frugan.errors import BadInput
+
+Encode = Callable[..., bytes]
+MakePicture = Callable[..., Image.Image]
+Pack = Callable[..., Path]
+NAMES = ("00000/img00000000.png", "00000/img00000001.png", "00001/img00000002.png")
+
+
+@pytest.fixture
+def pack(tmp_path: Path, picture: MakePicture, encoded: Encode) -> Pack:
+    """Make a zip of pictures with these names, and of other members."""
+
+    def make(names: tuple[str, ...] = NAMES, method: int = zipfile.ZIP_STORED, **others: Any) -> Path:
+        path = tmp_path / "set.zip"
+        with zipfile.ZipFile(path, "w", method) as archive:
+            for seed, name in enumerate(names):
+                archive.writestr(name, encoded(picture(seed)))
+            for name, content in others.items():
+                archive.writestr(name.replace("__", "/").replace("_", "."), content)
+        return path
+
+    return make
+
+
+def labels(*rows: Any) -> str:
+    return json.dumps({"labels": [list(row) for row in rows]})
+
+
+def test_labels_of_dataset_json(pack: Pack, picture: MakePicture) -> None:
+    text = labels((NAMES[2], 1), (NAMES[0], 3), (NAMES[1], 0), ("not/there.png", 9))
+    with open_source(pack(dataset_json=text)) as found:
+        assert list(found.names) == list(NAMES)
+        assert found.classes.labels.tolist() == [3, 0, 1]
+        assert found.classes.names == ("0", "1", "2", "3")
+        assert found.classes.labelled
+        assert found.size(1) == (16, 16)
+        np.testing.assert_array_equal(np.asarray(found.picture(2)), np.asarray(picture(2)))
+
+
+def test_labels_null_is_unlabelled(pack: Pack) -> None:
+    with open_source(pack(dataset_json='{"labels": null}')) as found:
+        assert not found.classes.labelled
+        assert found.classes.labels.tolist() == [0, 0, 0]
+
+
+def test_without_dataset_json_folders_are_classes(pack: Pack) -> None:
+    with open_source(
+        pack(("cat/1.png", "dog/1.png", "__MACOSX/dog/1.png", "dog/._1.png"), README_txt="hello")
+    ) as found:
+        assert found.classes.names == ("cat", "dog")
+        assert len(found) == 2
+
+
+def test_without_folders_unlabelled(pack: Pack) -> None:
+    with open_source(pack(("1.png", "2.png"), zipfile.ZIP_DEFLATED)) as found:
+        assert not found.classes.labelled
+        assert found.picture(1).size == (16, 16)
+
+
+def test_a_folder_around_everything_is_no_class(pack: Pack) -> None:
+    with open_source(pack(("my set/cat/1.png", "my set/dog/1.png"))) as found:
+        assert found.classes.names == ("cat", "dog")
+        assert "my set/" in found.lines[0]
+    with open_source(pack(("x/00000/1.png",), x__dataset_json=labels(("00000/1.png", 0)))) as found:
+        assert found.classes.labelled
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "expected"),
+        ('{"labels": 3}', "expected"),
+        ('{"labels": [["a.png"]]}', "among the labels"),
+        (labels((NAMES[0], [0.1, 0.9])), "vectors and fractions cannot be used"),
+        (labels((NAMES[0], 0.5)), "vectors and fractions cannot be used"),
+        (labels((NAMES[0], -1)), "has the label -1; expected a class number"),
+        (labels((NAMES[0], 10**12)), "has the label 1000000000000"),
+        (labels((NAMES[0], True)), "has the label True"),
+        (labels((NAMES[0], 1)), "no label for 2 of 3 pictures: 00000/img00000001.png, 00001/img00000002.png"),
+    ],
+)
+def test_wrong_dataset_json(pack: Pack, text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        open_source(pack(dataset_json=text))
+
+
+def test_no_pictures(pack: Pack) -> None:
+    with pytest.raises(BadInput, match="no pictures"):
+        open_source(pack((), notes_txt="x"))
+
+
+def test_encrypted(pack: Pack) -> None:
+    path = pack()
+    data = bytearray(path.read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    data[directory + 8] |= 1
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match="encrypted; unpack"):
+        open_source(path)
+
+
+def test_cut_zip(pack: Pack) -> None:
+    path = pack()
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(BadInput, match="none of the known formats"):
+        open_source(path)
+
+
+def test_damaged_member_is_one_bad_picture(pack: Pack) -> None:
+    path = pack()
+    data = bytearray(path.read_bytes())
+    data[200] ^= 255  # inside the first picture's pixels: its CRC in the zip no longer holds
+    path.write_bytes(data)
+    with open_source(path) as found:
+        with pytest.raises(Unreadable, match="damaged in the zip"):
+            found.picture(0)
+        assert found.picture(1).size == (16, 16)
+
+
+def test_bomb_is_refused_by_its_declared_size(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvlabs_zip, "MOST_FILE_BYTES", 1000)
+    path = pack((), zipfile.ZIP_DEFLATED, bomb_png=b"\0" * 2000)
+    with open_source(path) as found:
+        for read in (found.picture, found.size):
+            with pytest.raises(Unreadable, match="2,000 bytes unpacked"):
+                read(0)
+
+
+def test_bomb_that_lies_about_its_size_unpacks_no_more_than_it_said(pack: Pack, encoded: Encode) -> None:
+    path = pack((), zipfile.ZIP_DEFLATED, bomb_png=b"\0" * 5_000_000)
+    data = bytearray(path.read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    data[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
+    path.write_bytes(data)
+    with open_source(path) as found, pytest.raises(Unreadable):
+        found.picture(0)
+
+
+def test_bomb_in_dataset_json(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvlabs_zip, "MOST_JSON_BYTES", 1000)
+    with pytest.raises(BadInput, match=r"dataset.json of .* cannot be read: 9,000 bytes"):
+        open_source(pack(method=zipfile.ZIP_DEFLATED, dataset_json=" " * 9000))
+
+
+def test_other_packing_methods_are_named(pack: Pack) -> None:
+    with open_source(pack(method=zipfile.ZIP_BZIP2)) as found, pytest.raises(Unreadable, match="method 12"):
+        found.picture(0)

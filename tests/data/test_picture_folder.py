@@ -1,0 +1,98 @@
+"""What a folder's names mean."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from frugan.data.formats import open_source
+from frugan.errors import BadInput
+
+MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
+SMALL = Image.new("RGB", (4, 4))
+
+
+def test_class_folders_in_sorted_order_with_nested_pictures(folder: MakeFolder) -> None:
+    path = folder({"b/1.png": SMALL, "b/deep/er/2.png": SMALL, "a-b/3.png": SMALL, "a/4.png": SMALL, "10/5.png": SMALL})
+    found = open_source(path)
+    assert found.classes.names == ("10", "a", "a-b", "b")
+    assert list(found.names) == ["10/5.png", "a/4.png", "a-b/3.png", "b/1.png", "b/deep/er/2.png"]
+    assert found.classes.labels.tolist() == [0, 1, 2, 3, 3]
+    assert found.classes.labelled
+    assert any("deeper" in line and "'b'" in line for line in found.classes.lines)
+
+
+def test_flat_folder_is_one_class_unlabelled(folder: MakeFolder) -> None:
+    found = open_source(folder({"2.png": SMALL, "1.jpg": SMALL}))
+    assert (found.classes.names, found.classes.labelled, len(found)) == (("pictures",), False, 2)
+    assert "unlabelled" in found.classes.lines[0]
+
+
+def test_one_class_folder_is_unlabelled(folder: MakeFolder) -> None:
+    found = open_source(folder({"cats/1.png": SMALL, "cats/2.png": SMALL}))
+    assert (found.classes.names, found.classes.labelled) == (("cats",), False)
+
+
+def test_suffixes_in_any_case_and_other_files(folder: MakeFolder) -> None:
+    names = ["1.PNG", "2.JPeG", "3.jpg", "4.bmp", "5.WebP", "6.gif", "7.TIF", "8.tiff"]
+    other = ["Thumbs.db", ".DS_Store", ".hidden.png", ".git/x.png", "notes.txt", "photo.heic", "README"]
+    pictures: dict[str, Image.Image | bytes] = dict.fromkeys(names, SMALL)
+    found = open_source(folder(pictures | dict.fromkeys(other, b"no picture")))
+    assert list(found.names) == sorted(names)
+    assert found.lines[0].startswith("3 files of other kinds ignored")
+    assert ".heic 1" in found.lines[0]
+
+
+def test_unicode_names(folder: MakeFolder) -> None:
+    found = open_source(folder({"猫/ねこ 一.png": SMALL, "собака/Ünïcödé 🐕.png": SMALL}))
+    assert found.classes.names == ("собака", "猫")
+    assert found.picture(0).size == (4, 4)
+    assert found.size(1) == (4, 4)
+
+
+def test_names_that_are_not_text(folder: MakeFolder) -> None:
+    path = folder({"a.png": SMALL})
+    os.rename(os.fsencode(path) + b"/a.png", os.fsencode(path) + b"/\xff\xfe.png")
+    assert open_source(path).picture(0).size == (4, 4)
+
+
+def test_links_are_followed_but_not_in_circles(folder: MakeFolder, tmp_path: Path) -> None:
+    path = folder({"a/1.png": SMALL, "b/2.png": SMALL})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    SMALL.save(elsewhere / "3.png")
+    (path / "c").symlink_to(elsewhere)
+    (path / "a" / "back").symlink_to(path)
+    (path / "a" / "broken.png").symlink_to(tmp_path / "nowhere")
+    assert list(open_source(path).names) == ["a/1.png", "a/broken.png", "b/2.png", "c/3.png"]
+
+
+def test_loose_pictures_beside_class_folders(folder: MakeFolder) -> None:
+    with pytest.raises(BadInput, match=r"both 1 loose picture \(x.png\) and class folders \(a, b\).*move"):
+        open_source(folder({"x.png": SMALL, "a/1.png": SMALL, "b/2.png": SMALL}))
+
+
+def test_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no pictures in .*Check the path"):
+        open_source(tmp_path)
+
+
+def test_folder_of_other_files_says_which(folder: MakeFolder) -> None:
+    with pytest.raises(BadInput, match=r"no pictures in .*\.heic 2.*Convert"):
+        open_source(folder({"1.heic": b"x", "2.HEIC": b"x"}))
+
+
+def test_control_characters_in_names_do_not_reach_the_terminal(folder: MakeFolder) -> None:
+    with pytest.raises(BadInput) as caught:
+        open_source(folder({"\x1b[31mred.png": SMALL, "a/1.png": SMALL}))
+    assert "\x1b" not in str(caught.value)
+
+
+def test_unpacked_nvlabs_set_takes_its_labels_from_dataset_json(folder: MakeFolder) -> None:
+    labels = json.dumps({"labels": [["00000/img0.png", 2], ["00001/img1.png", 0]]}).encode()
+    found = open_source(folder({"00000/img0.png": SMALL, "00001/img1.png": SMALL, "dataset.json": labels}))
+    assert found.classes.labels.tolist() == [2, 0]
+    assert found.classes.names == ("0", "1", "2")

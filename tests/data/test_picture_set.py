@@ -1,0 +1,103 @@
+"""Opening prepared sets, whole and damaged."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from frugan.data.picture_set import open_prepared, picture_digest
+from frugan.data.prepare import prepare
+from frugan.data.set_file import is_prepared
+from frugan.errors import BadInput
+
+MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
+
+
+@pytest.fixture
+def prepared(folder: MakeFolder, picture: Callable[..., Image.Image], tmp_path: Path) -> Path:
+    """Prepare a set of five pictures in two classes."""
+    source = folder({f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(5)})
+    return prepare(source, tmp_path / "out", resolution=16).path
+
+
+def change(path: Path, **fields: Any) -> None:
+    about = json.loads((path / "set.json").read_text())
+    (path / "set.json").write_text(json.dumps(about | fields))
+
+
+def test_plain_numpy_maps_the_file(prepared: Path) -> None:
+    found = np.load(prepared / "pictures.npy", mmap_mode="r")
+    assert (found.shape, found.dtype) == ((5, 3, 16, 16), np.uint8)
+    assert (prepared / "pictures.npy").stat().st_size == 128 + 5 * 3 * 16 * 16
+
+
+def test_digest_is_of_pixels_and_labels(prepared: Path) -> None:
+    found = open_prepared(prepared)
+    assert found.digest == picture_digest(found.pictures, found.labels)
+    assert found.digest != picture_digest(found.pictures, found.labels[::-1])
+    assert found.digest != picture_digest(found.pictures[::-1], found.labels)
+
+
+def test_is_prepared(prepared: Path, tmp_path: Path) -> None:
+    assert is_prepared(prepared)
+    assert not is_prepared(tmp_path / "source")
+    with pytest.raises(BadInput, match="not a prepared set"):
+        open_prepared(tmp_path / "source")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 128, 128 + 5 * 768 - 1])
+def test_cut_pictures(prepared: Path, keep: int) -> None:
+    path = prepared / "pictures.npy"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(BadInput, match=r"pictures.npy is damaged.*Prepare the set again"):
+        open_prepared(prepared)
+
+
+def test_pictures_of_another_kind(prepared: Path) -> None:
+    np.save(prepared / "pictures.npy", np.zeros((5, 3, 16, 16), np.float32))
+    with pytest.raises(BadInput, match=r"holds float32 \[5, 3, 16, 16\]; set.json promises uint8"):
+        open_prepared(prepared)
+
+
+def test_pickled_objects_are_not_run(prepared: Path) -> None:
+    np.save(prepared / "pictures.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(BadInput, match=r"pictures.npy is damaged"):
+        open_prepared(prepared)
+
+
+def test_changed_pixel_is_found_only_when_asked(prepared: Path) -> None:
+    data = bytearray((prepared / "pictures.npy").read_bytes())
+    data[-1] ^= 1
+    (prepared / "pictures.npy").write_bytes(data)
+    assert len(open_prepared(prepared)) == 5
+    with pytest.raises(BadInput, match="digest differs"):
+        open_prepared(prepared, verify=True)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "of another program"}', '{"labels": null}'])
+def test_foreign_json(prepared: Path, text: str) -> None:
+    (prepared / "set.json").write_text(text)
+    with pytest.raises(BadInput, match=r"set.json is not a frugan picture set"):
+        open_prepared(prepared)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"labels": [0, 0, 1, 1, 2]}, "label 2 is outside of its 2 classes"),
+        ({"labels": [0, 0, -1, 1, 1]}, "label -1 is outside"),
+        ({"labels": [0, 0, 1]}, "3 labels for 5 pictures"),
+        ({"labels": [0, 0, 1, 1, 1.5]}, "labels.4"),
+        ({"version": 99}, "version 99; this frugan reads 1"),
+        ({"pictures": 4, "labels": [0] * 4}, r"set.json promises uint8 \[4, 3, 16, 16\]"),
+        ({"resolution": 32}, r"set.json promises uint8 \[5, 3, 32, 32\]"),
+    ],
+)
+def test_contradictions(prepared: Path, fields: dict[str, Any], message: str) -> None:
+    change(prepared, **fields)
+    with pytest.raises(BadInput, match=message):
+        open_prepared(prepared)

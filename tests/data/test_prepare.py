@@ -1,0 +1,173 @@
+"""From pictures to a memory-mapped set."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from frugan.data.picture_set import open_prepared
+from frugan.data.prepare import prepare
+from frugan.errors import BadInput
+
+MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
+MakePicture = Callable[..., Image.Image]
+
+
+def test_pixels_labels_and_names(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    files: dict[str, Image.Image | bytes] = {f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(6)}
+    progress: list[tuple[int, int]] = []
+    surveyed: list[tuple[int, int]] = []
+    report = prepare(
+        folder(files),
+        tmp_path / "new" / "out",
+        resolution=16,
+        progress=lambda *step: progress.append(step),
+        survey_progress=lambda *step: surveyed.append(step),
+    )
+    found = open_prepared(tmp_path / "new" / "out", verify=True)
+    assert isinstance(found.pictures, np.memmap)
+    assert not found.pictures.flags.writeable
+    for place, index in enumerate([0, 2, 4, 1, 3, 5]):
+        np.testing.assert_array_equal(found.pictures[place], np.asarray(picture(index)).transpose(2, 0, 1))
+    assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert (found.class_names, found.labelled, found.resolution, len(found)) == (("a", "b"), True, 16, 6)
+    assert progress == surveyed == [(step, 6) for step in range(1, 7)]
+    assert (report.pictures, report.digest, report.bad) == (6, found.digest, ())
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["out"]
+    about = json.loads((report.path / "set.json").read_text())
+    assert about["origin"]["files"][1] == "a/2.png"
+    assert set(about["origin"]["versions"]) == {"frugan", "pillow", "numpy", "python"}
+
+
+def test_the_result_does_not_depend_on_workers(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    source = folder({f"{i:03}.png": picture(i, 16 + i % 7, 16 + i % 5) for i in range(100)})
+    outs = [tmp_path / f"out{workers}" for workers in (1, 2, 7)]
+    for out, workers in zip(outs, (1, 2, 7), strict=True):
+        prepare(source, out, resolution=12, workers=workers)
+    for file in ("pictures.npy", "set.json"):
+        assert len({(out / file).read_bytes() for out in outs}) == 1
+
+
+def test_mixed_sizes_are_reported(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    source = folder({"1.png": picture(1, 20, 16), "2.png": picture(2, 32, 32), "3.png": picture(3)})
+    report = prepare(source, tmp_path / "out", resolution=16)
+    text = "\n".join(report.lines)
+    assert "1 picture of 3 cropped to the square in the middle" in text
+    assert "1 picture resized to 16 x 16 (bilinear; or resample=lanczos)" in text
+    assert "unlabelled" in text
+
+
+def test_lanczos(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    source = folder({"1.png": picture(1, 32, 32)})
+    prepare(source, tmp_path / "out", resolution=16, resample="lanczos")
+    expected = picture(1, 32, 32).resize((16, 16), Image.Resampling.LANCZOS)
+    found = open_prepared(tmp_path / "out").pictures[0]
+    np.testing.assert_array_equal(found, np.asarray(expected).transpose(2, 0, 1))
+
+
+def test_small_pictures_are_named_before_any_work(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    files: dict[str, Image.Image | bytes] = {f"{i}.png": picture(i, 32, 32) for i in range(5)}
+    source = folder(files | {"s1.png": picture(8, 40, 20), "s2.png": picture(9, 24, 24)})
+    with pytest.raises(BadInput, match=r"2 pictures of 7 .* smaller than 32 x 32: s1.png, s2.png .*40 x 20.*up to 20"):
+        prepare(source, tmp_path / "out", resolution=32)
+    assert not (tmp_path / "out").exists()
+    report = prepare(source, tmp_path / "out", resolution=32, allow_upscale=True)
+    assert (report.pictures, report.upscaled) == (7, 2)
+    assert any("2 pictures enlarged" in line for line in report.lines)
+
+
+def test_few_bad_pictures_are_left_out_and_named(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    files: dict[str, Image.Image | bytes] = {f"{'ab'[i % 2]}/{i:03}.png": picture(i) for i in range(298)}
+    source = folder(files | {"a/bad1.jpg": b"no picture", "a/bad2.png": b""})
+    whole = source / "b" / "001.png"
+    whole.write_bytes(whole.read_bytes()[:300])  # its header is good: found only when it is decoded
+    report = prepare(source, tmp_path / "out", resolution=16)
+    assert [name for name, _ in report.bad] == ["a/bad1.jpg", "a/bad2.png", "b/001.png"]
+    assert any("3 pictures left out, cannot be read: a/bad1.jpg (not a picture)" in line for line in report.lines)
+    found = open_prepared(tmp_path / "out", verify=True)
+    assert len(found) == 297
+    assert found.labels.tolist() == [0] * 149 + [1] * 148
+    np.testing.assert_array_equal(found.pictures[149], np.asarray(picture(3)).transpose(2, 0, 1))
+
+
+def test_many_bad_pictures_are_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    source = folder({f"{i}.png": picture(i) for i in range(20)} | {"x.png": b"no"})
+    with pytest.raises(BadInput, match=r"at least 1 picture of 21 in .* cannot be read, more than 1%: x.png \(not a"):
+        prepare(source, tmp_path / "out", resolution=16)
+
+
+def test_pictures_cut_short_are_refused_while_decoding(
+    folder: MakeFolder, picture: MakePicture, encoded: Callable[..., bytes], tmp_path: Path
+) -> None:
+    source = folder({f"{i}.png": encoded(picture(i))[:300] for i in range(20)})
+    with pytest.raises(BadInput, match=r"1 picture of 20 .*0.png"):
+        prepare(source, tmp_path / "out", resolution=16)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_prepared_set_can_be_prepared_smaller(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    prepare(folder({"a/1.png": picture(1), "b/2.png": picture(2)}), tmp_path / "big", resolution=16)
+    report = prepare(tmp_path / "big", tmp_path / "small", resolution=8)
+    found = open_prepared(tmp_path / "small")
+    assert (found.resolution, found.class_names, report.kind) == (8, ("a", "b"), "prepared set")
+
+
+def test_the_same_set_is_kept_and_another_is_not_overwritten(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    source, out = folder({"1.png": picture(1)}), tmp_path / "out"
+    first = prepare(source, out, resolution=16)
+    written = (out / "set.json").stat().st_mtime_ns
+    again = prepare(source, out, resolution=16)
+    assert (again.digest, again.pictures) == (first.digest, first.pictures)
+    assert "kept" in again.lines[0]
+    assert (out / "set.json").stat().st_mtime_ns == written
+    with pytest.raises(BadInput, match=r"holds another set.*not overwritten"):
+        prepare(source, out, resolution=8)
+    picture(5).save(source / "5.png")
+    with pytest.raises(BadInput, match="changed since"):
+        prepare(source, out, resolution=16)
+
+
+def test_other_folders_and_files_are_not_overwritten(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    source = folder({"1.png": picture(1)})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    for out in (tmp_path / "mine", tmp_path / "mine" / "thesis.txt"):
+        with pytest.raises(BadInput, match="not a prepared set; it is not overwritten"):
+            prepare(source, out, resolution=16)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_empty_folder_is_taken(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert prepare(folder({"1.png": picture(1)}), tmp_path / "out", resolution=16).pictures == 1
+
+
+def test_out_inside_the_source(folder: MakeFolder, picture: MakePicture) -> None:
+    source = folder({"1.png": picture(1)})
+    with pytest.raises(BadInput, match="lies inside the source"):
+        prepare(source, source / "prepared", resolution=16)
+
+
+def test_unicode_paths_and_names_that_are_not_text(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    odd = "\udcff\udcfe.png"  # two bytes that are not UTF-8
+    source = folder({"猫/ねこ.png": picture(1), f"собака/{odd}": picture(2)})
+    prepare(source, tmp_path / "набор 🐈", resolution=16)
+    found = open_prepared(tmp_path / "набор 🐈", verify=True)
+    assert found.class_names == ("собака", "猫")
+    about = json.loads((tmp_path / "набор 🐈" / "set.json").read_text(encoding="utf-8"))
+    assert about["origin"]["files"] == ["собака/??.png", "猫/ねこ.png"]
+
+
+def test_wrong_settings(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    source = folder({"1.png": picture(1)})
+    with pytest.raises(BadInput, match="workers 0"):
+        prepare(source, tmp_path / "out", resolution=16, workers=0)
+    with pytest.raises(BadInput, match="resolution 0"):
+        prepare(source, tmp_path / "out", resolution=0)
+    with pytest.raises(BadInput, match="does not exist"):
+        prepare(tmp_path / "gone", tmp_path / "out", resolution=16)
