@@ -185,7 +185,8 @@ class Observer:
         """Move the buffers; where `accepted` (a bool scalar on the device) is False, leave them as they were."""
         for (layer, buffer), (total, weight) in self._staged.items():
             old = getattr(layer, buffer)
-            new = layer.committed(buffer, total / weight if weight != 1 else total).to(old.dtype)
+            observed = total / weight if weight != 1 else total
+            new = layer.committed(buffer, observed.to(old.dtype) if old.is_floating_point() else observed).to(old.dtype)
             old.copy_(new if accepted is None else torch.where(accepted, new, old))
         self._staged.clear()
 

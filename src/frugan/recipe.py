@@ -133,6 +133,9 @@ def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> s
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
         key = ".".join(place)
         message = fault["msg"].removeprefix("Value error, ")
+        if not key:
+            lines.append(message)  # a fault of the recipe as a whole, or one explained already
+            continue
         if fault["type"] == "extra_forbidden":
             lines.append(f"{key}: unknown key{_nearest(key, list(_keys(of, prefix)))}")
         elif fault["type"] == "missing":
@@ -145,7 +148,7 @@ def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> s
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _keys(of: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -183,13 +186,20 @@ def _load_values(name: str) -> dict[str, Any]:
         text = path.read_text("utf-8")
     else:
         raise BadInput(
-            f"recipe {name!r} is unknown{_nearest(name, built_in())} "
+            f"recipe {name!r} is unknown{_nearest(name, built_in())}; "
             "`frugan recipes` lists what ships; a recipe of your own is a path that ends in .toml"
         )
     try:
-        return tomllib.loads(text)
+        return dict(_nothing_where_none(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"recipe {name}: not valid TOML: {error}") from error
+
+
+def _nothing_where_none(value: Any) -> Any:
+    """TOML has no null: the string "none" stands for it."""
+    if isinstance(value, dict):
+        return {key: _nothing_where_none(inner) for key, inner in value.items()}
+    return None if value == "none" else value
 
 
 def _value(text: str) -> Any:

@@ -1,8 +1,8 @@
 """A made-up family that uses everything the contract has; it proves the engine, and has no other purpose.
 
-Three phases: "critic" (two parts, two repeats on pictures of its own, an action on the masters), "penalty" (half a batch,
-every second step, double backward, carried state, the critic's optimizer) and "maker" (uses the critic without moving
-it, batch norm, dropout drawn per image).
+Three phases: "critic" (two parts, two repeats on pictures of its own, an action on the masters), "penalty" (half a
+batch, every second step, double backward, carried state, the critic's optimizer) and "maker" (uses the critic without
+moving it, batch norm, dropout drawn per image).
 """
 
 from collections.abc import Callable, Mapping
@@ -215,7 +215,7 @@ class MadeUpFamily:
         return {"images": DataNeeds(SIDE, None)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        return {name: ("bodies.0", "bodies.1") for name in built}
+        return dict.fromkeys(built, ("bodies.0", "bodies.1"))
 
     def averaged(self) -> Mapping[str, BufferRule]:
         return {"maker": "copy"}

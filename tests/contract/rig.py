@@ -42,6 +42,18 @@ class PositionPictures:
         return {"pictures": torch.stack([p for p, _ in made]), "labels": torch.tensor([label for _, label in made])}
 
 
+@dataclass(frozen=True)
+class BlankPictures:
+    """Black pictures of class 0, for runs on fake tensors, where reading a value raises."""
+
+    needs: Mapping[str, DataNeeds]
+
+    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
+        side = self.needs[source].resolution
+        pictures = torch.zeros((count, 3, side, side), dtype=torch.uint8)
+        return {"pictures": pictures, "labels": torch.zeros(count, dtype=torch.int64)}
+
+
 @dataclass
 class Rig:
     """A family's training, ready to step."""

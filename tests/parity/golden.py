@@ -64,8 +64,8 @@ class Case:
             discriminator_attention=_resolutions(o["D_attn"]),
             discriminator_wide=o["D_wide"],
             blocks_per_stage=o["D_depth"],
-            generator_initialisation=INITIALISATIONS[o["G_init"]],  # type: ignore[arg-type]
-            discriminator_initialisation=INITIALISATIONS[o["D_init"]],  # type: ignore[arg-type]
+            generator_initialisation=INITIALISATIONS[o["G_init"]],
+            discriminator_initialisation=INITIALISATIONS[o["D_init"]],
             batch_norm_eps=o["BN_eps"],
             spectral_norm_eps=o["SN_eps"],
         )

@@ -64,6 +64,7 @@ class Loop:
         metadata: for weights files.
         take_snapshot: writes sheets of the present state and returns their paths.
         singular_values: reads what is reported besides gradients: name -> [1].
+        extra: JSON values kept in every checkpoint.
         show: is given every event.
         seconds: of training so far, over all resumptions.
     """
@@ -82,6 +83,7 @@ class Loop:
     metadata: Mapping[str, str]
     take_snapshot: Callable[[TrainingState], list[Path]]
     singular_values: Callable[[TrainingState], Mapping[str, torch.Tensor]]
+    extra: Mapping[str, Any]
     show: Callable[[Event], None]
     seconds: float = 0.0
     _in_a_row: dict[str, int] = field(default_factory=dict)
@@ -136,9 +138,8 @@ class Loop:
             self._snapshot()
 
     def _save(self, folder: Path) -> None:
-        saved = save_checkpoint(
-            folder, self.state, self.step.phases, self.metadata, {"seconds": self.seconds, "plan": self._plan()}
-        )
+        extra = {**self.extra, "seconds": self.seconds, "plan": self._plan()}
+        saved = save_checkpoint(folder, self.state, self.step.phases, self.metadata, extra)
         self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
 
     def _plan(self) -> dict[str, Any]:

@@ -65,9 +65,11 @@ class Duration:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        text = core_schema.no_info_after_validator_function(cls.parse, core_schema.str_schema())
-        return core_schema.json_or_python_schema(
-            json_schema=text,
-            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), text]),
-            serialization=core_schema.to_string_ser_schema(),
-        )
+        def read(value: Any) -> Duration:
+            if isinstance(value, cls):
+                return value
+            if isinstance(value, str):
+                return cls.parse(value)
+            raise ValueError(f"duration {value!r}: expected text with a unit, such as '150k steps'")
+
+        return core_schema.no_info_plain_validator_function(read, serialization=core_schema.to_string_ser_schema())

@@ -1,0 +1,85 @@
+"""Which device to use, and what plan, until the planner chooses it."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from frugan.engine.plan import Plan, check_micro_batch
+from frugan.engine.precision import Precision
+from frugan.engine.working_weights import normalises_groups
+from frugan.errors import BadInput
+from frugan.phase import Phase
+from frugan.recipe import Recipe
+
+
+def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
+    """The device, and why.
+
+    Raises:
+        BadInput: no such device here.
+    """
+    if asked == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", torch.cuda.current_device()), "a CUDA card is there; override with --device"
+        return torch.device("cpu"), "no CUDA card is there; override with --device"
+    try:
+        device = torch.device(asked)
+    except RuntimeError as error:
+        raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
+        raise BadInput(
+            f"--device {asked}: this torch ({torch.__version__}) sees {torch.cuda.device_count()} CUDA cards"
+        )
+    return device, "asked for"
+
+
+def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:
+    """Samples that must stand together in a forward: the recipe's normalisation batch, or 1 where nothing normalises.
+
+    Raises:
+        BadInput: the recipe gives none though its networks normalise, or a phase's share is no whole number of groups.
+    """
+    if not normalises_groups(networks):
+        return 1
+    group, batch = recipe.training.normalisation_batch, recipe.training.batch
+    if group is None:
+        raise BadInput(
+            "training.normalisation_batch is missing: these networks normalise over samples, and the groups' size "
+            f"changes the result; set it to a divisor of the batch ({batch}), 32 is BigGAN's own"
+        )
+    for phase in phases:
+        if phase.samples(batch) % group:
+            raise BadInput(
+                f"phase {phase.name} sees {phase.samples(batch)} samples of the batch of {batch}: not whole groups "
+                f"of {group} (training.normalisation_batch)"
+            )
+    return group
+
+
+def choose_plan(
+    recipe: Recipe,
+    precision: Precision,
+    group: int,
+    micro_batch: int | None,
+    recompute: Mapping[str, tuple[str, ...]],
+    *,
+    ema_on_host: bool,
+) -> tuple[Plan, str]:
+    """A plan, and the line that says it.
+
+    Raises:
+        BadInput: the micro-batch would change the result.
+    """
+    batch = recipe.training.batch
+    why = "asked for"
+    if micro_batch is None:
+        micro_batch = group if group > 1 else batch
+        why = "one normalisation group" if group > 1 else "the batch: nothing is normalised over samples"
+        why += "; override with --micro-batch"
+    check_micro_batch(micro_batch, batch, group)
+    accumulation = -(-batch // micro_batch)
+    line = f"micro-batch: {micro_batch} x {accumulation} = batch {batch} ({why})"
+    return Plan(micro_batch, precision, recompute, ema_on_host=ema_on_host), line

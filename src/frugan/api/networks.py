@@ -1,0 +1,151 @@
+"""Networks by recipe or from files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from frugan.engine.checkpoint import load_networks, newest_whole
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.streams import derive_seed
+from frugan.engine.tensor_files import read_tensors, write_tensors
+from frugan.engine.working_weights import make_callable, set_normalisation_batch
+from frugan.errors import BadInput
+from frugan.recipe import Recipe, load_recipe, parse_recipe
+
+EMA_FILE = "ema.safetensors"
+NETWORKS_FILE = "networks.safetensors"
+
+
+def weights_metadata(recipe: Recipe) -> dict[str, str]:
+    """What a weights file says about itself, so that it needs nothing else to be loaded."""
+    return {"format": "frugan", "recipe": json.dumps(recipe.model_dump(mode="json"))}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights from a file, with the recipe they were trained by.
+
+    Attributes:
+        path: the file.
+        recipe: from the file's metadata.
+        tensors: "network.parameter" -> tensor.
+    """
+
+    path: Path
+    recipe: Recipe
+    tensors: dict[str, Tensor]
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Networks that the file holds, in order."""
+        return tuple(dict.fromkeys(key.split(".")[0] for key in self.tensors))
+
+    def of(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Tensors of some networks."""
+        return {key: value for key, value in self.tensors.items() if key.split(".")[0] in names}
+
+
+def weights_file(path: Path, content: str = EMA_FILE) -> Path:
+    """The weights file that a path means: itself, or `content` in a checkpoint, or in a run's newest whole checkpoint.
+
+    Raises:
+        BadInput: no such path, or a run without checkpoint.
+    """
+    if path.is_file():
+        return path
+    if (path / content).is_file():
+        return path / content
+    run = RunFolder(path)
+    if not run.exists:
+        raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
+    newest = newest_whole(run.checkpoints)
+    if newest is None:
+        raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
+    return newest[0].path / content
+
+
+def read_weights(path: Path) -> Weights:
+    """Read a weights file.
+
+    Raises:
+        BadInput: cut short, another kind of file, or not written by frugan.
+    """
+    tensors, metadata = read_tensors(path)
+    if metadata.get("format") != "frugan" or "recipe" not in metadata:
+        raise BadInput(
+            f"{path}: not written by frugan (its metadata name no recipe); expected a run or one of its files"
+        )
+    try:
+        values = json.loads(metadata["recipe"])
+    except ValueError as error:
+        raise BadInput(f"{path}: the recipe in its metadata is damaged: {error}") from error
+    return Weights(path, parse_recipe(values, str(path)), tensors)
+
+
+def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """Networks of a recipe with their first weights, for the engine."""
+    kind = recipe.kind
+    networks = kind.build(recipe.networks, device)
+    if torch.device(device).type != "meta":
+        kind.initialise(recipe.networks, networks, lambda name: derive_seed(recipe.training.seed, "weights", name))
+    return networks
+
+
+def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """The networks that a weights file holds, for the engine."""
+    built = weights.recipe.kind.build(weights.recipe.networks, device)
+    present = {name: network for name, network in built.items() if name in weights.networks}
+    if unknown := set(weights.networks) - set(built):
+        raise BadInput(f"{weights.path}: holds {sorted(unknown)}, unknown to family {weights.recipe.family}")
+    load_networks(present, weights.tensors, str(weights.path))
+    return present
+
+
+def _callable(networks: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    return {name: make_callable(network.eval()) for name, network in networks.items()}
+
+
+def build(recipe: str, overrides: Sequence[str] = (), device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """Build a recipe's networks with their first weights.
+
+    They are in evaluation mode and safe to call as they are: each call prepares its weights (spectral norm) and nothing
+    moves.
+
+    Args:
+        recipe: built-in name, or path of a TOML file.
+        overrides: `key.sub=value` words.
+        device: where to build; "meta" gives shapes only.
+
+    Returns:
+        Networks by name ("G", "D").
+
+    Raises:
+        BadInput: unknown recipe, key or value.
+    """
+    loaded = load_recipe(recipe, overrides)
+    networks = build_networks(loaded, device)
+    for network in networks.values():
+        set_normalisation_batch(network, loaded.training.normalisation_batch)
+    return _callable(networks)
+
+
+def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """Load networks from a weights file, a checkpoint or a run; family and config are in the file.
+
+    A checkpoint or a run gives its averaged networks (EMA), from which samples are drawn; name the file
+    `networks.safetensors` in a checkpoint for the others. Safe to call as they are, as from `build`.
+
+    Raises:
+        BadInput: not there, damaged, or not frugan's.
+    """
+    return _callable(networks_from(read_weights(weights_file(Path(path))), device))
+
+
+def save(networks: Mapping[str, nn.Module], recipe: Recipe, path: str | Path) -> None:
+    """Write networks as a weights file that `load` reads."""
+    tensors = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
+    write_tensors(Path(path), tensors, weights_metadata(recipe))

@@ -1,0 +1,56 @@
+"""The `frugan` command and how it ends: 0, 1 (failed) or 2 (bad input)."""
+
+import errno
+import sys
+
+import typer
+from rich.console import Console
+
+from frugan.cli.demo import demo
+from frugan.cli.info import info
+from frugan.cli.prepare import prepare
+from frugan.cli.recipes import recipes
+from frugan.cli.sample import sample
+from frugan.cli.train import train
+from frugan.errors import BadInput, TrainingFailed
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+def application() -> typer.Typer:
+    """The command with its sub-commands."""
+    app = typer.Typer(
+        name="frugan",
+        help="Train big image generators on the GPU you have.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    for command in (demo, recipes, info, prepare, train, sample):
+        app.command()(command)
+    return app
+
+
+def run() -> None:
+    """Run the command line; errors are told in words, on stderr."""
+    console = Console(stderr=True, highlight=False)
+
+    def end(kind: str, message: str, code: int) -> None:
+        console.print(f"[bold red]{kind}:[/]", end=" ")
+        console.print(message, markup=False, soft_wrap=True)
+        sys.exit(code)
+
+    try:
+        application()()
+    except BadInput as error:
+        end("bad input", str(error), BAD_INPUT)
+    except TrainingFailed as error:
+        end("training stopped", str(error), FAILED)
+    except KeyboardInterrupt:
+        end("interrupted", "stopped at once; what was saved before is whole", INTERRUPTED)
+    except OSError as error:
+        hint = (
+            " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
+        )
+        end("failed", f"{error}.{hint} Earlier checkpoints are untouched.", FAILED)

@@ -1,0 +1,55 @@
+"""How commands show things: people read stderr and tables, programs read JSON on stdout."""
+
+import json
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def say(line: str) -> None:
+    """Show one line to a person, on stderr."""
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True, style="dim")
+
+
+def print_json(value: Any) -> None:
+    """Print JSON for a program, on stdout."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+class Bar:
+    """A progress bar on stderr: shows from the first call until all is done.
+
+    Args:
+        title: what is going on.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._progress: Progress | None = None
+
+    def __call__(self, done: int, of: int) -> None:
+        """Move the bar to `done` of `of`."""
+        if self._progress is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.add_task(self._title, total=of)
+            self._progress.start()
+        self._progress.update(self._progress.task_ids[0], completed=done, total=of)
+        if done >= of:
+            self.close()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

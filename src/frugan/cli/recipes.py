@@ -1,0 +1,61 @@
+"""`frugan recipes`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from frugan.api.costs import parameter_counts
+from frugan.cli.output import print_json
+from frugan.recipe import built_in, load_recipe
+
+
+def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False) -> None:
+    """List the recipes that ship, and who has trained each to its end.
+
+    Example: frugan recipes
+    """
+    rows = []
+    for name in built_in():
+        recipe = load_recipe(name)
+        counts = parameter_counts(recipe)
+        resolutions = [need.resolution for need in recipe.kind.sources(recipe.networks).values()]
+        rows.append(
+            {
+                "name": name,
+                "family": recipe.family,
+                "resolution": max(resolutions, default=None),
+                "parameters": sum(counts.values()),
+                "batch": recipe.training.batch,
+                "normalisation_batch": recipe.training.normalisation_batch,
+                "duration": str(recipe.training.duration),
+                "trained": recipe.about.trained,
+                "summary": recipe.about.summary,
+                "source": recipe.about.source,
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("recipe", "pixels", "parameters", "batch", "groups", "duration", "trained", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(
+            str(row["name"]),
+            str(row["resolution"]),
+            f"{row['parameters'] / 1e6:.1f}M",
+            str(row["batch"]),
+            str(row["normalisation_batch"] or "-"),
+            str(row["duration"]),
+            str(row["trained"]),
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        "\ntrained: by us, by its authors (with the original program), or never to its end by anyone we know of.\n"
+        "groups: samples that batch normalisation sees together; no micro-batch is smaller.\n"
+        "Next: frugan info NAME, or frugan train NAME --data PICTURES --out RUN",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
