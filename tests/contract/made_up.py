@@ -99,7 +99,7 @@ class Maker(nn.Module):
 
     def forward(self, z: Tensor, keep: Tensor) -> Tensor:
         """z [B, 6], keep [B, C, 1, 1] -> [B, 3, 8, 8]."""
-        h = self.linear(z.to(cast(Tensor, self.linear.weight).dtype)).view(-1, self.width, SIDE, SIDE)
+        h = self.linear(z.to(self.linear.weight.dtype)).view(-1, self.width, SIDE, SIDE)
         h = h * keep.to(h.dtype)
         for body in self.bodies:
             h = body(h)
@@ -117,7 +117,7 @@ class Critic(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """[B, 3, 8, 8] -> [B, 1], fp32."""
-        h = self.stem(pictures.to(cast(Tensor, self.stem.weight).dtype))
+        h = self.stem(pictures.to(self.stem.weight.dtype))
         for body in self.bodies:
             h = body(h)
         return cast(Tensor, self.linear(h.mean((2, 3)))).float()

@@ -49,7 +49,8 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
             str(row["duration"]),
             str(row["trained"]),
         )
-    console = Console()
+    # Names are for copying: never cut them, whatever the width of the terminal.
+    console = Console(width=max(Console().width, 96))
     console.print(table)
     console.print(
         "\ntrained: by us, by its authors (with the original program), or never to its end by anyone we know of.\n"

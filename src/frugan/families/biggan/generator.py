@@ -93,6 +93,8 @@ class Generator(nn.Module):
             Pictures [B, 3, R, R] in [-1, 1], fp32.
         """
         z = z.to(cast(Tensor, self.linear.weight).dtype)
+        if condition.is_floating_point():
+            condition = condition.to(z.dtype)
         chunks = z.split(self.chunk, dim=1)
         if self.deep:
             z = torch.cat([condition, z], dim=1)

@@ -1,0 +1,5 @@
+"""`frugan info`."""
+
+
+def info(recipe: str) -> None:
+    """Costs."""

@@ -1,0 +1,132 @@
+"""What one forward of a network costs, measured by running it on tensors without data; no formula about any model."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from frugan.engine.working_weights import Layout, prepared, working_weights
+from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
+from frugan.phase import Observer
+
+Run = Callable[[nn.Module, int], object]
+"""(network, samples) -> anything: one forward, on inputs that it makes itself."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An amount of work.
+
+    Attributes:
+        macs: multiply-accumulates of convolutions, matrix products and attention, in inference.
+        bytes_moved: inputs and outputs of every operation, in inference.
+        saved_activation_bytes: kept for backward when the network is trained, without recompute.
+    """
+
+    macs: int
+    bytes_moved: int
+    saved_activation_bytes: int
+
+
+@dataclass(frozen=True)
+class NetworkCost:
+    """What one forward of a network costs.
+
+    Attributes:
+        parameters: number of them; a shared one counts once.
+        per_sample: what one more sample adds.
+        per_call: what is left at no samples: preparing the weights (spectral norm, casts) and reading them.
+    """
+
+    parameters: int
+    per_sample: Cost
+    per_call: Cost
+
+    def at(self, samples: int) -> Cost:
+        """Cost of a forward of `samples` samples, weights prepared anew for it."""
+        return _combine(self.per_call, self.per_sample, lambda call, sample: call + samples * sample)
+
+
+def network_cost(
+    network: nn.Module, run: Run, batch: int = 1, *, layout: Layout | None = None, device: torch.device | str = "cpu"
+) -> NetworkCost:
+    """Measure what one forward of a network costs, from forwards of `batch` and of twice as many samples.
+
+    Nothing is computed and no memory is taken: the network is copied to fake tensors, on which torch picks the kernels
+    of `device`. (On the meta device attention would take the path that stores the whole map.)
+
+    Args:
+        network: outside a phase, on any device, meta included; it is left as it is.
+        run: one forward; it finds tensors without data wherever it makes some, so it may not read values.
+        batch: samples; a whole number of normalisation groups if the network has any.
+        layout: dtype and memory format of the weights; default: fp32 as they are.
+        device: whose kernels; a CPU build of torch knows only "cpu".
+
+    Raises:
+        ValueError: batch below 1.
+    """
+    if batch < 1:
+        raise ValueError(f"batch {batch}: expected at least one sample; try 1, or the size of a normalisation group")
+    layout = layout or Layout()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        dataless = _without_data(network, torch.device(device))
+        small, large = (_measure(dataless, run, samples, layout) for samples in (batch, 2 * batch))
+    per_sample = _combine(large, small, lambda more, less: round((more - less) / batch))
+    per_call = _combine(small, per_sample, lambda all_, sample: all_ - batch * sample)
+    return NetworkCost(sum(p.numel() for p in network.parameters()), per_sample, per_call)
+
+
+def _combine(a: Cost, b: Cost, how: Callable[[int, int], int]) -> Cost:
+    return Cost(
+        how(a.macs, b.macs),
+        how(a.bytes_moved, b.bytes_moved),
+        how(a.saved_activation_bytes, b.saved_activation_bytes),
+    )
+
+
+def _without_data(network: nn.Module, device: torch.device) -> nn.Module:
+    """Copy a network with every parameter and buffer replaced by a fake tensor; call under a FakeTensorMode."""
+    replaced: dict[int, object] = {}
+    for tensor in (*network.parameters(), *network.buffers()):
+        fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        replaced[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
+    return copy.deepcopy(network, replaced)
+
+
+def _measure(network: nn.Module, run: Run, samples: int, layout: Layout) -> Cost:
+    """Run inference for arithmetic and traffic, and a training forward for what it saves."""
+    with torch.no_grad(), MacCounter() as macs, TrafficCounter() as traffic, prepared(network, layout):
+        run(network, samples)
+    masters: tuple[Tensor, ...] = (*network.parameters(), *network.buffers())
+    network.train()
+    with working_weights({"network": network}, {"network": layout}, ("network",), Observer()):
+        activations = SavedActivations((*masters, *network.parameters()))
+        with torch.enable_grad(), activations.watch():
+            run(network, samples)
+    return Cost(macs.macs(), traffic.bytes_moved, activations.saved_bytes)
+
+
+def arithmetic_intensity(macs: float, bytes_moved: float) -> float:
+    """Multiply-accumulates per byte moved; infinite if nothing moves."""
+    return macs / bytes_moved if bytes_moved else math.inf
+
+
+def bound_by(
+    macs: float, bytes_moved: float, peak_macs_per_s: float, bytes_per_s: float
+) -> Literal["compute", "memory"]:
+    """Which of a machine's two limits the work meets first, by the roofline model.
+
+    Source: Williams et al. 2009, "Roofline: an insightful visual performance model for multicore architectures".
+
+    Raises:
+        ValueError: a peak that is not positive.
+    """
+    if peak_macs_per_s <= 0 or bytes_per_s <= 0:
+        raise ValueError(f"peaks {peak_macs_per_s} MAC/s and {bytes_per_s} B/s: expected both above 0; measure_peaks")
+    return "compute" if macs / peak_macs_per_s >= bytes_moved / bytes_per_s else "memory"

@@ -1,0 +1,118 @@
+"""Counters that watch a piece of torch code run: products, bytes moved, activations saved for backward."""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+aten = torch.ops.aten
+
+
+def _cpu_attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query, key, value))
+
+
+def _matrix_vector_flops(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
+    return 2 * math.prod(matrix)
+
+
+_UNCOUNTED = {
+    # torch 2.13 counts 0 for its CPU attention kernel and for a matrix times a vector.
+    aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
+    aten.mv: _matrix_vector_flops,
+}
+
+
+class MacCounter(FlopCounterMode):
+    """Torch's own counter of products, in multiply-accumulates, with the CPU attention kernel that it leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__(display=False, custom_mapping=_UNCOUNTED)
+
+    def macs(self) -> int:
+        """Multiply-accumulates so far: convolutions, matrix products and attention."""
+        return int(self.get_total_flops()) // 2
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """Bytes that a kernel touches to read or write a tensor once: an expanded dimension is stored only once."""
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0)
+    return math.prod(sizes) * tensor.element_size()
+
+
+def _tensors(tree: object) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+class TrafficCounter(TorchDispatchMode):
+    """Adds up inputs and outputs of every operation: the traffic of a program that fuses nothing across operations.
+
+    Views and allocations move nothing. A convolution or matrix product counts each operand once, whatever its kernel's
+    blocking re-reads, and a table lookup counts the whole table.
+
+    Attributes:
+        bytes_moved: so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_moved = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.bytes_moved += self._traffic(func, (args, kwargs or {}), out)
+        return out
+
+    def _traffic(self, func: Any, inputs: object, out: object) -> int:
+        read = {id(tensor): tensor for tensor in _tensors(inputs)}
+        written = {id(tensor): tensor for tensor in _tensors(out)}
+        if not read and func.overloadpacket in (aten.empty, aten.empty_strided):
+            return 0
+        if func.overloadpacket in (aten.empty_like, aten.new_empty, aten.new_empty_strided):
+            return 0
+        if not func._schema.is_mutable:
+            stored = {_storage(tensor) for tensor in read.values()}
+            # `_unsafe_view` and `detach` are views too, though torch does not list them as such.
+            written = {key: tensor for key, tensor in written.items() if _storage(tensor) not in stored}
+            if not written:
+                return 0
+        return sum(map(stored_bytes, read.values())) + sum(map(stored_bytes, written.values()))
+
+
+class SavedActivations:
+    """What autograd keeps for backward: one entry per storage, however often it is packed.
+
+    `torch.autograd.graph.saved_tensors_hooks` packs weights too, and one storage several times (6 packs for 4).
+
+    Args:
+        excluded: tensors that stay whether or not there is a backward (parameters, buffers).
+    """
+
+    def __init__(self, excluded: Iterable[Tensor]) -> None:
+        self._kept = list(excluded)  # alive until the end, so that no address is used twice
+        self._seen = {_storage(tensor) for tensor in self._kept}
+        self.saved_bytes = 0
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        storage = _storage(tensor)
+        if storage not in self._seen:
+            self._seen.add(storage)
+            self._kept.append(tensor)
+            self.saved_bytes += tensor.untyped_storage().nbytes()
+        return tensor
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Count what the block saves."""
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+            yield

@@ -1,0 +1,73 @@
+"""A loop over the made-up family, for the tests of what happens between steps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from contract.made_up import MadeUpFamily
+from contract.rig import Rig
+
+from frugan.engine.checkpoint import newest_whole, restore
+from frugan.engine.events import Event, EventLog
+from frugan.engine.interrupt import StopRequest
+from frugan.engine.loop import Clock, Loop
+from frugan.engine.progress import Duration
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.state import TrainingState
+
+
+def train(
+    path: Path,
+    steps: int,
+    *,
+    rig: Rig | None = None,
+    checkpoint_every: str = "4 steps",
+    stop: StopRequest | None = None,
+    stop_after: int | None = None,
+    pictured: list[int] | None = None,
+) -> tuple[Rig, list[Event], bool]:
+    """Train to `steps`, from the newest checkpoint if there is one.
+
+    Args:
+        stop_after: ask for a stop once this many steps are done.
+        pictured: takes the steps at which a snapshot was wanted.
+    """
+    rig = rig or Rig.create(MadeUpFamily())
+    run = RunFolder(path)
+    stop = stop or StopRequest()
+    events: list[Event] = []
+    with EventLog(run.events) as log:
+        found = newest_whole(run.checkpoints)
+        if found is not None:
+            restore(found[0], found[1], rig.state, rig.phases)
+            log.write("resume", step=rig.state.step)
+
+        def show(event: Event) -> None:
+            events.append(event)
+            if event["event"] == "step" and event["step"] == stop_after:
+                stop.signal_name = "SIGINT"
+
+        def snapshot(state: TrainingState) -> Sequence[Path]:
+            if pictured is not None:
+                pictured.append(state.step)
+            return []
+
+        loop = Loop(
+            step=rig.step,
+            state=rig.state,
+            plan=rig.plan,
+            duration=Duration.parse(f"{steps} steps"),
+            checkpoint=Clock(Duration.parse(checkpoint_every), 8),
+            backup=Clock(Duration.parse("5 steps"), 8),
+            snapshot=Clock(Duration.parse("32 images"), 8),
+            report=Clock(Duration.parse("3 steps"), 8),
+            keep=2,
+            run=run,
+            log=log,
+            metadata={},
+            take_snapshot=snapshot,
+            singular_values=lambda state: {},
+            extra={},
+            show=show,
+            seconds=float(found[1]["seconds"]) if found else 0.0,
+        )
+        return rig, events, loop.train(stop)

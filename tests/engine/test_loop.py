@@ -1,0 +1,141 @@
+"""What happens between steps: saving, resuming, stopping, skipping."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from contract.made_up import MadeUpFamily
+from contract.rig import Rig, assert_same
+from engine.runs import train
+
+from frugan.engine.checkpoint import list_checkpoints, newest_whole
+from frugan.engine.events import current_history, read_events
+from frugan.engine.run_folder import RunFolder
+from frugan.errors import BadInput, TrainingFailed
+from frugan.phase import MicroBatch, Networks, PhaseState, Terms
+
+
+def test_resume_is_bit_for_bit_after_a_kill(tmp_path: Path) -> None:
+    """10 steps = 4, then work up to step 7 that a kill throws away, then 6 more from the checkpoint at 4."""
+    whole, _, _ = train(tmp_path / "whole", 10)
+
+    class Killed(BaseException):
+        pass
+
+    rig = Rig.create(MadeUpFamily())
+    run = type(rig.step).run
+
+    class Dying(type(rig.step)):  # type: ignore[misc]
+        def run(self, state: object, *args: object, **kwargs: object) -> object:
+            if rig.state.step == 7:
+                raise Killed
+            return run(self, state, *args, **kwargs)  # type: ignore[arg-type]
+
+    rig.step = Dying(**{f: getattr(rig.step, f) for f in rig.step.__dataclass_fields__})
+    with pytest.raises(Killed):
+        train(tmp_path / "parts", 10, rig=rig)
+    assert [c.step for c in list_checkpoints(tmp_path / "parts" / "checkpoints")] == [4]
+    resumed, events, finished = train(tmp_path / "parts", 10)
+    assert finished
+    assert [e["step"] for e in events if e["event"] == "step"] == [5, 6, 7, 8, 9, 10]
+    assert_same(whole.tensors(), resumed.tensors())
+    history = current_history(tmp_path / "parts" / "events.jsonl")
+    assert [e["step"] for e in history if e["event"] == "step"] == list(range(1, 11))
+
+
+def test_stop_request_saves_and_goes_on(tmp_path: Path) -> None:
+    whole, _, _ = train(tmp_path / "whole", 6)
+    _, events, finished = train(tmp_path / "parts", 6, stop_after=2)
+    assert not finished
+    # the outcome of step 2 is read while step 3 runs, which is finished before the stop
+    assert events[-1]["event"] in ("checkpoint", "snapshot")
+    stopped_at = list_checkpoints(tmp_path / "parts" / "checkpoints")[-1].step
+    assert stopped_at == 3
+    resumed, _, finished = train(tmp_path / "parts", 6)
+    assert finished
+    assert_same(whole.tensors(), resumed.tensors())
+
+
+def test_step_events_hold_what_readers_need(tmp_path: Path) -> None:
+    train(tmp_path, 4)
+    steps = [e for e in read_events(tmp_path / "events.jsonl") if e["event"] == "step"]
+    assert [e["step"] for e in steps] == [1, 2, 3, 4]
+    assert [e["images"] for e in steps] == [8, 16, 24, 32]
+    first = steps[0]["phases"]
+    assert set(first) == {"critic", "penalty", "maker"}
+    assert set(first["critic"]["terms"]) == {"real", "fake", "drift"}
+    assert first["critic"]["gradient_norm"] > 0
+    assert first["critic"]["skipped"] == 0
+    assert len(first["maker"]["gradients"]) == 12
+    assert 0 <= max(first["maker"]["zero_share"].values()) <= 1
+    assert "critic.linear.bias" in first["penalty"]["without_gradient"]  # the slope does not depend on it
+    assert "gradients" not in steps[1]["phases"]["critic"]
+    assert "gradients" in steps[3]["phases"]["critic"]  # every 3 steps: after step 3
+
+
+def test_newest_are_kept_and_backups_for_good(tmp_path: Path) -> None:
+    pictured: list[int] = []
+    train(tmp_path, 16, checkpoint_every="2 steps", pictured=pictured)
+    assert [c.step for c in list_checkpoints(tmp_path / "checkpoints")] == [14, 16]
+    assert [c.step for c in list_checkpoints(tmp_path / "backups")] == [5, 10, 15]
+    assert pictured == [4, 8, 12, 16]  # every 32 images; the last once only
+
+
+def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:
+    train(tmp_path, 8)
+    newest = list_checkpoints(tmp_path / "checkpoints")[-1].path / "networks.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[-3] ^= 1
+    newest.write_bytes(content)
+    found = newest_whole(tmp_path / "checkpoints")
+    assert found is not None
+    assert found[0].step == 4
+    assert [str(newest) in line for line in found[2]] == [True]
+    (tmp_path / "checkpoints" / "step-000000004" / "state.json").unlink()
+    with pytest.raises(BadInput, match="no checkpoint is whole"):
+        newest_whole(tmp_path / "checkpoints")
+
+
+def test_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tmp_path, 4)
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("frugan.engine.tensor_files.flush", full)
+    with pytest.raises(OSError, match="No space left"):
+        train(tmp_path, 8)
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-000000004"]
+    monkeypatch.undo()
+    assert newest_whole(tmp_path / "checkpoints") is not None
+    resumed, _, _ = train(tmp_path, 8)
+    whole, _, _ = train(tmp_path / "whole", 8)
+    assert_same(whole.tensors(), resumed.tensors())
+
+
+def test_skips_in_a_row_stop_the_run_and_name_the_cause(tmp_path: Path) -> None:
+    rig = Rig.create(MadeUpFamily())
+    maker = next(p for p in rig.phases if p.name == "maker")
+
+    def broken(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        return {name: term * torch.inf for name, term in maker.parts[0](networks, micro, state).items()}
+
+    phases = tuple(replace(p, parts=(broken,)) if p.name == "maker" else p for p in rig.phases)
+    rig.step = replace(rig.step, phases=phases)
+    with pytest.raises(TrainingFailed, match=r"phase maker: 20 .*term 'maker' is not finite.*maker\.linear\.weight"):
+        train(tmp_path, 100, rig=rig)
+    events = [e for e in read_events(tmp_path / "events.jsonl") if e["event"] == "skipped"]
+    assert [e["in_a_row"] for e in events] == list(range(1, 21))
+    assert int(rig.state.skipped["maker"]) in (20, 21)  # read a step later
+
+
+def test_one_writer_per_run(tmp_path: Path) -> None:
+    with (
+        RunFolder(tmp_path).locked(),
+        pytest.raises(BadInput, match="another process is training"),
+        RunFolder(tmp_path).locked(),
+    ):
+        pass
+    with RunFolder(tmp_path).locked():
+        pass

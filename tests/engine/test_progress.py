@@ -1,0 +1,43 @@
+"""Durations and when something is due."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frugan.engine.loop import Clock
+from frugan.engine.progress import Duration
+
+
+@pytest.mark.parametrize(
+    ("text", "amount", "unit"),
+    [
+        ("150k steps", 150_000, "steps"),
+        ("1 step", 1, "steps"),
+        ("25M images", 25_000_000, "images"),
+        ("1.5k images", 1500, "images"),
+        ("6h", 21600, "seconds"),
+        ("90min", 5400, "seconds"),
+        ("30s", 30, "seconds"),
+    ],
+)
+def test_forms(text: str, amount: float, unit: str) -> None:
+    duration = Duration.parse(text)
+    assert (duration.amount, duration.unit, str(duration)) == (amount, unit, text)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5 weeks", "1.5 steps", "-3 steps", "k steps"])
+def test_other_forms_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        Duration.parse(text)
+
+
+@given(st.integers(1, 5000), st.integers(1, 300), st.integers(1, 300))
+def test_images_are_due_once_for_every_multiple_reached(images: int, batch: int, steps: int) -> None:
+    clock = Clock(Duration.parse(f"{images} images"), batch)
+    due = sum(clock.due(step, 0.0) for step in range(1, steps + 1))
+    assert due == len({step * batch // images for step in range(1, steps + 1)} - {0})
+
+
+def test_seconds_are_due_by_the_clock() -> None:
+    clock = Clock(Duration.parse("10s"), 8)
+    assert [clock.due(1, s) for s in (1.0, 9.9, 10.1, 11.0, 20.0, 20.2)] == [False, False, True, False, False, True]
