@@ -312,6 +312,9 @@ class Family(Protocol):
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Network -> names of the blocks that may be recomputed, in the order in which they run."""
 
+    def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
+        """Network -> (network, samples) -> one forward on inputs that it makes itself, for counting and timing."""
+
     def averaged(self) -> Mapping[str, BufferRule]:
         """Networks that EMA follows, with its rule for their floating-point buffers."""
 

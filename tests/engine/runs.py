@@ -5,7 +5,6 @@ from pathlib import Path
 
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
-
 from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig, assert_same
 from engine.runs import train
-
 from frugan.engine.checkpoint import list_checkpoints, newest_whole
 from frugan.engine.events import current_history, read_events
 from frugan.engine.run_folder import RunFolder

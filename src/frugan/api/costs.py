@@ -1,9 +1,133 @@
 """`info`: what a recipe's networks cost."""
 
-from frugan.recipe import Recipe
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from frugan.api.devices import choose_device
+from frugan.api.networks import read_weights, weights_file
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.working_weights import prepared
+from frugan.memory.costs import NetworkCost, arithmetic_intensity, bound_by, network_cost
+from frugan.memory.machine import Peaks, measure_latency, measure_peaks
+from frugan.recipe import Recipe, load_recipe
+
+CAVEAT = "Parameters and MACs alone do not give latency: memory traffic, kernel choice and batch size decide as much."
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """What one network costs, counted per sample in inference unless said.
+
+    Attributes:
+        parameters: number of them.
+        macs: multiply-accumulates.
+        bytes_moved: inputs and outputs of all operations.
+        intensity: MACs per byte moved.
+        bound_by: "compute" or "memory", on this machine.
+        saved_activation_bytes: kept for backward in training, without recompute.
+        latency_seconds: measured forward of one sample on this machine, weights prepared; None if it was not measured.
+    """
+
+    parameters: int
+    macs: int
+    bytes_moved: int
+    intensity: float
+    bound_by: str
+    saved_activation_bytes: int
+    latency_seconds: float | None
+
+
+@dataclass(frozen=True)
+class RecipeInfo:
+    """What a recipe's networks cost on this machine.
+
+    Attributes:
+        name: recipe or file.
+        device, precision: what was measured on.
+        peaks: what the machine reaches.
+        networks: by name.
+    """
+
+    name: str
+    recipe: Recipe
+    device: str
+    precision: str
+    peaks: Peaks
+    networks: dict[str, NetworkInfo]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "name": self.name,
+            "family": self.recipe.family,
+            "trained": self.recipe.about.trained,
+            "device": self.device,
+            "precision": self.precision,
+            "peaks": asdict(self.peaks),
+            "networks": {name: asdict(network) for name, network in self.networks.items()},
+            "note": CAVEAT,
+        }
 
 
 def parameter_counts(recipe: Recipe) -> dict[str, int]:
     """Parameters of each network, counted on networks without data."""
     built = recipe.kind.build(recipe.networks, "meta")
     return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
+
+
+def _filled(network: nn.Module, device: torch.device) -> nn.Module:
+    """Give a network without data some values: timing does not depend on which."""
+    network.to_empty(device=device)
+    with torch.no_grad():
+        for tensor in (*network.parameters(), *network.buffers()):
+            tensor.fill_(0.01)
+    return network
+
+
+def info(source: str, overrides: list[str] | None = None, *, device: str = "auto", latency: bool = True) -> RecipeInfo:
+    """Count and time the networks of a recipe, or of a run or weights file.
+
+    Args:
+        source: built-in recipe, TOML file, run, checkpoint or weights file.
+        overrides: `key.sub=value` words for a recipe.
+        device: to measure on.
+        latency: whether to time a forward.
+
+    Raises:
+        BadInput: no such recipe or file.
+    """
+    path = Path(source)
+    if path.suffix != ".toml" and path.exists():
+        recipe = read_weights(weights_file(path)).recipe
+    else:
+        recipe = load_recipe(source, overrides or [])
+    where, _ = choose_device(device)
+    precision = resolve_precision(recipe.training.precision, where)
+    layout = Plan(1, precision).layout(where)
+    peaks = measure_peaks(where, precision.dtype)
+    group = recipe.training.normalisation_batch or 1
+    found: dict[str, NetworkInfo] = {}
+    built = recipe.kind.build(recipe.networks, "meta")
+    for name, run in recipe.kind.forwards(recipe.networks).items():
+        cost: NetworkCost = network_cost(built[name], run, group, layout=layout)
+        seconds = None
+        if latency:
+            network = _filled(built[name], where)
+            with torch.no_grad(), prepared(network, layout):
+                seconds = measure_latency(lambda run=run, network=network: run(network, 1), where)  # type: ignore[misc]
+        each = cost.per_sample
+        found[name] = NetworkInfo(
+            parameters=cost.parameters,
+            macs=each.macs,
+            bytes_moved=each.bytes_moved,
+            intensity=arithmetic_intensity(each.macs, each.bytes_moved),
+            bound_by=bound_by(each.macs, each.bytes_moved, peaks.macs_per_s, peaks.bytes_per_s),
+            saved_activation_bytes=each.saved_activation_bytes,
+            latency_seconds=seconds,
+        )
+    return RecipeInfo(source, recipe, str(where), precision.name, peaks, found)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from frugan.report.sheets import write_sheet
 
 from frugan.api.devices import choose_device
 from frugan.api.networks import networks_from, read_weights, weights_file
@@ -15,6 +14,7 @@ from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
+from frugan.report.sheets import write_sheet
 
 
 def check_request(request: SheetRequest, recipe: Recipe) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from frugan.report.sheets import write_sheet
 from torch import Tensor
 
 from frugan.api.devices import choose_device, choose_plan, normalisation_group
@@ -40,6 +39,7 @@ from frugan.folders import Folders
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.phase import Phase
 from frugan.recipe import Recipe, differences, load_recipe, parse_recipe
+from frugan.report.sheets import write_sheet
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def train(
     options = options or TrainingOptions()
     name = recipe if isinstance(recipe, str) else loaded.family
     run = RunFolder(Path(out) if out is not None else Folders.from_environment().runs / Path(name).stem)
-    if run.path.is_dir() and not run.exists and any(p.name != "run.lock" for p in run.path.iterdir()):
+    if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
     changed = _changed_fields(run, loaded)
     sets = _open_sets(loaded, data, say, progress)

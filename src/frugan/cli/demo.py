@@ -37,7 +37,8 @@ def demo(
     print(f"Samples, a row for each digit: {result.samples}")
     print(f"Interpolation:                 {result.interpolation}")
     print(
-        f"class_accuracy       {result.class_accuracy:.3f}  generated digits that a classifier takes for what was asked\n"
+        f"class_accuracy       {result.class_accuracy:.3f}  generated digits that a classifier takes for what was asked"
+        "\n"
         f"trained_on_generated {result.trained_on_generated:.3f}  the same classifier, fitted on generated digits only,"
         " on unseen real ones\n"
         f"classifier_accuracy  {result.classifier_accuracy:.3f}  the classifier itself, fitted on real digits,"

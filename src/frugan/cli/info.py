@@ -1,5 +1,59 @@
 """`frugan info`."""
 
+from typing import Annotated
 
-def info(recipe: str) -> None:
-    """Costs."""
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from frugan.api.costs import CAVEAT, NetworkInfo
+from frugan.api.costs import info as measure
+from frugan.cli.output import print_json
+
+
+def _rows(network: NetworkInfo) -> tuple[str, ...]:
+    seconds = network.latency_seconds
+    return (
+        f"{network.parameters:,}",
+        f"{network.macs / 1e9:.3f} G",
+        f"{network.bytes_moved / 1e6:,.1f} MB",
+        f"{network.intensity:.1f} MAC/byte",
+        network.bound_by,
+        f"{network.saved_activation_bytes / 2**20:,.1f} MiB",
+        "not measured" if seconds is None else f"{seconds * 1e3:,.1f} ms",
+    )
+
+
+def info(
+    source: Annotated[str, typer.Argument(help="recipe, run folder, checkpoint or weights file")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    latency: Annotated[bool, typer.Option(help="time a forward of one sample on this machine")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+) -> None:
+    """Say what a recipe's networks cost: parameters, arithmetic, traffic, activations, latency.
+
+    Example: frugan info biggan-imagenet-128
+    """
+    found = measure(source, overrides or [], device=device, latency=latency)
+    if as_json:
+        print_json(found.as_json())
+        return
+    about = found.recipe.about
+    table = Table("per sample", *found.networks, box=None, pad_edge=False)
+    labels = (
+        "parameters",
+        "arithmetic (multiply-accumulates)",
+        "memory traffic",
+        "intensity",
+        "bound here by",
+        "activations kept in training",
+        "latency of one sample",
+    )
+    for label, *values in zip(labels, *(_rows(network) for network in found.networks.values()), strict=True):
+        table.add_row(label, *values)
+    console = Console(highlight=False)
+    console.print(f"{found.name}: {about.summary}. Settings: {about.source}. Trained: {about.trained}.", soft_wrap=True)
+    console.print(table)
+    peaks = f"{found.peaks.macs_per_s / 1e9:,.0f} GMAC/s and {found.peaks.bytes_per_s / 1e9:,.1f} GB/s"
+    console.print(f"Measured on {found.device} in {found.precision}, which reaches {peaks}. {CAVEAT}", soft_wrap=True)

@@ -46,6 +46,11 @@ class RunFolder:
         return self.path / "samples"
 
     @property
+    def first_files(self) -> frozenset[str]:
+        """Names that a run may have left before it had its recipe (it was refused, or killed at once)."""
+        return frozenset({"run.lock", self.events.name})
+
+    @property
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.recipe.is_file()

@@ -1,6 +1,5 @@
 """Counters that watch a piece of torch code run: products, bytes moved, activations saved for backward."""
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +14,12 @@ aten = torch.ops.aten
 
 
 def _cpu_attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query, key, value))
+    flops: int = sdpa_flop_count(query, key, value)
+    return flops
 
 
-def _matrix_vector_flops(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
-    return 2 * math.prod(matrix)
+def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *_: Any, **__: Any) -> int:
+    return 2 * matrix.numel()
 
 
 _UNCOUNTED = {
@@ -27,6 +27,9 @@ _UNCOUNTED = {
     aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
     aten.mv: _matrix_vector_flops,
 }
+
+
+_ALLOCATIONS = frozenset({aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided})
 
 
 class MacCounter(FlopCounterMode):
@@ -42,8 +45,10 @@ class MacCounter(FlopCounterMode):
 
 def stored_bytes(tensor: Tensor) -> int:
     """Bytes that a kernel touches to read or write a tensor once: an expanded dimension is stored only once."""
-    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0)
-    return math.prod(sizes) * tensor.element_size()
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        elements *= size if stride != 0 or size == 0 else 1
+    return elements * tensor.element_size()
 
 
 def _tensors(tree: object) -> list[Tensor]:
@@ -76,9 +81,7 @@ class TrafficCounter(TorchDispatchMode):
     def _traffic(self, func: Any, inputs: object, out: object) -> int:
         read = {id(tensor): tensor for tensor in _tensors(inputs)}
         written = {id(tensor): tensor for tensor in _tensors(out)}
-        if not read and func.overloadpacket in (aten.empty, aten.empty_strided):
-            return 0
-        if func.overloadpacket in (aten.empty_like, aten.new_empty, aten.new_empty_strided):
+        if func.overloadpacket in _ALLOCATIONS:
             return 0
         if not func._schema.is_mutable:
             stored = {_storage(tensor) for tensor in read.values()}

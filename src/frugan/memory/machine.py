@@ -27,7 +27,7 @@ class Peaks:
 
 
 def measure_peaks(device: torch.device | str, dtype: torch.dtype = torch.float32) -> Peaks:
-    """Measure a device's peaks, in about a second.
+    """Measure a device's peaks, in a second or two.
 
     Args:
         device: "cpu" or "cuda"; any other kind is measured like "cpu".

@@ -5,6 +5,7 @@ Source: Brock et al. 2018 (arXiv 1809.11096). Parameter names are those of the P
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,24 @@ class BigGANFamily:
             )
             for network, module in built.items()
         }
+
+    def forwards(self, networks: BigGANNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
+        """The generator on zero latents, the discriminator on grey pictures; class 0."""
+        side = networks.resolution
+
+        def generate(network: nn.Module, samples: int) -> Tensor:
+            generator = cast(Generator, network)
+            device = next(network.buffers()).device
+            classes = torch.zeros(samples, dtype=torch.int64, device=device)
+            z = torch.zeros(samples, generator.latent_size, device=device)
+            return cast(Tensor, generator(z, generator.embed(classes)))
+
+        def discriminate(network: nn.Module, samples: int) -> Tensor:
+            device = next(network.buffers()).device
+            classes = torch.zeros(samples, dtype=torch.int64, device=device)
+            return cast(Tensor, network(torch.zeros(samples, 3, side, side, device=device), classes))
+
+        return {"G": generate, "D": discriminate}
 
     def averaged(self) -> Mapping[str, BufferRule]:
         """The generator; its running statistics and singular vectors are averaged like weights, as in the release."""

@@ -63,3 +63,39 @@ DEEP_DISCRIMINATOR: Mapping[int, tuple[DiscriminatorStage, ...]] = MappingProxyT
 RESOLUTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {"biggan": tuple(GENERATOR), "biggan-deep": tuple(DEEP_DISCRIMINATOR)}
 )
+
+
+def discriminator_stages(resolution: int, *, deep: bool) -> tuple[DiscriminatorStage, ...]:
+    """Stages of a discriminator."""
+    return (DEEP_DISCRIMINATOR if deep else DISCRIMINATOR)[resolution]
+
+
+def stage_resolutions(
+    resolution: int, stages: tuple[DiscriminatorStage, ...], *, reference_at_32: bool = False
+) -> list[int]:
+    """Side after each stage of a discriminator, by which attention is placed.
+
+    The release's table says 16 for every stage of its 32-pixel discriminators (truly 16, 8, 8, 8): with
+    `reference_at_32` that table is followed, so that its weights load.
+    """
+    if resolution == 32 and reference_at_32:
+        return [16] * len(stages)
+    sides = []
+    for stage in stages:
+        resolution //= 2 if stage.downsample else 1
+        sides.append(resolution)
+    return sides
+
+
+def generator_channels_at(resolution: int) -> dict[int, int]:
+    """Side -> channels (as a multiple) after the generator's stage of that side."""
+    return {BOTTOM << (i + 1): outputs for i, (_, outputs) in enumerate(GENERATOR[resolution])}
+
+
+def discriminator_channels_at(resolution: int, *, deep: bool, reference_at_32: bool) -> dict[int, int]:
+    """Side -> fewest channels (as a multiple) after the discriminator's stages of that side."""
+    stages = discriminator_stages(resolution, deep=deep)
+    found: dict[int, int] = {}
+    for stage, side in zip(stages, stage_resolutions(resolution, stages, reference_at_32=reference_at_32), strict=True):
+        found[side] = min(stage.outputs, found.get(side, stage.outputs))
+    return found

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from frugan.families.biggan.channels import RESOLUTIONS
+from frugan.families.biggan.channels import RESOLUTIONS, discriminator_channels_at, generator_channels_at
 from frugan.nn.initialise import Initialisation
 from frugan.phase import CHANGEABLE
 
@@ -58,7 +58,31 @@ class BigGANNetworks(BaseModel):
                     raise ValueError(
                         f"{side} = {at}: attention stands at a power of two from 4 to the resolution {self.resolution}"
                     )
+        self._check_attention()
         return self
+
+    def _check_attention(self) -> None:
+        """Attention has an eighth of its input's channels, so it needs 8."""
+        deep = self.architecture == "biggan-deep"
+        tables = {
+            "generator": generator_channels_at(self.resolution),
+            "discriminator": discriminator_channels_at(
+                self.resolution, deep=deep, reference_at_32=self.reference_attention_at_32
+            ),
+        }
+        for side, table in tables.items():
+            multiplier = getattr(self, f"{side}_channels")
+            for at in getattr(self, f"{side}_attention"):
+                if at not in table:
+                    if side == "generator" or not self.reference_attention_at_32:
+                        raise ValueError(
+                            f"{side}_attention = {at}: no block ends at that size; expected some of {sorted(table)}"
+                        )
+                elif table[at] * multiplier < 8:
+                    raise ValueError(
+                        f"{side}_attention = {at}: {table[at] * multiplier} channels there, attention needs at least "
+                        f"8 channels; raise {side}_channels to {-(-8 // table[at])} or more, or leave attention out"
+                    )
 
 
 class BigGANObjective(BaseModel):

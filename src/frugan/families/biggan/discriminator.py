@@ -7,26 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.families.biggan.blocks import DiscriminatorBlock
-from frugan.families.biggan.channels import DEEP_DISCRIMINATOR, DISCRIMINATOR, DiscriminatorStage
+from frugan.families.biggan.channels import discriminator_stages, stage_resolutions
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.deep_blocks import DeepDiscriminatorBlock
 from frugan.families.biggan.layers import Layers
-
-
-def stage_resolutions(config: BigGANNetworks, stages: tuple[DiscriminatorStage, ...]) -> list[int]:
-    """Side after each stage, by which attention is placed.
-
-    The release's table says 16 for every stage of its 32-pixel discriminators (truly 16, 8, 8, 8): with
-    `reference_attention_at_32` that table is followed, so that its weights load.
-    """
-    if config.resolution == 32 and config.reference_attention_at_32:
-        return [16] * len(stages)
-    sides = []
-    side = config.resolution
-    for stage in stages:
-        side //= 2 if stage.downsample else 1
-        sides.append(side)
-    return sides
 
 
 class Discriminator(nn.Module):
@@ -37,13 +21,14 @@ class Discriminator(nn.Module):
         layers = Layers(config)
         channels = config.discriminator_channels
         deep = config.architecture == "biggan-deep"
-        stages = (DEEP_DISCRIMINATOR if deep else DISCRIMINATOR)[config.resolution]
+        stages = discriminator_stages(config.resolution, deep=deep)
+        sides = stage_resolutions(config.resolution, stages, reference_at_32=config.reference_attention_at_32)
         if deep:
             self.input_conv: nn.Module = layers.convolution(3, (stages[0].inputs or 1) * channels)
         else:
             self.input_conv = nn.Identity()
         self.blocks = nn.ModuleList()
-        for i, (stage, side) in enumerate(zip(stages, stage_resolutions(config, stages), strict=True)):
+        for i, (stage, side) in enumerate(zip(stages, sides, strict=True)):
             inputs = 3 if stage.inputs is None else stage.inputs * channels
             outputs = stage.outputs * channels
             blocks = nn.ModuleList()

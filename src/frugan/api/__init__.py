@@ -1,0 +1,22 @@
+"""What the commands and Python users call: the wiring of recipe, engine, data and report."""
+
+from frugan.api.costs import info
+from frugan.api.networks import build, load, save
+from frugan.api.sampling import sample
+from frugan.api.training import TrainingOptions, TrainingResult, train
+from frugan.errors import BadInput, TrainingFailed
+from frugan.recipe import load_recipe
+
+__all__ = [
+    "BadInput",
+    "TrainingFailed",
+    "TrainingOptions",
+    "TrainingResult",
+    "build",
+    "info",
+    "load",
+    "load_recipe",
+    "sample",
+    "save",
+    "train",
+]

@@ -1,0 +1,157 @@
+"""Everything a user can get wrong: named, with what was expected and what to try, and nothing lost."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import frugan
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.sampling import sample
+from frugan.api.training import TrainingOptions, train
+from frugan.errors import BadInput
+from frugan.phase import SheetRequest
+
+CPU = TrainingOptions(device="cpu")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    return train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"]).run
+
+
+def test_unknown_recipe_and_keys_name_the_nearest() -> None:
+    with pytest.raises(BadInput, match=r"did you mean biggan-cifar10-32\?"):
+        frugan.load_recipe("biggan-cifar-32")
+    with pytest.raises(BadInput, match=r"did you mean networks\.generator_channels\?"):
+        frugan.load_recipe("biggan-cifar10-32", ["networks.generator_channel=4"])
+    with pytest.raises(BadInput, match=r"did you mean optimizers\.D\.learning_rate\?"):
+        frugan.load_recipe("biggan-cifar10-32", ["optimizers.D.learningrate=4"])
+    with pytest.raises(BadInput, match=r"expected key\.sub=value"):
+        frugan.load_recipe("biggan-cifar10-32", ["batch"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("resolution = 32", "resolution = 48"), "power of two"),
+        (("batch = 8", "batch = 6"), "not a whole number of normalisation_batch 4"),
+        (('duration = "4 steps"', 'duration = "4"'), "number with a unit"),
+        (("[optimizers.G]", "[optimizers.H]"), r"needs exactly \['D', 'G'\]"),
+        (("latent_size = 8", "latent_sise = 8"), r"did you mean networks\.latent_size\?"),
+        (("shared_embedding = 4", 'shared_embedding = "none"'), "needs shared_embedding"),
+        (('family = "biggan"', 'family = "bigan"'), "expected one of: biggan"),
+        (("batch = 8", "batch = eight"), "not valid TOML"),
+        (("normalisation_batch = 4\n", ""), "normalisation_batch is missing"),
+        (("generator_attention = [16]", "generator_attention = [12]"), "power of two"),
+        (("generator_channels = 2", "generator_channels = 1"), "at least 8 channels"),
+    ],
+)
+def test_recipes_that_cannot_be(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert change[0] in RECIPE
+    recipe = write_recipe(tmp_path, RECIPE.replace(*change))
+    with pytest.raises(BadInput, match=message):
+        train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_data_folders(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+
+    def refused(data: object, message: str) -> None:
+        with pytest.raises(BadInput, match=message):
+            train(recipe, data, tmp_path / "run", options=CPU)  # type: ignore[arg-type]
+        assert not (tmp_path / "run").exists()
+
+    refused(tmp_path / "missing", "does not exist")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "no pictures")
+    refused(write_pictures(tmp_path / "flat", classes=()), "one class .*the recipe wants 2")
+    refused(write_pictures(tmp_path / "three", classes=("a", "b", "c")), r"3 classes.*networks\.classes=3")
+    refused(write_pictures(tmp_path / "small", side=20), "smaller than")
+    refused({"faces": tmp_path}, "no such source")
+    refused({}, "no pictures given")
+    pictures = write_pictures(tmp_path / "bad")
+    (pictures / "hell" / "broken.png").write_bytes(b"not a picture")
+    refused(pictures, "broken.png")
+
+
+def test_one_bad_picture_in_many_is_named_and_left_out(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures", each=60)
+    (pictures / "hell" / "broken.png").write_bytes(b"not a picture")
+    lines: list[str] = []
+    overrides = ["training.duration=1 step"]
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=overrides, say=lines.append)
+    assert any("broken.png" in line for line in lines)
+    assert any("120 pictures of 32 pixels" in line for line in lines)
+
+
+@pytest.mark.parametrize("micro_batch", [0, 3, 6, 12])
+def test_micro_batches_that_change_the_result(tmp_path: Path, micro_batch: int) -> None:
+    options = TrainingOptions(micro_batch=micro_batch, device="cpu")
+    with pytest.raises(BadInput, match="a multiple of 4 from 4 to 8"):
+        train(write_recipe(tmp_path), write_pictures(tmp_path / "p"), tmp_path / "run", options=options)
+
+
+def test_weights_files(run: Path, tmp_path: Path) -> None:
+    weights = next((run / "checkpoints").iterdir()) / "ema.safetensors"
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(BadInput, match="not a whole safetensors file"):
+        frugan.load(cut)
+    foreign = tmp_path / "foreign.safetensors"
+    from safetensors.torch import save_file  # noqa: PLC0415
+    from torch import ones  # noqa: PLC0415
+
+    save_file({"weight": ones(2)}, foreign)
+    with pytest.raises(BadInput, match="not written by frugan"):
+        frugan.load(foreign)
+    pickle = tmp_path / "pickle.pt"
+    pickle.write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(BadInput, match="not a whole safetensors file"):
+        frugan.load(pickle)
+    with pytest.raises(BadInput, match="expected a run folder"):
+        frugan.load(tmp_path / "nothing")
+    other = {"format": "frugan", "recipe": '{"family": "stylegan9"}'}
+    save_file({"weight": ones(2)}, foreign, other)
+    with pytest.raises(BadInput, match="stylegan9"):
+        frugan.load(foreign)
+
+
+def test_run_folders(run: Path, tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), tmp_path / "pictures"
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(BadInput, match="no checkpoint yet"):
+        sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
+    with pytest.raises(BadInput, match="something else than a run"):
+        train(recipe, pictures, pictures, options=CPU)
+    (run / "recipe.json").write_text("{")
+    with pytest.raises(BadInput, match="damaged"):
+        train(recipe, pictures, run, options=CPU)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (SheetRequest(classes=(2,)), "expected 0 to 1"),
+        (SheetRequest(columns=0), "at least 1"),
+        (SheetRequest(truncation=0), "above 0"),
+        (SheetRequest(interpolate="both", columns=1), "2 ends"),
+    ],
+)
+def test_samples_that_cannot_be_drawn(run: Path, tmp_path: Path, request_: SheetRequest, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        sample(run, tmp_path / "sheets", request_, device="cpu", say=lambda _: None)
+    assert not (tmp_path / "sheets").exists()
+
+
+def test_devices(tmp_path: Path) -> None:
+    for device, message in (("tpu", "expected auto"), ("cuda:77", "CUDA cards"), ("meta", "expected auto")):
+        with pytest.raises(BadInput, match=message):
+            train(
+                write_recipe(tmp_path),
+                write_pictures(tmp_path / "p"),
+                tmp_path / "run",
+                options=TrainingOptions(device=device),
+            )

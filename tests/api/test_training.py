@@ -1,0 +1,182 @@
+"""From a folder of pictures to a run, its samples, and on again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import frugan
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.sampling import sample
+from frugan.api.training import TrainingOptions, train
+from frugan.engine.events import read_events
+from frugan.errors import BadInput
+from frugan.phase import SheetRequest
+
+CPU = TrainingOptions(device="cpu")
+
+
+def _tensors(run: Path) -> dict[str, torch.Tensor]:
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    return {f"{f.name}/{k}": v for f in sorted(newest.glob("*.safetensors")) for k, v in load_file(f).items()}
+
+
+def _assert_same(a: Path, b: Path) -> None:
+    mine, other = _tensors(a), _tensors(b)
+    assert mine.keys() == other.keys()
+    assert [k for k in mine if not torch.equal(mine[k], other[k])] == []
+
+
+def test_pictures_to_run_to_samples(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    lines: list[str] = []
+    result = train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
+    assert (result.step, result.finished) == (4, True)
+    said = "\n".join(lines)
+    for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):
+        assert automatic in said
+    sheets = sorted(p.name for p in (tmp_path / "run" / "samples").iterdir())
+    assert sheets == ["step-000000004-interpolation.png", "step-000000004-samples.png"]
+    (start,) = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "start"]
+    assert start["recipe"]["networks"]["resolution"] == 32
+    steps = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "step"]
+    assert "G.blocks.0.0.conv1" in steps[0]["singular_values"]
+    request = SheetRequest(classes=(1, 0, 1), columns=5, truncation=0.5)
+    (path,) = sample(tmp_path / "run", tmp_path / "sheets", request, device="cpu", say=lines.append)
+    with Image.open(path) as sheet:
+        assert sheet.width / sheet.height == pytest.approx(5 / 3, abs=0.02)
+
+
+@pytest.mark.parametrize("interpolate", ["class", "latent", "both"])
+def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> None:
+    recipe = write_recipe(tmp_path)
+    networks = frugan.build(recipe)
+    kind = frugan.load_recipe(recipe).kind
+    config = frugan.load_recipe(recipe).networks
+    request = SheetRequest(seed=4, interpolate=interpolate, classes=(0, 1), columns=4)  # type: ignore[arg-type]
+    sheet = kind.sample(config, networks, request)
+    assert sheet.shape == (2, 4, 3, 32, 32)
+    moved = (sheet[:, 0] - sheet[:, -1]).abs().amax((1, 2, 3))
+    assert bool((moved > 1e-4).all())
+    if interpolate == "class":  # row 0 goes from class 0 to 1 with one latent, row 1 back with another
+        generator = networks["G"]
+        random = torch.Generator().manual_seed(4)
+        z = torch.randn(2, 2, 8, generator=random)[0]
+        with torch.no_grad():
+            ends = generator(z, generator.embed(torch.tensor([1, 0])))  # type: ignore[operator]
+        torch.testing.assert_close(sheet[:, -1], ends, rtol=0, atol=1e-5)
+
+
+def test_run_resumes_bit_for_bit(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "whole", options=CPU)
+    train(recipe, pictures, tmp_path / "parts", options=CPU, overrides=["training.duration=2 steps"])
+    result = train(recipe, pictures, tmp_path / "parts", options=CPU)
+    assert result.step == 4
+    _assert_same(tmp_path / "whole", tmp_path / "parts")
+    changed = [e for e in read_events(tmp_path / "parts" / "events.jsonl") if e["event"] == "changed"]
+    assert [(e["step"], e["field"], e["before"], e["now"]) for e in changed] == [
+        (2, "training.duration", "2 steps", "4 steps")
+    ]
+
+
+def test_fixed_fields_are_refused_at_resume(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"])
+    before = _tensors(tmp_path / "run")
+    with pytest.raises(BadInput, match=r"networks\.latent_size: 8 in the run, 12 now"):
+        train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["networks.latent_size=12"])
+    with pytest.raises(BadInput, match=r"training\.batch"):
+        train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.batch=16"])
+    after = _tensors(tmp_path / "run")
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    changeable = ["optimizers.G.learning_rate=1e-5", "data.flip=true", "saving.snapshot_every=1 step"]
+    assert train(recipe, pictures, tmp_path / "run", options=CPU, overrides=changeable).step == 4
+
+
+def test_learning_rate_changed_at_resume_is_used(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"])
+    before = _tensors(tmp_path / "run")
+    changed = ["optimizers.G.learning_rate=1e-12", "optimizers.D.learning_rate=4e-2"]
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=changed)
+    after = _tensors(tmp_path / "run")
+    key = "networks.safetensors/{}.linear.weight"
+    assert float((after[key.format("G")] - before[key.format("G")]).abs().max()) < 1e-10
+    assert float((after[key.format("D")] - before[key.format("D")]).abs().max()) > 1e-3
+
+
+def test_init_starts_from_other_weights_and_says_what_it_loaded(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "first", options=CPU)
+    lines: list[str] = []
+    overrides = ["optimizers.G.learning_rate=1e-12", "optimizers.D.learning_rate=1e-12", "training.duration=1 step"]
+    train(
+        recipe,
+        pictures,
+        tmp_path / "second",
+        options=CPU,
+        init=tmp_path / "first",
+        overrides=overrides,
+        say=lines.append,
+    )
+    first, second = _tensors(tmp_path / "first"), _tensors(tmp_path / "second")
+    for name in ("networks.safetensors/G.linear.weight", "networks.safetensors/D.linear.weight"):
+        torch.testing.assert_close(first[name], second[name], rtol=0, atol=1e-6)
+    assert any("networks G, D" in line and "tensors from" in line for line in lines)
+    other = write_recipe(tmp_path, RECIPE.replace("latent_size = 8", "latent_size = 12"), "other.toml")
+    with pytest.raises(BadInput, match="of another network"):
+        train(other, pictures, tmp_path / "third", options=CPU, init=tmp_path / "first")
+
+
+def test_built_and_loaded_networks_are_safe_to_call(tmp_path: Path) -> None:
+    """The same pictures whether called as they are or prepared by the engine; nothing moves; gradients flow."""
+    from frugan.engine.working_weights import prepared  # noqa: PLC0415
+
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "run", options=CPU)
+    generator = frugan.load(tmp_path / "run")["G"]
+    state = {k: v.clone() for k, v in generator.state_dict().items()}
+    z, y = torch.randn(3, 8), torch.tensor([0, 1, 1])
+    called = generator(z, generator.embed(y))  # type: ignore[operator]
+    with prepared(generator), torch.no_grad():
+        by_engine = generator(z, generator.embed(y))  # type: ignore[operator]
+    assert torch.equal(called.detach(), by_engine)
+    called.sum().backward()
+    assert all(p.grad is not None for p in generator.parameters())
+    assert all(torch.equal(v, state[k]) for k, v in generator.state_dict().items())
+    raw = state["linear.weight"]
+    assert not torch.allclose(raw, generator.linear.working_weight("weight", raw))  # type: ignore[operator, union-attr]
+
+
+def test_run_without_its_pictures_changed_is_said(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"])
+    write_pictures(tmp_path / "pictures", each=8)
+    lines: list[str] = []
+    train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
+    assert any("not those the run was begun with" in line for line in lines)
+
+
+def test_precision_that_auto_chose_is_kept_at_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = write_recipe(tmp_path, RECIPE.replace('precision = "fp32"', 'precision = "auto"'))
+    pictures = write_pictures(tmp_path / "pictures")
+    monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: False)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"])
+    monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: True)
+    lines: list[str] = []
+    train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
+    assert "precision: fp32, as the run was begun with" in lines
+    saved = json.loads((sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "state.json").read_text())
+    assert saved["plan"]["precision"] == "fp32"
+
+
+def test_micro_batch_and_recompute_do_not_change_the_result(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "plain", options=CPU)
+    options = TrainingOptions(recompute=True, ema_on_host=True, device="cpu")
+    train(recipe, pictures, tmp_path / "saved", options=options)
+    _assert_same(tmp_path / "plain", tmp_path / "saved")
