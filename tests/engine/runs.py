@@ -1,6 +1,5 @@
 """A loop over the made-up family, for the tests of what happens between steps."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from contract.made_up import MadeUpFamily
@@ -45,7 +44,7 @@ def train(
             if event["event"] == "step" and event["step"] == stop_after:
                 stop.signal_name = "SIGINT"
 
-        def snapshot(state: TrainingState) -> Sequence[Path]:
+        def snapshot(state: TrainingState) -> list[Path]:
             if pictured is not None:
                 pictured.append(state.step)
             return []

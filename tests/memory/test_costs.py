@@ -88,12 +88,15 @@ def test_a_copy_that_a_memory_format_forces_is_counted() -> None:
     assert last.per_sample.saved_activation_bytes - plain.per_sample.saved_activation_bytes == 4 * 144
 
 
-def test_attention_counts_its_products_on_every_path() -> None:
+def test_products_that_torch_leaves_out_are_counted() -> None:
     query, key = torch.randn(2, 1, 64, 16), torch.randn(2, 1, 16, 16)
     for device in ("cpu", "meta"):  # the fused kernel, and two matrix products
         with MacCounter() as counter:
             F.scaled_dot_product_attention(query.to(device), key.to(device), key.to(device), scale=1.0)
         assert counter.macs() == 2 * 64 * 16 * (16 + 16)
+    with MacCounter() as counter:
+        torch.mv(torch.randn(3, 4), torch.randn(4))
+    assert counter.macs() == 12
 
 
 def test_views_allocations_and_expanded_dimensions_are_free() -> None:

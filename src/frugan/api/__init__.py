@@ -4,6 +4,7 @@ from frugan.api.costs import info
 from frugan.api.networks import build, load, save
 from frugan.api.sampling import sample
 from frugan.api.training import TrainingOptions, TrainingResult, train
+from frugan.data.prepare import prepare
 from frugan.errors import BadInput, TrainingFailed
 from frugan.recipe import load_recipe
 
@@ -16,6 +17,7 @@ __all__ = [
     "info",
     "load",
     "load_recipe",
+    "prepare",
     "sample",
     "save",
     "train",

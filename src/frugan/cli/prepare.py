@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from frugan.api import prepare as prepare_set
 from frugan.cli.output import Bar, say
-from frugan.data.prepare import prepare as prepare_set
 
 
 def prepare(

@@ -1,6 +1,6 @@
 """`frugan recipes`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +16,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
 
     Example: frugan recipes
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in built_in():
         recipe = load_recipe(name)
         counts = parameter_counts(recipe)

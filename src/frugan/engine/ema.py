@@ -90,16 +90,25 @@ class Ema:
         for name, source in self._sources.items():
             if name not in moved:
                 continue
-            device = torch.device("cpu") if self.on_host else moved[name].device
-            accepted = moved[name].to(device)
-            weight = accepted.float() * (1 - decay)  # scalar on the device
+            accepted, values = moved[name], source.state_dict()
+            if self.on_host:
+                accepted, values = _to_host(accepted, values)
+            weight = accepted.float() * (1 - decay)  # scalar beside the average
             averages = self.networks[name].state_dict()
-            for key, value in source.state_dict().items():
-                new = value.to(device, non_blocking=True)
+            for key, new in values.items():
                 if key in self._copied[name]:
                     averages[key].copy_(torch.where(accepted, new, averages[key]))
                 else:
                     averages[key].lerp_(new, weight.to(new.dtype))
+
+
+def _to_host(accepted: Tensor, values: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Copy to host memory, all copies under way together; this is the one place where a step waits for the card."""
+    here = accepted.to("cpu", non_blocking=True)
+    copies = {key: value.to("cpu", non_blocking=True) for key, value in values.items()}
+    if accepted.is_cuda:
+        torch.cuda.synchronize(accepted.device)
+    return here, copies
 
 
 def _copied_buffers(network: nn.Module, rule: BufferRule) -> set[str]:

@@ -15,7 +15,7 @@ from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
 from frugan.phase import Observer
 
 Run = Callable[[nn.Module, int], object]
-"""(network, samples) -> anything: one forward, on inputs that it makes itself."""
+"""(network, samples) -> anything: one forward, on inputs that it makes by `torch.empty` (which costs nothing)."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ def network_cost(
         network: outside a phase, on any device, meta included; it is left as it is.
         run: one forward; it finds tensors without data wherever it makes some, so it may not read values.
         batch: samples; a whole number of normalisation groups if the network has any.
-        layout: dtype and memory format of the weights; default: fp32 as they are.
+        layout: dtype and memory format of the weights; default: fp32 as they are. Give the one that will be trained
+            with: it changes traffic and activations by more than the size of a number (torch's fused attention refuses
+            values that are not contiguous, as NCHW pictures make them).
         device: whose kernels; a CPU build of torch knows only "cpu".
 
     Raises:

@@ -45,10 +45,10 @@ class MacCounter(FlopCounterMode):
 
 def stored_bytes(tensor: Tensor) -> int:
     """Bytes that a kernel touches to read or write a tensor once: an expanded dimension is stored only once."""
-    elements = 1
+    touched: int = tensor.element_size()
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        elements *= size if stride != 0 or size == 0 else 1
-    return elements * tensor.element_size()
+        touched *= size if stride != 0 or size == 0 else 1
+    return touched
 
 
 def _tensors(tree: object) -> list[Tensor]:
@@ -56,7 +56,9 @@ def _tensors(tree: object) -> list[Tensor]:
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    """What tells storages apart while they live; a fake tensor has no memory address."""
+    address: int = tensor.untyped_storage()._cdata
+    return address
 
 
 class TrafficCounter(TorchDispatchMode):

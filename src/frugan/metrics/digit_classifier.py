@@ -18,7 +18,7 @@ RIDGE = 0.03
 """The kernel is exp(-INVERSE_WIDTH * squared distance), over 64 greys in [-1, 1]; RIDGE is added to its diagonal.
 
 Chosen by a five-fold cross-validation inside the fit half of one stratified split (897 of the 1,797 digits; the other
-half was not looked at), over INVERSE_WIDTH from 0.01 to 0.2 and RIDGE from 1e-4 to 1: 99.0 %, in the middle of a
+half decided nothing), over INVERSE_WIDTH from 0.01 to 0.2 and RIDGE from 1e-4 to 1: 99.0 %, in the middle of a
 plateau (98.8 to 99.1 % from 0.03 to 0.2 and from 1e-4 to 0.1), so a generator's slightly other pictures do not fall
 off an edge.
 """

@@ -33,7 +33,8 @@ class SelfAttention(nn.Module):
         height, width = x.shape[2:]
         query = _tokens(self.theta(x))  # [B, 1, HW, C/8]
         key = _tokens(F.max_pool2d(self.phi(x), 2))  # [B, 1, HW/4, C/8]
-        value = _tokens(F.max_pool2d(self.g(x), 2))  # [B, 1, HW/4, C/2]
+        # In NCHW a value whose last stride is not 1 takes the unfused path too (57 MiB saved against 25).
+        value = _tokens(F.max_pool2d(self.g(x), 2)).contiguous()  # [B, 1, HW/4, C/2]
         # Unequal head sizes take torch's unfused path, which stores the whole [HW, HW/4] map: 525 ms against 86 when
         # query and key are padded with zeros to the width of the value (which changes no product).
         padding = (0, value.shape[-1] - query.shape[-1])

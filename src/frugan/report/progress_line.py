@@ -1,7 +1,9 @@
-"""The console line: a reader of events."""
+"""The line on the console: a reader of the event file, shown on stderr so that stdout stays clean."""
 
+import math
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,67 +12,140 @@ from rich.live import Live
 from rich.text import Text
 
 
-def _clock(seconds: float) -> str:
-    """Seconds as 1:02 or 3:04:05."""
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+def describe(event: Mapping[str, object]) -> str | None:
+    """Turn one step event into a compact line; None for any other event.
 
-
-def describe(event: Mapping[str, Any]) -> str | None:
-    """Turn an event into one line for people; None for events that are not worth one."""
-    if event["event"] == "skipped":
-        return f"step {event['step']}: phase {event['phase']} skipped, {event['in_a_row']} in a row ({event['reason']})"
-    if event["event"] != "step":
+    Numbers that are not finite come as the strings "nan", "inf" and "-inf" and are shown as such; what an event does
+    not hold, or holds as None, is left out.
+    """
+    if event.get("event") != "step":
         return None
-    losses = []
-    for name, phase in event["phases"].items():
-        terms = " ".join(f"{term} {_number(value)}" for term, value in phase["terms"].items())
-        notes = f" scale {phase['loss_scale']:g}" if phase["loss_scale"] != 1 else ""
-        notes += " SKIPPED" if phase["skipped"] else ""
-        losses.append(f"{name} {terms}{notes}")
-    memory = f"  {event['memory_bytes'] / 2**30:.1f} GiB" if event.get("memory_bytes") else ""
-    return (
-        f"step {event['step']:,}  {'  '.join(losses)}  {event['images_per_second']:,.0f} images/s{memory}  "
-        f"{_clock(event['seconds'])} done, {_clock(event['eta_seconds'])} to go"
-    )
+    fields = [f"step {_count(event.get('step'))}"]
+    for name, show in _FIELDS.items():
+        if event.get(name) is not None:
+            fields.append(show(event[name]))
+    phases = event.get("phases")
+    if isinstance(phases, Mapping):
+        fields.extend(_phase(str(name), phase) for name, phase in phases.items() if isinstance(phase, Mapping))
+    return " | ".join(fields)
 
 
-def _number(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float | int) else str(value)
+def _phase(name: str, phase: Mapping[str, Any]) -> str:
+    terms = phase.get("terms") or {}
+    words = [name, *(f"{term} {_short(value)}" for term, value in terms.items())]
+    if phase.get("gradient_norm") is not None:
+        words.append(f"grad {_short(phase['gradient_norm'])}")
+    if phase.get("loss_scale", 1.0) != 1.0:
+        words.append(f"scale {_short(phase['loss_scale'])}")
+    if phase.get("skipped"):
+        words.append("SKIPPED" if phase["skipped"] == 1 else f"SKIPPED x{phase['skipped']}")
+    return " ".join(words)
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def _count(value: object) -> str:
+    number = _number(value)
+    return str(value) if number is None else f"{number:,.0f}"
+
+
+def _short(value: object) -> str:
+    """Three significant digits, at a width that hardly changes."""
+    number = _number(value)
+    if number is None:
+        return str(value)
+    if number == 0 or 0.001 <= abs(number) < 10:
+        return f"{number:.3f}"
+    if abs(number) < 0.001 or abs(number) >= 1e5:
+        return f"{number:.1e}"
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
+
+
+def _duration(value: object) -> str:
+    number = _number(value)
+    if number is None:
+        return str(value)
+    minutes, seconds = divmod(round(number), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours:02d}h"
+    return f"{hours}h {minutes:02d}min" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _bytes(value: object) -> str:
+    number = _number(value)
+    if number is None:
+        return str(value)
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
+
+
+_FIELDS: dict[str, Callable[[object], str]] = {
+    "images": lambda value: f"{_count(value)} images",
+    "seconds": _duration,
+    "images_per_second": lambda value: f"{_short(value)} images/s",
+    "eta_seconds": lambda value: f"{_duration(value)} left",
+    "memory_bytes": _bytes,
+}
 
 
 class LiveLine:
-    """Shows step events on stderr: one live line on a terminal, a plain line every few seconds elsewhere.
+    """Shows the newest step: one line that changes on a terminal, else a plain line every so often. Use with `with`.
 
     Args:
-        console: where to show; default: stderr.
-        plain_every_seconds: pause between plain lines.
+        every_seconds: between two plain lines; the first and the last step are always shown.
+        console: where to; default: stderr.
+        clock: seconds from any start.
     """
 
-    def __init__(self, console: Console | None = None, *, plain_every_seconds: float = 10.0) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
-        self._every = plain_every_seconds
+    def __init__(
+        self,
+        every_seconds: float = 10.0,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console or Console(file=sys.stderr)
+        self._every, self._clock = every_seconds, clock
         self._live: Live | None = None
-        self._last = float("-inf")
+        self._waiting: str | None = None
+        self._printed_at: float | None = None
 
-    def show(self, event: Mapping[str, Any]) -> None:
-        """Take an event."""
+    def show(self, event: Mapping[str, object]) -> None:
+        """Take the next event; skipped updates are told in a line that stays, and other events change nothing."""
+        if event.get("event") == "skipped":
+            self.note(
+                f"step {event.get('step')}: phase {event.get('phase')} skipped, {event.get('in_a_row')} in a row: "
+                f"{event.get('reason')}"
+            )
         line = describe(event)
         if line is None:
             return
-        if event["event"] != "step":
-            self._console.print(line, markup=False, soft_wrap=True)
-        elif self._console.is_terminal:
-            if self._live is None:
-                self._live = Live(console=self._console, refresh_per_second=8, transient=False)
-                self._live.start()
+        if self._live is not None:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
-        elif time.monotonic() - self._last >= self._every:
-            self._last = time.monotonic()
-            self._console.print(line, markup=False, soft_wrap=True)
+            return
+        self._waiting = line
+        if self._printed_at is None or self._clock() - self._printed_at >= self._every:
+            self._flush()
+
+    def note(self, text: str) -> None:
+        """Print a line that stays, above the live one."""
+        self._console.print(Text(text), soft_wrap=True)
+
+    def _flush(self) -> None:
+        if self._waiting is not None:
+            self.note(self._waiting)
+            self._waiting, self._printed_at = None, self._clock()
 
     def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            # What other code prints to stderr goes above the line; stdout is not rich's to touch.
+            self._live = Live(console=self._console, redirect_stdout=False, refresh_per_second=4)
+            self._live.start()
         return self
 
     def __exit__(
@@ -78,3 +153,5 @@ class LiveLine:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+            self._live = None
+        self._flush()

@@ -3,48 +3,70 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 GAP = 2
-"""Pixels between pictures, before enlarging."""
-BACKGROUND = 40
-SMALL = 64
-"""Pictures below this side are enlarged by a whole factor, so that a sheet can be looked at."""
+"""Pixels between pictures and around the sheet."""
+
+BACKGROUND = 128
+"""Middle grey: shows where a black or a white picture ends."""
+
+SMALLEST_SHOWN = 64
+"""Pictures with a smaller side are enlarged: ten columns of 32-pixel pictures would be 340 pixels wide."""
 
 
 def write_sheet(sheet: Tensor, path: Path) -> None:
-    """Write a sheet of pictures.
+    """Write a sheet of pictures as a PNG file; a reader never finds half of one.
+
+    Values map as (x + 1) * 127.5, rounded and clamped. (The BigGAN release stretches each sheet from its least to its
+    greatest value, so that two sheets of one run cannot be compared.) Sides below 64 pixels are enlarged by a whole
+    factor, pixel by pixel.
 
     Args:
-        sheet: [rows, columns, C, H, W] in [-1, 1], C 1 or 3; mapped to 0..255 as (x+1)·127.5, not stretched.
-        path: PNG file; replaced whole or not at all.
+        sheet: [rows, columns, C, H, W] in [-1, 1], C = 1 or 3, any floating dtype.
+        path: the file; its folder is made if missing.
 
     Raises:
-        ValueError: another shape, or values that are not finite.
+        ValueError: another shape or dtype, no pictures, or values that are not finite.
     """
-    if sheet.ndim != 5 or sheet.shape[2] not in (1, 3) or 0 in sheet.shape:
-        raise ValueError(f"sheet of shape {tuple(sheet.shape)}: expected [rows, columns, 1 or 3, H, W]")
-    if not bool(torch.isfinite(sheet).all()):
-        raise ValueError(f"{path.name}: the pictures hold values that are not finite; nothing was written")
-    rows, columns, channels, height, width = sheet.shape
-    pixels = ((sheet.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-    canvas = torch.full(
-        (rows * (height + GAP) + GAP, columns * (width + GAP) + GAP, channels), BACKGROUND, dtype=torch.uint8
-    )
-    for row in range(rows):
-        for column in range(columns):
-            top, left = GAP + row * (height + GAP), GAP + column * (width + GAP)
-            canvas[top : top + height, left : left + width] = pixels[row, column].permute(1, 2, 0)
-    image = Image.fromarray(canvas.squeeze(2).numpy() if channels == 1 else canvas.numpy())
-    factor = max(1, -(-SMALL // max(height, width)))
-    if factor > 1:
-        image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    pixels = _arrange(_levels(sheet))  # [height, width, C]
+    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        image.save(beside, format="PNG", optimize=True)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+        picture.save(part, format="PNG")
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _levels(sheet: Tensor) -> NDArray[np.uint8]:
+    """[rows, columns, C, H, W] in [-1, 1] -> uint8, enlarged."""
+    shape = list(sheet.shape)
+    if len(shape) != 5 or shape[2] not in (1, 3) or 0 in shape:
+        raise ValueError(f"sheet {shape}: expected [rows, columns, C, H, W] with C = 1 or 3, and at least one picture")
+    if not sheet.is_floating_point():
+        raise ValueError(f"sheet of {sheet.dtype}: expected floating values in [-1, 1], not pixels")
+    values = sheet.detach().cpu().float()
+    if bad := int((~torch.isfinite(values)).flatten(2).any(2).sum()):
+        raise ValueError(
+            f"sheet: {bad} of {shape[0] * shape[1]} pictures hold values that are not finite; "
+            "the network's weights or its precision are damaged: look at the run's skipped steps"
+        )
+    levels = ((values + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+    factor = -(-SMALLEST_SHOWN // min(shape[3:]))
+    return np.asarray(levels.repeat_interleave(factor, 3).repeat_interleave(factor, 4))
+
+
+def _arrange(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[rows, columns, C, H, W] -> one picture [height, width, C]."""
+    rows, columns, channels, height, width = levels.shape
+    padding = ((0, 0), (0, 0), (0, 0), (GAP, 0), (GAP, 0))
+    tiles = np.pad(levels, padding, constant_values=BACKGROUND).transpose(0, 3, 1, 4, 2)  # [rows, H, columns, W, C]
+    joined = tiles.reshape(rows * (height + GAP), columns * (width + GAP), channels)
+    return np.pad(joined, ((0, GAP), (0, GAP), (0, 0)), constant_values=BACKGROUND)

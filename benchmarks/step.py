@@ -1,0 +1,102 @@
+"""Times training steps of a recipe in several ways, side by side: python benchmarks/step.py [RECIPE] [KEY=VALUE ...]
+
+Ways: fp32 as networks are written (NCHW), fp32 and half precision channels-last, and half precision with every block
+recomputed. They take turns, step by step, so that a busy machine slows all of them; quoted is each way's least time.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from frugan.api.devices import choose_device, choose_plan, normalisation_group
+from frugan.api.networks import build_networks
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.state import TrainingState, create_state
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams
+from frugan.engine.working_weights import Layout
+from frugan.recipe import Recipe, load_recipe
+from machine import describe_machine
+
+ROUNDS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class GreyPictures:
+    """Pictures without content: the time of a step does not depend on it."""
+
+    resolution: int
+
+    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, torch.Tensor]:
+        """Grey pictures of class 0."""
+        pictures = torch.full((count, 3, self.resolution, self.resolution), 128, dtype=torch.uint8)
+        return {"pictures": pictures, "labels": torch.zeros(count, dtype=torch.int64)}
+
+
+class PlainPlan(Plan):
+    """A plan whose weights keep the layout they are written in."""
+
+    def layout(self, device: torch.device) -> Layout:
+        """NCHW."""
+        return Layout(self.precision.dtype, channels_last=False)
+
+
+def make(recipe: Recipe, way: str, device: torch.device) -> tuple[TrainingState, Step, Plan]:
+    """A training set-up for one way."""
+    torch.manual_seed(0)
+    networks = build_networks(recipe)
+    for network in networks.values():
+        network.to(device)
+    phases = recipe.kind.phases(recipe.networks, recipe.objective)
+    group = normalisation_group(recipe, networks, phases)
+    precision = resolve_precision("fp32" if way.startswith("fp32") else "auto", device)
+    blocks = recipe.kind.recomputable(networks) if way.endswith("recompute") else {}
+    plan, _ = choose_plan(recipe, precision, group, None, blocks, ema_on_host=False)
+    if way == "fp32 NCHW":
+        plan = PlainPlan(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
+    normalisation, averaged = recipe.training.normalisation_batch, recipe.kind.averaged()
+    state = create_state(networks, phases, recipe.optimizers, averaged, recipe.ema, plan, normalisation, device)
+    resolution = next(iter(recipe.kind.sources(recipe.networks).values())).resolution
+    step = Step(phases, recipe.optimizers, GreyPictures(resolution), Streams(0), recipe.training.batch)
+    return state, step, plan
+
+
+def main() -> None:
+    """Time the ways in turn and print JSON."""
+    words = [word for word in sys.argv[1:] if not word.endswith(".json")]
+    name, overrides = (words[0], words[1:]) if words else ("biggan-digits-32", [])
+    recipe = load_recipe(name, overrides)
+    device, _ = choose_device()
+    half = resolve_precision("auto", device).name
+    ways = ["fp32 NCHW", "fp32 channels-last"]
+    if half != "fp32":
+        ways += [f"{half} channels-last", f"{half} recompute"]
+    setups = {way: make(recipe, way, device) for way in ways}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for round_ in range(ROUNDS + 1):
+        for way, (state, step, plan) in setups.items():
+            began = time.perf_counter()
+            step.run(state, plan)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if round_:  # the first is warm-up
+                seconds[way].append(time.perf_counter() - began)
+    result = {
+        "recipe": [name, *overrides],
+        "least_seconds_per_step": {way: round(min(times), 4) for way, times in seconds.items()},
+        "images_per_second": {way: round(recipe.training.batch / min(times), 1) for way, times in seconds.items()},
+        "machine": describe_machine(),
+    }
+    text = json.dumps(result, indent=1)
+    print(text)
+    for target in (word for word in sys.argv[1:] if word.endswith(".json")):
+        Path(target).write_text(text + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""The commands as a person or a program calls them: by exit code and output."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.cli.main import run
+
+COMMAND = [sys.executable, "-c", "from frugan.cli.main import run; run()"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Frugan = Callable[..., Result]
+
+
+@pytest.fixture
+def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Frugan:
+    """Run a command in this process (starting one of its own takes seconds)."""
+
+    def call(*words: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["frugan", *words])
+        monkeypatch.setenv("COLUMNS", "200")
+        capsys.readouterr()
+        code = 0
+        try:
+            run()
+        except SystemExit as error:
+            code = int(error.code or 0)
+        out, err = capsys.readouterr()
+        return Result(code, out, err)
+
+    return call
+
+
+def test_recipes_as_json_and_table(frugan: Frugan) -> None:
+    listed = json.loads(frugan("recipes", "--json").stdout)
+    assert len(listed) == 12
+    by_name = {row["name"]: row for row in listed}
+    assert by_name["biggan-imagenet-128"]["parameters"] == 70_433_988 + 87_982_370
+    assert by_name["biggan-imagenet-128"]["batch"] == 2048
+    assert {row["trained"] for row in listed} == {"by us", "by its authors", "never"}
+    table = frugan("recipes").stdout
+    assert all(name in table for name in by_name)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "biggan-cifar-10", "--data", "x", "--out", "y"], "did you mean biggan-cifar10-32"),
+        (["train", "biggan-cifar10-32", "--data", "/does/not/exist", "--out", "y"], "does not exist"),
+        (["train", "biggan-cifar10-32", "training.bach=3", "--data", "x"], "did you mean training.batch?"),
+        (["train", "biggan-cifar10-32", "--data", "a=b", "--data", "c=d"], "no such source"),
+        (["sample", "/does/not/exist", "--out", "y"], "expected a run folder"),
+        (["sample", "/does/not/exist", "--out", "y", "--classes", "3-1"], "such as 0,3,7-9"),
+        (["prepare", "/does/not/exist", "y", "--resolution", "32"], "does not exist"),
+        (["info", "nothing"], "unknown"),
+        (["train"], "Missing argument"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_bad_input_exits_2_with_words(
+    words: list[str], message: str, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = frugan(*words)
+    assert result.returncode == 2, result
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["demo", "recipes", "info", "prepare", "train", "sample"])
+def test_every_command_has_help_with_an_example(command: str, frugan: Frugan) -> None:
+    result = frugan(command, "--help")
+    assert result.returncode == 0
+    assert f"Example: frugan {command}" in result.stdout
+
+
+def test_prepare_train_sample_info(tmp_path: Path, frugan: Frugan) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    prepared, out = tmp_path / "prepared", tmp_path / "run"
+    result = frugan("prepare", str(pictures), str(prepared), "--resolution", "32")
+    assert (result.returncode, "12 pictures of 32 pixels, 2 classes" in result.stdout) == (0, True), result
+    result = frugan("train", recipe, "--data", f"images={prepared}", "--out", str(out), "--device", "cpu", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["step"] == 4
+    assert "step 1 " in result.stderr
+    result = frugan(
+        "sample", str(out), "--out", str(tmp_path / "s"), "--interpolate", "both", "--device", "cpu", "--json"
+    )
+    assert result.returncode == 0, result.stderr
+    assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
+    found = json.loads(frugan("info", str(out), "--device", "cpu", "--json").stdout)
+    assert found["networks"]["G"]["parameters"] > 0
+    assert found["networks"]["G"]["latency_seconds"] > 0
+    assert "do not give latency" in found["note"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to a process of its own")
+def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) -> None:
+    recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "100k steps"))
+    pictures, out = write_pictures(tmp_path / "pictures"), tmp_path / "run"
+    words = ["train", recipe, "--data", str(pictures), "--out", str(out), "--device", "cpu"]
+    process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    events = out / "events.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (events.exists() and '"step": 3,' in events.read_text()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    printed, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "stopped and saved" in printed
+    last = [json.loads(line) for line in events.read_text().splitlines()]
+    stopped = next(e for e in last if e["event"] == "stop")
+    assert stopped["signal"] == "SIGINT"
+    result = frugan(*words, f"training.duration={stopped['step'] + 1} steps")
+    assert result.returncode == 0, result.stderr
+    assert f"resuming {out} at step {stopped['step']:,}" in result.stderr.replace("\n", " ")

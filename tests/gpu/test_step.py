@@ -1,0 +1,67 @@
+"""The step on a CUDA card; skipped without one."""
+
+import pytest
+import torch
+
+from contract.made_up import MadeUpFamily
+from contract.rig import BF16, FP16, FP32, BlankPictures, Rig, largest_difference
+from frugan.engine.precision import Precision
+from frugan.engine.readout import Readout
+from frugan.families import families
+from frugan.phase import Family
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+ALL = [MadeUpFamily(), *families().values()]
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture(params=ALL, ids=lambda family: family.name)
+def family(request: pytest.FixtureRequest) -> Family:
+    chosen: Family = request.param
+    return chosen
+
+
+@pytest.mark.parametrize("precision", [FP32, BF16, FP16], ids=lambda p: p.name)
+def test_steps_never_wait_for_the_card(family: Family, precision: Precision) -> None:
+    """Any host synchronisation inside a step raises here."""
+    rig = Rig.create(family, precision=precision, device=CUDA, recompute=True)
+    rig.step.pictures.take("images", "images", 0, 1)
+    blank = BlankPictures(family.sources(family.tiny()[0]))
+    rig.run(2)  # lazy set-up of libraries may synchronise
+    object.__setattr__(rig.step, "pictures", blank)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        results = rig.step.run(rig.state, rig.plan)
+        readout = Readout.start(rig.state.step, results, {})
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    phases, _ = readout.read()
+    assert set(phases) <= {phase.name for phase in rig.phases}
+
+
+def test_card_and_host_agree(family: Family) -> None:
+    """In float64 on both: the same arithmetic up to the order of sums."""
+    host, card = Rig.create(family, dtype=torch.float64), Rig.create(family, dtype=torch.float64, device=CUDA)
+    host.run(2)
+    card.run(2)
+    on_host = {name: value.cpu() for name, value in card.tensors().items()}
+    difference, where = largest_difference(host.tensors(), on_host)
+    assert difference < 1e-4, where
+
+
+@pytest.mark.parametrize("precision", [BF16, FP16], ids=lambda p: p.name)
+def test_half_precision_trains(family: Family, precision: Precision) -> None:
+    rig = Rig.create(family, precision=precision, device=CUDA, learning_rate=1e-4)
+    accepted = [bool(r.accepted) for results in rig.run(40) for r in results]
+    assert sum(accepted[-20:]) >= 15  # fp16 begins by coming down from its first loss scale
+
+
+def test_ema_on_host_agrees(family: Family) -> None:
+    on_card, on_host = Rig.create(family, device=CUDA), Rig.create(family, device=CUDA, ema_on_host=True)
+    on_card.run(3)
+    on_host.run(3)
+    for name, network in on_card.state.ema.networks.items():
+        for key, value in network.state_dict().items():
+            other = on_host.state.ema.networks[name].state_dict()[key]
+            assert other.device.type == "cpu"
+            torch.testing.assert_close(value.cpu(), other, rtol=1e-5, atol=1e-6)

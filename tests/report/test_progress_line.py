@@ -1,0 +1,96 @@
+"""The line on the console."""
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from frugan.report import LiveLine, describe
+
+
+def event(step: int = 1200) -> dict[str, object]:
+    return {
+        "event": "step",
+        "step": step,
+        "images": 153600,
+        "seconds": 31.2,
+        "images_per_second": 492.04,
+        "eta_seconds": 8888.0,
+        "memory_bytes": 3 * 2**29,
+        "phases": {
+            "D": {"terms": {"real": 0.61, "fake": 0.55}, "gradient_norm": 12.34, "loss_scale": 1.0, "skipped": 0},
+            "G": {"terms": {"adversarial": -1.2}, "gradient_norm": 1e-5, "loss_scale": 65536.0, "skipped": 1},
+        },
+    }
+
+
+def test_a_step_is_one_compact_line() -> None:
+    assert describe(event()) == (
+        "step 1,200 | 153,600 images | 0:31 | 492 images/s | 2h 28min left | 1.5 GiB"
+        " | D real 0.610 fake 0.550 grad 12.3"
+        " | G adversarial -1.200 grad 1.0e-05 scale 65536 SKIPPED"
+    )
+
+
+def test_what_is_missing_or_not_finite_is_no_trouble() -> None:
+    assert describe({"event": "step", "step": 1}) == "step 1"
+    bad = {"terms": {"real": "nan"}, "gradient_norm": float("inf"), "skipped": 3}
+    line = describe({"event": "step", "step": 1, "eta_seconds": None, "images_per_second": "inf", "phases": {"D": bad}})
+    assert line == "step 1 | inf images/s | D real nan grad inf SKIPPED x3"
+    assert describe({"event": "checkpoint", "step": 3}) is None
+    assert describe({}) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3600, "1h 00min"), (90_000, "1d 01h")],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert describe({"event": "step", "step": 1, "seconds": seconds}) == f"step 1 | {shown}"
+
+
+def clock_at(times: list[float]) -> Callable[[], float]:
+    return lambda: times[0]
+
+
+def test_a_file_gets_a_line_now_and_then_and_the_last() -> None:
+    out = io.StringIO()
+    now = [0.0]
+    with LiveLine(10, Console(file=out, width=40), clock_at(now)) as line:
+        for step in range(1, 26):
+            now[0] = step
+            line.show(event(step))
+            line.show({"event": "checkpoint", "step": step})
+        line.note("a thing that [happened] " + "long " * 20)
+    lines = out.getvalue().splitlines()
+    assert [text.split(" |")[0] for text in lines[:3]] == ["step 1", "step 11", "step 21"]
+    assert lines[3].startswith("a thing that [happened] long long")
+    assert lines[4].startswith("step 25 |")
+    assert len(lines) == 5
+    assert all("\x1b" not in text for text in lines)
+
+
+def test_a_terminal_gets_one_line_that_changes() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=60, _environ={"TERM": "xterm"})
+    with LiveLine(console=console) as line:
+        for step in (1, 2, 3):
+            line.show(event(step))
+        line.note("a note stays above")
+    text = out.getvalue()
+    assert "step 3 |" in text
+    assert "a note stays above" in text
+    assert "\x1b[" in text
+    assert "…" in text  # cut to the width, so that it stays one line
+    assert text.count("\n") <= 3
+
+
+def test_nothing_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiveLine() as line:
+        line.show(event())
+        print(json.dumps({"a": 1}))
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"a": 1}
+    assert captured.err.startswith("step 1,200 |")

@@ -1,0 +1,85 @@
+"""Sheets of samples."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from frugan.report import write_sheet
+from frugan.report.sheets import BACKGROUND
+
+
+def read(path: Path) -> np.ndarray:
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        return np.asarray(picture)
+
+
+def test_pictures_stand_in_their_places(tmp_path: Path) -> None:
+    sheet = torch.rand(2, 3, 3, 64, 80, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    path = tmp_path / "samples" / "a.png"
+    write_sheet(sheet, path)
+    pixels = read(path)
+    assert pixels.shape == (2 * 66 + 2, 3 * 82 + 2, 3)
+    for row in range(2):
+        for column in range(3):
+            top, left = 2 + 66 * row, 2 + 82 * column
+            expected = ((sheet[row, column] + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+            assert np.array_equal(pixels[top : top + 64, left : left + 80], expected)
+    gaps = np.ones(pixels.shape[:2], bool)
+    for row in range(2):
+        for column in range(3):
+            gaps[2 + 66 * row : 66 + 66 * row, 2 + 82 * column : 82 + 82 * column] = False
+    assert (pixels[gaps] == BACKGROUND).all()
+    assert [p.name for p in path.parent.iterdir()] == ["a.png"]
+
+
+def test_values_are_clamped_and_never_stretched(tmp_path: Path) -> None:
+    values = torch.tensor([-3.0, -1, -0.1, 0, 0.1, 1, 7])
+    sheet = values.view(1, 7, 1, 1, 1).expand(-1, -1, -1, 64, 64)
+    write_sheet(sheet.bfloat16().float(), tmp_path / "a.png")
+    pixels = read(tmp_path / "a.png")
+    assert pixels.ndim == 2  # one channel is written as grey
+    assert pixels[10, [10 + 66 * i for i in range(7)]].tolist() == [0, 0, 115, 128, 140, 255, 255]
+
+
+def test_small_pictures_are_enlarged_pixel_by_pixel(tmp_path: Path) -> None:
+    sheet = torch.rand(10, 10, 3, 32, 32) * 2 - 1
+    write_sheet(sheet, tmp_path / "a.png")
+    pixels = read(tmp_path / "a.png")
+    assert pixels.shape == (662, 662, 3)
+    block = pixels[2:66, 2:66]
+    assert np.array_equal(block, block[::2, ::2].repeat(2, 0).repeat(2, 1))
+    write_sheet(sheet[..., :8, :8], tmp_path / "a.png")  # and a file that is there is replaced
+    assert read(tmp_path / "a.png").shape == (662, 662, 3)
+
+
+def test_refusals_say_what_was_expected(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    for bad in (torch.zeros(2, 3, 64, 64), torch.zeros(1, 1, 2, 64, 64), torch.zeros(0, 1, 3, 64, 64)):
+        with pytest.raises(ValueError, match="expected \\[rows, columns, C, H, W\\]"):
+            write_sheet(bad, path)
+    with pytest.raises(ValueError, match="not pixels"):
+        write_sheet(torch.zeros(1, 1, 3, 64, 64, dtype=torch.uint8), path)
+    sheet = torch.zeros(2, 2, 3, 64, 64)
+    sheet[1, 0, 0, 3, 3] = torch.nan
+    with pytest.raises(ValueError, match="1 of 4 pictures"):
+        write_sheet(sheet, path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    write_sheet(torch.zeros(1, 1, 1, 64, 64), path)
+    before = path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_sheet(torch.ones(1, 1, 1, 64, 64), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a.png"]

@@ -1,0 +1,86 @@
+"""Imports inside the package point down only; engine and families meet in `phase` and in `api` alone."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
+
+ALLOWED = {
+    "__init__": {"api"},
+    "cli": {"api", "recipe", "report", "phase", "errors", "folders"},
+    "api": {
+        "recipe",
+        "families",
+        "engine",
+        "memory",
+        "data",
+        "metrics",
+        "convert",
+        "report",
+        "nn",
+        "phase",
+        "errors",
+        "folders",
+    },
+    "recipe": {"families", "engine", "phase", "errors"},
+    "memory": {"engine", "phase", "errors"},
+    "engine": {"phase", "errors"},
+    "families": {"phase", "objectives", "nn", "errors"},
+    "nn": {"phase"},
+    "objectives": set(),
+    "phase": set(),
+    "data": {"errors"},
+    "metrics": {"errors"},
+    "convert": {"errors"},
+    "report": {"errors"},
+    "errors": set(),
+    "folders": set(),
+    "recipes": set(),
+}
+"""Part -> parts it may import, besides itself."""
+
+
+def _part(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imported(path: Path) -> set[str]:
+    """Parts that a file imports, inside functions too."""
+    modules: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            modules += (
+                [f"frugan.{alias.name}" for alias in node.names] if node.module == "frugan" else [node.module or ""]
+            )
+    return {module.split(".")[1] for module in modules if module.startswith("frugan.")}
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    part = _part(path)
+    assert _imported(path) - {part} <= ALLOWED[part]
+
+
+def test_families_do_not_import_each_other() -> None:
+    families = [p for p in (PACKAGE / "families").iterdir() if (p / "__init__.py").is_file()]
+    assert families
+    for family in families:
+        others = {f"frugan.families.{other.name}" for other in families if other != family}
+        for path in family.rglob("*.py"):
+            text = path.read_text("utf-8")
+            assert not any(other in text for other in others), path
+
+
+def test_no_torchvision_no_autocast() -> None:
+    for path in FILES:
+        text = path.read_text("utf-8")
+        assert "import torchvision" not in text, path
+        assert "autocast(" not in text, path
