@@ -1,0 +1,60 @@
+"""Self-attention through the fused kernel equals the formula."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frugan.nn.attention import SelfAttention
+
+
+def _formula(layer: SelfAttention, x: Tensor) -> Tensor:
+    batch, channels, height, width = x.shape
+    theta = layer.theta(x).view(batch, -1, height * width)
+    phi = F.max_pool2d(layer.phi(x), 2).view(batch, -1, height * width // 4)
+    g = F.max_pool2d(layer.g(x), 2).view(batch, -1, height * width // 4)
+    beta = torch.softmax(theta.transpose(1, 2) @ phi, -1)  # [B, HW, HW/4]
+    attended = (g @ beta.transpose(1, 2)).view(batch, channels // 2, height, width)
+    return layer.gamma * layer.o(attended) + x
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_equals_the_formula_forward_and_backward(layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    layer = SelfAttention(32, lambda a, b: nn.Conv2d(a, b, 1, bias=False))
+    nn.init.constant_(layer.gamma, 0.7)
+    x = torch.randn(2, 32, 16, 16).to(memory_format=layout).requires_grad_()
+    ours, theirs = layer(x), _formula(layer, x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    weight = torch.randn_like(ours)
+    wanted = [x, *layer.parameters()]
+    for a, b in zip(
+        torch.autograd.grad((ours * weight).sum(), wanted),
+        torch.autograd.grad((theirs * weight).sum(), wanted),
+        strict=True,
+    ):
+        assert float((a - b).norm()) <= 1e-5 * float(b.norm())
+
+
+def test_starts_as_identity() -> None:
+    layer = SelfAttention(8, lambda a, b: nn.Conv2d(a, b, 1, bias=False))
+    x = torch.randn(1, 8, 4, 4)
+    assert torch.equal(layer(x), x)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_never_stores_the_map(layout: torch.memory_format) -> None:
+    """The unfused path would keep [HW, HW/4] numbers per sample for backward."""
+    layer = SelfAttention(16, lambda a, b: nn.Conv2d(a, b, 1, bias=False))
+    side = 32
+    x = torch.randn(1, 16, side, side).to(memory_format=layout).requires_grad_()
+    largest = 0
+
+    def pack(tensor: Tensor) -> Tensor:
+        nonlocal largest
+        largest = max(largest, tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        layer(x)
+    assert largest < side**2 * side**2 // 4
