@@ -52,6 +52,24 @@ class Clock:
 
 
 @dataclass
+class _Pending:
+    """A step whose numbers are on their way.
+
+    Attributes:
+        readout: the numbers.
+        began: when the step was begun, by the performance counter.
+        seconds: of training at its end.
+        took: seconds until the next step was begun, which a card that is kept busy makes the step's own time; 0: there
+            was no next step.
+    """
+
+    readout: Readout
+    began: float
+    seconds: float
+    took: float = 0.0
+
+
+@dataclass
 class Loop:
     """Trains until the duration is over or a stop is asked for.
 
@@ -98,23 +116,23 @@ class Loop:
         Raises:
             TrainingFailed: updates were skipped MOST_SKIPS times in a row.
         """
-        pending: Readout | None = None
-        began, before = time.perf_counter(), self.seconds
-        tick = began
+        pending: _Pending | None = None
+        loop_began, before = time.perf_counter(), self.seconds
         while not self._over() and not stop.asked:
+            began = time.perf_counter()
+            if pending is not None:
+                pending.took = began - pending.began
             reported = self.state.step == 0 or self.report.due(self.state.step, self.seconds)
             results = self.step.run(self.state, self.plan, count_zeros=reported)
             extra = self.singular_values(self.state) if reported else {}
             readout = Readout.start(self.state.step, results, extra)
             if pending is not None:
-                now = time.perf_counter()
-                self._read(pending, now - tick)
-                tick = now
-            pending = readout
-            self.seconds = before + time.perf_counter() - began
+                self._read(pending)
+            self.seconds = before + time.perf_counter() - loop_began
+            pending = _Pending(readout, began, self.seconds)
             self._between_steps()
         if pending is not None:
-            self._read(pending, time.perf_counter() - tick)
+            self._read(pending)
         self._write("stop", over=self._over(), signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
         if self.state.step > 0:
             self._save(self.run.checkpoints)
@@ -159,26 +177,27 @@ class Loop:
         paths = self.take_snapshot(self.state)
         self._write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
 
-    def _read(self, readout: Readout, took: float) -> None:
+    def _read(self, pending: "_Pending") -> None:
+        readout = pending.readout
         phases, extra = readout.read()
+        took = pending.took or time.perf_counter() - pending.began
         self._write(
             "step",
             step=readout.step,
             images=readout.step * self.step.batch,
-            seconds=round(self.seconds, 3),
+            seconds=round(pending.seconds, 3),
             images_per_second=self.step.batch / took,
-            eta_seconds=self._eta(readout.step, took),
+            eta_seconds=self._eta(readout.step, pending.seconds),
             memory_bytes=memory_bytes(self.state.device),
             phases=phases,
             **({"singular_values": extra} if extra else {}),
         )
         self._count_skips(readout, phases)
 
-    def _eta(self, step: int, took: float) -> float:
+    def _eta(self, step: int, seconds: float) -> float:
         if self.duration.unit == "seconds":
-            return max(0.0, self.duration.amount - self.seconds)
-        left = self.duration.steps(self.step.batch) - step
-        return left * (self.seconds / step if step and self.seconds else took)
+            return max(0.0, self.duration.amount - seconds)
+        return (self.duration.steps(self.step.batch) - step) * seconds / step
 
     def _count_skips(self, readout: Readout, phases: Mapping[str, Any]) -> None:
         for name, entry in phases.items():
