@@ -15,7 +15,7 @@ def _formula(layer: SelfAttention, x: Tensor) -> Tensor:
     g = F.max_pool2d(layer.g(x), 2).view(batch, -1, height * width // 4)
     beta = torch.softmax(theta.transpose(1, 2) @ phi, -1)  # [B, HW, HW/4]
     attended = (g @ beta.transpose(1, 2)).view(batch, channels // 2, height, width)
-    return layer.gamma * layer.o(attended) + x
+    return torch.add(layer.gamma * layer.o(attended), x)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

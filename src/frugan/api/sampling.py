@@ -9,7 +9,7 @@ from frugan.api.devices import choose_device
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.pictures import Say
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
+from frugan.engine.precision import accumulate_in_fp32, resolve_precision
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
@@ -39,7 +39,7 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
 def sample(
     source: str | Path, out: str | Path, request: SheetRequest | None = None, *, device: str = "auto", say: Say = print
 ) -> list[Path]:
-    """Write sheets of samples from averaged networks, in the precision they were trained with.
+    """Write sheets of samples from averaged networks, in the recipe's precision.
 
     Args:
         source: run, checkpoint or weights file.
@@ -62,6 +62,9 @@ def sample(
     say(f"weights: {weights.path}")
     say(f"device: {where} ({why})")
     precision = resolve_precision(recipe.training.precision, where)
+    if precision.warning:
+        say(f"precision {precision.name}: {precision.warning}")
+    accumulate_in_fp32()
     networks = networks_from(weights, where)
     missing = set(recipe.kind.averaged()) - set(networks)
     if missing:

@@ -27,7 +27,7 @@ from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.loop import Clock, Loop
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
+from frugan.engine.precision import accumulate_in_fp32, resolve_precision
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState, create_state
 from frugan.engine.step import Step
@@ -233,6 +233,7 @@ class _Session:
         recipe, training = self.recipe, self.recipe.training
         device, why = choose_device(self.options.device)
         self._choose(f"device: {device} ({why})")
+        accumulate_in_fp32()
         asked = training.precision
         if asked == "auto" and saved is not None:
             asked = saved["plan"]["precision"]
@@ -319,8 +320,12 @@ def _singular_values(state: TrainingState) -> dict[str, Tensor]:
 def write_sheets(recipe: Recipe, state: TrainingState, plan: Plan, folder: Path) -> list[Path]:
     """Write the family's sheets of the averaged networks; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    device = torch.device("cpu") if plan.ema_on_host else state.device
-    layouts = dict.fromkeys(state.ema.networks, plan.layout(device))
+    layout = plan.layout(state.device)
+    if plan.ema_on_host and state.device.type != "cpu":
+        # The card's precision may be one that this processor is slow in.
+        host = torch.device("cpu")
+        layout = replace(plan, precision=resolve_precision("auto", host)).layout(host)
+    layouts = dict.fromkeys(state.ema.networks, layout)
     for network in state.ema.networks.values():
         network.eval()
     paths = []

@@ -64,6 +64,12 @@ def _automatic(device: torch.device) -> Precision:
     return Precision("fp32", torch.float32, f"no known half-precision units on this {device.type}")
 
 
+def accumulate_in_fp32() -> None:
+    """Let half-precision matrix products add up in fp32 on CUDA, in this process; torch's default allows less."""
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
 @dataclass
 class LossScale:
     """Dynamic loss scale of one optimizer, kept and moved on the device.
