@@ -111,6 +111,16 @@ class Recipe(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rates_can_be_known(self) -> Self:
+        falling = [name for name, o in self.optimizers.items() if o.final_learning_rate is not None]
+        if falling and self.training.duration.unit == "seconds":
+            raise ValueError(
+                f"optimizers.{falling[0]}.final_learning_rate needs a duration in steps or images, not "
+                f"{self.training.duration}: a rate that follows the clock could not be repeated"
+            )
+        return self
+
     @property
     def kind(self) -> Family:
         """The family's code."""

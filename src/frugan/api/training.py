@@ -206,7 +206,8 @@ class _Session:
         with feeding(self.sets, recipe, pinned=state.device.type == "cuda") as feed:
             batch = training.batch
             saving = recipe.saving
-            step = Step(phases, recipe.optimizers, feed, Streams(training.seed), batch)
+            length = None if training.duration.unit == "seconds" else training.duration.steps(batch)
+            step = Step(phases, recipe.optimizers, feed, Streams(training.seed), batch, length)
             loop = Loop(
                 step=step,
                 state=state,

@@ -15,10 +15,22 @@ class AdamSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE)
+    final_learning_rate: float | None = Field(
+        None,
+        ge=0,
+        json_schema_extra=CHANGEABLE,
+        description="reached in a straight line at the end of the duration; none: the rate stays",
+    )
     beta1: float = Field(0.0, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
     eps: float = Field(1e-8, gt=0)
     clip_norm: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="largest gradient norm")
+
+    def rate_at(self, progress: float) -> float:
+        """Learning rate at a share of the duration, from 0 to 1."""
+        if self.final_learning_rate is None:
+            return self.learning_rate
+        return self.learning_rate + (self.final_learning_rate - self.learning_rate) * min(1.0, progress)
 
 
 def networks_of(optimizer: str, phases: Sequence[Phase]) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ class Step:
         settings: optimizer settings by name.
         pictures, draws: inputs.
         batch: samples per update.
+        length: steps of the whole training, for learning rates that change; None: unknown.
         originals: prepare, carry and commit at every micro-batch, as the original programs do (for parity).
     """
 
@@ -75,6 +76,7 @@ class Step:
     pictures: PictureFeed
     draws: DrawFeed
     batch: int
+    length: int | None = None
     originals: bool = False
 
     def run(self, state: TrainingState, plan: Plan, *, count_zeros: bool = False) -> list[PhaseResult]:
@@ -133,7 +135,8 @@ class Step:
         if (largest := self.settings[phase.optimizer].clip_norm) is not None:
             clip(parameters, gradients.norm, largest)
 
-        _update(optimizer, accepted)
+        progress = state.step / self.length if self.length else 0.0
+        _update(optimizer, accepted, self.settings[phase.optimizer].rate_at(progress))
         observer.commit(accepted)
         _commit_carried(state, phase, own, accepted)
         state.skipped[phase.name] += ~accepted
@@ -190,8 +193,10 @@ def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
         weights.install()
 
 
-def _update(optimizer: torch.optim.Optimizer, accepted: Tensor) -> None:
+def _update(optimizer: torch.optim.Optimizer, accepted: Tensor, learning_rate: float) -> None:
     """Let the fused optimizer skip by itself, on the device, where the verdict is no."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
     optimizer.found_inf = (~accepted).float()  # type: ignore[attr-defined]
     optimizer.grad_scale = None  # type: ignore[attr-defined]
     optimizer.step()
