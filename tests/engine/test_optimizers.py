@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from contract.made_up import MadeUpFamily
-from contract.rig import Rig
 from pydantic import ValidationError
 
+from contract.made_up import MadeUpFamily
+from contract.rig import Rig
 from frugan.engine.optimizers import AdamSettings, networks_of
 from frugan.errors import BadInput
 from frugan.recipe import load_recipe
