@@ -1,0 +1,124 @@
+"""What rounding alone does to the traces: the figures that their limits are made of, and what measured them.
+
+Measured on an x86 CPU with one thread, as the largest of: distances from our float64 run of 31 fp32 runs (21 at 128
+pixels), whose first weights were changed by one rounding error each, and the distance of the recorded run from it. A
+limit is twice that: our and the recording's distance from the truth, added.
+
+`cd tests && PYTHONPATH=../src:. python -m parity.rounding` prints the rows again (20 minutes).
+"""
+
+import math
+import sys
+
+import torch
+
+from parity.golden import CASES, Case
+from parity.movement import digests, errors, loss_error, recorded_digests
+from parity.traces import ORTHOGONALITY, Trace, run
+
+QUANTITIES = ("G", "D", "u", "sv", "statistics", "G_ema", "losses")
+
+ROUNDING: dict[tuple[str, str, int], tuple[float, ...]] = {
+    # case, recording, iterations done: G, D, u, sv, statistics, G_ema, losses
+    ("bg32_hier", "train_plain", 1): (1.9e-04, 1.7e-05, 1.4e-07, 1.4e-07, 4.9e-07, 4.6e-03, 5.0e-07),
+    ("bg32_hier", "train_plain", 3): (1.1e-03, 6.4e-05, 6.5e-07, 2.5e-07, 1.6e-05, 2.5e-03, 3.1e-06),
+    ("bg32_hier", "train_ortho", 1): (2.5e-04, 1.1e-05, 1.4e-07, 1.4e-07, 4.9e-07, 4.6e-03, 5.0e-07),
+    ("bg32_hier", "train_ortho", 3): (9.6e-03, 3.9e-03, 1.4e-05, 1.0e-05, 7.6e-06, 5.1e-03, 1.6e-03),
+    ("bg64_hier", "train_plain", 1): (1.8e-04, 9.3e-06, 1.3e-07, 1.4e-07, 5.6e-07, 1.8e-04, 8.4e-07),
+    ("bg64_hier", "train_plain", 3): (2.2e-04, 1.8e-05, 4.5e-07, 1.2e-07, 6.1e-06, 2.7e-04, 1.2e-06),
+    ("bg64_hier", "train_ortho", 1): (2.2e-04, 9.2e-06, 1.4e-07, 1.3e-07, 5.6e-07, 2.2e-04, 8.5e-07),
+    ("bg64_hier", "train_ortho", 3): (7.2e-04, 2.0e-05, 8.1e-07, 4.0e-07, 4.6e-06, 2.6e-04, 4.2e-06),
+    ("bg128_bs256x8", "train_plain", 1): (1.9e-02, 6.1e-05, 3.1e-07, 2.5e-07, 9.9e-07, 1.9e-02, 3.7e-06),
+    ("bg128_bs256x8", "train_plain", 3): (1.7e-02, 6.3e-04, 4.3e-05, 1.9e-05, 2.1e-05, 1.9e-02, 9.1e-05),
+    ("bg128_bs256x8", "train_ortho", 1): (6.1e-03, 6.2e-05, 3.1e-07, 2.5e-07, 9.9e-07, 6.1e-03, 3.8e-06),
+    ("bg128_bs256x8", "train_ortho", 3): (2.6e-02, 3.9e-03, 7.7e-05, 3.4e-05, 8.1e-05, 6.1e-03, 4.8e-04),
+    ("deep128", "train_plain", 1): (3.4e-02, 1.8e-05, 1.3e-07, 1.1e-07, 1.3e-06, 3.4e-02, 1.4e-06),
+    ("deep128", "train_plain", 3): (1.2e-01, 2.2e-02, 2.2e-04, 2.6e-04, 2.5e-04, 1.2e-01, 2.4e-03),
+    ("deep128", "train_ortho", 1): (3.7e-02, 5.0e-05, 1.6e-07, 1.3e-07, 1.3e-06, 3.7e-02, 1.6e-06),
+    ("deep128", "train_ortho", 3): (1.3e-01, 2.5e-02, 2.4e-04, 3.3e-04, 3.5e-04, 1.3e-01, 2.2e-03),
+    ("sngan64", "train_plain", 1): (6.6e-03, 2.2e-05, 1.3e-07, 1.1e-07, 2.2e-07, 0.0, 1.2e-06),
+    ("sngan64", "train_plain", 3): (1.5e-02, 8.2e-05, 2.7e-05, 5.9e-06, 1.9e-04, 0.0, 8.9e-06),
+    ("sngan64", "train_ortho", 1): (6.8e-03, 2.3e-05, 1.3e-07, 1.2e-07, 2.2e-07, 0.0, 1.3e-06),
+    ("sngan64", "train_ortho", 3): (5.3e-03, 1.2e-04, 3.2e-05, 7.7e-06, 2.3e-04, 0.0, 5.7e-05),
+    ("sagan64", "train_plain", 1): (6.8e-04, 2.9e-05, 8.8e-08, 1.3e-07, 2.7e-07, 6.8e-04, 2.8e-07),
+    ("sagan64", "train_plain", 3): (1.5e-03, 4.6e-05, 3.6e-07, 1.9e-07, 1.4e-05, 1.5e-03, 4.3e-07),
+    ("sagan64", "train_ortho", 1): (1.6e-04, 2.1e-05, 1.8e-07, 1.1e-07, 2.7e-07, 1.6e-04, 8.0e-07),
+    ("sagan64", "train_ortho", 3): (6.9e-04, 6.0e-05, 9.3e-07, 5.1e-07, 1.5e-05, 6.9e-04, 1.3e-06),
+    ("cifar32", "train_plain", 1): (1.1e-03, 5.6e-06, 8.1e-08, 1.5e-07, 2.6e-07, 1.1e-03, 4.5e-06),
+    ("cifar32", "train_plain", 3): (1.5e-02, 6.1e-03, 4.7e-05, 3.8e-05, 1.1e-04, 1.5e-02, 5.0e-03),
+    ("cifar32", "train_ortho", 1): (1.7e-03, 5.6e-06, 8.1e-08, 1.5e-07, 2.6e-07, 1.7e-03, 4.0e-06),
+    ("cifar32", "train_ortho", 3): (1.6e-02, 3.4e-03, 1.4e-04, 5.3e-05, 2.1e-04, 1.6e-02, 3.9e-03),
+}
+"""bg32_hier's G_ema: the original forms 0.9·t + 0.1·s in fp32, whose factors do not add up to 1 exactly."""
+
+FLOOR: dict[int, tuple[float, ...]] = {
+    1: (5e-4, 5e-5, 1e-6, 1e-6, 2e-6, 5e-4, 5e-6),
+    3: (3e-3, 3e-3, 3e-5, 3e-5, 5e-5, 3e-3, 1e-3),
+}
+"""No limit is narrower. Now and then an input of a ReLU lies within rounding of 0: a unit switches, and Adam, to which
+signs matter more than sizes, makes 1e-3 to 1e-2 of it. With other kernels than those of the measurement it may be
+another unit's turn."""
+
+WHOLE: dict[str, dict[tuple[str, int], float]] = {
+    "bg32_hier": {("G", 1): 5e-4, ("D", 1): 1e-4, ("G", 3): 4e-3, ("D", 3): 3e-3, ("G_ema", 3): 4e-3},
+    "cifar32": {("G", 1): 1.5e-2, ("D", 1): 5e-5, ("G", 3): 0.12, ("D", 3): 2e-2, ("G_ema", 3): 0.12},
+}
+"""Limits of the movement where whole states were recorded: (network, iterations done) -> limit, made the same way from
+8.7e-5, 4.2e-5, 1.9e-3, 7.5e-5, 1.2e-3 and 7.2e-3, 4.7e-6, 5.8e-2, 8.6e-3, 5.8e-2."""
+
+MOMENTS = 0.06
+"""Limit of Adam's moments. Rounding makes at most 2.6e-2 (deep128; others 6e-3), beta2 off by 10 % at least 0.39."""
+
+REGULARISED_IN_FLOAT64: dict[int, tuple[float, ...]] = {
+    1: (5.3e-05, 3.6e-06, 7.9e-08, 1.1e-07, 5.3e-07, 5.1e-03, 2.7e-07),
+    3: (3.6e-05, 3.5e-06, 1.6e-07, 1.1e-07, 3.1e-06, 2.7e-03, 4.7e-07),
+}
+"""Distance of bg32_hier's regularised recording from our float64 run, and a tenth of it."""
+
+
+def limits(name: str, which: str, done: int) -> dict[str, float]:
+    """What a trace may be off by: quantity -> limit."""
+    pairs = zip(ROUNDING[name, which, done], FLOOR[done], strict=True)
+    return dict(zip(QUANTITIES, (max(2 * rounding, floor) for rounding, floor in pairs), strict=True))
+
+
+def distances(case: Case, which: str, runs: int) -> dict[int, dict[str, float]]:
+    """Iterations done -> quantity -> the largest distance from the float64 run, as described above."""
+    exact = run(case, which, float64=True)
+    recorded_losses = case.record[which]["metrics"]
+    found: dict[int, dict[str, float]] = {}
+
+    def note(done: int, off: dict[str, float]) -> None:
+        for quantity, value in off.items():
+            found.setdefault(done, {})[quantity] = max(value, found.get(done, {}).get(quantity, 0.0))
+
+    for seed in range(runs):
+        trace = run(case, which, perturbation=seed or None)
+        for done in (1, 3):
+            off = errors(case, digests(trace.states[done]), digests(exact.states[done]))
+            note(done, off | {"losses": _losses(done, trace, exact.losses)})
+    for done in (1, 3):
+        off = errors(case, digests(exact.states[done]), recorded_digests(case, which, done))
+        note(done, off | {"losses": _losses(done, exact, recorded_losses)})
+    return found
+
+
+def _losses(done: int, trace: Trace, reference: list[dict[str, float]]) -> float:
+    return max(loss_error(trace.losses[i], reference[i]) for i in ((0,) if done == 1 else (1, 2)))
+
+
+def _rounded_up(value: float) -> float:
+    if value == 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or CASES:
+        for which in ORTHOGONALITY:
+            rows = distances(Case.load(name), which, runs=21 if "128" in name else 31)
+            for done, row in rows.items():
+                values = ", ".join(f"{_rounded_up(row.get(quantity, 0.0)):.1e}" for quantity in QUANTITIES)
+                print(f'    ("{name}", "{which}", {done}): ({values}),', flush=True)

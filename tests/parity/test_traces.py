@@ -1,0 +1,256 @@
+"""One and three iterations of recorded training: losses, parameters, u, sv, batch-norm statistics, EMA, Adam's moments.
+
+Tolerances per tensor would be wider than Adam's own steps in places and prove nothing. What is compared is the movement
+of all parameters together, and limits are twice what rounding alone does to it (`rounding.py`, from float64 runs). They
+range from 5e-5 to 0.3: where rounding does that much, float64 decides. There our losses, pictures and states stray from
+the recorded fp32 ones by the very numbers by which the original's own float64 run did.
+
+Every criterion is run on faults, too. Two things they cannot show. With beta1 = 0 Adam's first step does not depend on
+beta2: momentum shows after three iterations, not after one. And a tenth of deep128's movement after three iterations is
+rounding in fp32, as much as wrong momentum makes: there it shows in Adam's moments and in float64.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from parity.float64 import InFloat64
+from parity.golden import CASES, Case
+from parity.movement import (
+    digests,
+    errors,
+    loss_error,
+    moment_error,
+    movement,
+    recorded_digests,
+    recorded_moments,
+    relative,
+)
+from parity.passes import eval_forward
+from parity.rounding import MOMENTS, QUANTITIES, REGULARISED_IN_FLOAT64, WHOLE, limits
+from parity.traces import LOSSES, ORTHOGONALITY, Trace, run
+
+RECORDED_WHOLE = ("bg32_hier", "cifar32")
+SMALL = ("bg32_hier", "bg64_hier", "sngan64", "sagan64", "cifar32")
+AVERAGED = tuple(name for name in CASES if name != "sngan64")
+IN_FLOAT64_TOO = ("bg32_hier", "deep128", "sngan64", "sagan64", "cifar32")
+"""The two left out agree as well (bg64_hier 1e-9, bg128_bs256x8 XXX), but take 8 s and have narrow limits in fp32."""
+
+each_recording = pytest.mark.parametrize("which", ORTHOGONALITY)
+each_case = pytest.mark.parametrize("name", CASES)
+after = pytest.mark.parametrize("done", [1, 3])
+
+
+@cache
+def load(name: str) -> Case:
+    return Case.load(name)
+
+
+@cache
+def sound(name: str, which: str) -> Trace:
+    return run(load(name), which)
+
+
+@cache
+def exact(name: str, which: str) -> Trace:
+    return run(load(name), which, float64=True)
+
+
+@cache
+def wrong_momentum(name: str, float64: bool = False) -> Trace:
+    return run(load(name), momentum=0.9 * load(name).options["D_B2"], float64=float64)
+
+
+@cache
+def repeated_inputs(name: str, which: str) -> Trace:
+    return run(load(name), which, repeated_inputs=True, iterations=1 if name == "bg128_bs256x8" else 3)
+
+
+def state_errors(name: str, which: str, done: int, state: Mapping[str, Tensor]) -> dict[str, float]:
+    case = load(name)
+    return errors(case, digests(state), recorded_digests(case, which, done))
+
+
+def loss_errors(name: str, which: str, done: int, trace: Trace) -> float:
+    """Of the first iteration; of the second and third."""
+    recorded = load(name).record[which]["metrics"]
+    iterations = (0,) if done == 1 else (1, 2)
+    return max(loss_error(trace.losses[i], recorded[i]) for i in iterations)
+
+
+def all_errors(name: str, which: str, done: int, trace: Trace) -> dict[str, float]:
+    return state_errors(name, which, done, trace.states[done]) | {"losses": loss_errors(name, which, done, trace)}
+
+
+def beyond(found: Mapping[str, float], allowed: Mapping[str, float]) -> set[str]:
+    return {quantity for quantity, error in found.items() if not error <= allowed[quantity]}
+
+
+@after
+@each_recording
+@each_case
+def test_trace(name: str, which: str, done: int) -> None:
+    found, allowed = all_errors(name, which, done, sound(name, which)), limits(name, which, done)
+    assert not beyond(found, allowed), {key: (found[key], allowed[key]) for key in beyond(found, allowed)}
+    assert ("G_ema" in found) == (name in AVERAGED)
+
+
+@each_case
+def test_moments_of_adam_after_three_iterations(name: str) -> None:
+    assert moment_error(load(name), sound(name, "train_plain").moments, recorded_moments(load(name))) <= MOMENTS
+
+
+def recorded_states(name: str) -> dict[tuple[str, int], dict[str, Tensor]]:
+    """Whole states of the plain recording: (network, iterations done) -> "network.key" -> value."""
+    found: dict[tuple[str, int], dict[str, Tensor]] = {}
+    for key, value in load(name).data.items():
+        for network in ("G", "D", "G_ema"):
+            for done in (1, 3):
+                prefix = f"train_plain.{network}_after{done}."
+                if key.startswith(prefix):
+                    found.setdefault((network, done), {})[f"{network}.{key.removeprefix(prefix)}"] = value
+    return found
+
+
+def whole_errors(name: str, trace: Trace) -> dict[tuple[str, int], float]:
+    """Relative error of the movement of all parameters together, from whole states."""
+    case = load(name)
+    return {
+        (network, done): relative(movement(case, network, trace.states[done]), movement(case, network, state))
+        for (network, done), state in recorded_states(name).items()
+    }
+
+
+@pytest.mark.parametrize("name", RECORDED_WHOLE)
+def test_movement_of_all_parameters(name: str) -> None:
+    found = whole_errors(name, sound(name, "train_plain"))
+    assert found.keys() == {("G", 1), ("D", 1), ("G", 3), ("D", 3), ("G_ema", 3)}
+    for place, error in found.items():
+        assert error <= WHOLE[name][place], place
+
+
+def picture_error(name: str, trace: Trace, average: bool = False) -> float:
+    """Largest difference of the first picture in evaluation mode after three iterations."""
+    case, in_float64 = load(name), next(iter(trace.states[1].values())).dtype == torch.float64
+    z, y = case.data["train.z"][0][:1], case.data["train.y"][0][:1].long()
+    network = trace.last.ema.networks["G"] if average else trace.last.networks["G"]
+
+    def forward(generator: torch.nn.Module) -> Tensor:
+        embedded: Tensor = generator.embed(y)  # type: ignore[operator]
+        picture: Tensor = generator(z, embedded)
+        return picture
+
+    if in_float64:
+        with InFloat64():
+            picture = eval_forward(network, forward)
+    else:
+        picture = eval_forward(network, forward)
+    recording = case.data[f"train_plain.{'G_ema' if average else 'G'}_eval_after3"]
+    return float((picture.double() - recording.double()).abs().max())
+
+
+@each_case
+def test_picture_after_three_iterations(name: str) -> None:
+    allowed = max(1e-5, 10 * load(name).record["fp32_vs_fp64_noise"]["train_plain.G_eval_after3"])
+    assert picture_error(name, sound(name, "train_plain")) <= allowed
+    if name in AVERAGED:
+        assert picture_error(name, sound(name, "train_plain"), average=True) <= allowed
+
+
+def noise_errors(name: str, trace: Trace) -> dict[str, float]:
+    """By how much a float64 run's distance from the fp32 recording differs from the original's own, in shares of it."""
+    case = load(name)
+    noise, recorded = case.record["fp32_vs_fp64_noise"], case.record["train_plain"]["metrics"]
+    found = {"losses": max(abs(a[k] - b[k]) for a, b in zip(trace.losses, recorded, strict=True) for k in LOSSES)}
+    expected = {"losses": noise["metrics_abs_max"]}
+    found["picture"], expected["picture"] = picture_error(name, trace), noise["train_plain.G_eval_after3"]
+    for (network, done), state in recorded_states(name).items():
+        if done == 3 and network != "G_ema":
+            for key, value in state.items():
+                found[key] = float((trace.states[3][key] - value.double()).abs().max())
+                expected[key] = noise[f"per_tensor_after3_{network}"][key.removeprefix(f"{network}.")]
+    return {key: abs(found[key] - expected[key]) / max(expected[key], 1e-12) for key in found}
+
+
+@pytest.mark.parametrize("name", IN_FLOAT64_TOO)
+def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name: str) -> None:
+    found = noise_errors(name, exact(name, "train_plain"))
+    assert len(found) > 100 if name in RECORDED_WHOLE else len(found) == 2
+    # Measured: at most XXX, so that both float64 runs agree to XXX.
+    assert max(found.values()) <= 1e-3, max(found, key=lambda key: found[key])
+
+
+@after
+def test_regularised_trace_in_float64(done: int) -> None:
+    # In fp32 the third iteration's G loss is 1.9e-3 off (relative), and D's movement 4e-3. A unit of D whose input is
+    # -3e-6 in float64 and 2e-6 in fp32 passes its ReLU in one and not in the other. In float64 nothing is off.
+    found = all_errors("bg32_hier", "train_ortho", done, exact("bg32_hier", "train_ortho"))
+    assert not beyond(found, dict(zip(QUANTITIES, REGULARISED_IN_FLOAT64[done], strict=True))), found
+
+
+@each_case
+def test_wrong_momentum_is_noticed(name: str) -> None:
+    """Beta2 off by 10 %."""
+    trace = wrong_momentum(name)
+    assert moment_error(load(name), trace.moments, recorded_moments(load(name))) > MOMENTS
+    if name == "deep128":
+        return
+    assert {"G", "D", "losses"} <= beyond(all_errors(name, "train_plain", 3, trace), limits(name, "train_plain", 3))
+    if name in RECORDED_WHOLE:
+        found = whole_errors(name, trace)
+        assert all(found[place] > WHOLE[name][place] for place in found if place[1] == 3)
+
+
+def test_wrong_momentum_is_noticed_in_float64() -> None:
+    found = noise_errors("bg32_hier", wrong_momentum("bg32_hier", float64=True))
+    assert found["losses"] > 1
+    assert found["picture"] > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "which", "against", "done"),
+    [(name, "train_plain", "train_plain", done) for name in CASES for done in (1, 3)]
+    + [(name, "train_ortho", "train_ortho", done) for name in SMALL for done in (1, 3)]
+    # Too slow to run regularised: these lack the regularisation as well, whose share of their movement is smaller.
+    + [(name, "train_plain", "train_ortho", done) for name in CASES if name not in SMALL for done in (1, 3)],
+)
+def test_wrong_inputs_are_noticed_in_everything(name: str, which: str, against: str, done: int) -> None:
+    """The second accumulation repeats the first; where there is one only, the second D step the first."""
+    if name == "bg128_bs256x8" and done == 3:
+        # Three iterations for this alone take too long; the run with wrong momentum is at hand.
+        found = all_errors(name, against, done, wrong_momentum(name))
+        assert {"G", "D", "u", "sv", "losses"} <= beyond(found, limits(name, against, done))
+        return
+    found = all_errors(name, against, done, repeated_inputs(name, which))
+    assert beyond(found, limits(name, against, done)) == found.keys()
+
+
+@pytest.mark.parametrize("name", RECORDED_WHOLE)
+def test_a_dropped_accumulation_is_noticed_in_the_movement_of_all_parameters(name: str) -> None:
+    found = whole_errors(name, repeated_inputs(name, "train_plain"))
+    assert all(error > WHOLE[name][place] for place, error in found.items())
+
+
+@each_case
+def test_missing_regularisation_is_noticed(name: str) -> None:
+    found = all_errors(name, "train_ortho", 1, sound(name, "train_plain"))
+    assert {"G", "D"} <= beyond(found, limits(name, "train_ortho", 1))
+
+
+@pytest.mark.parametrize("name", ["bg32_hier", "bg64_hier", "sagan64"])
+def test_one_power_iteration_for_all_accumulations_is_noticed(name: str) -> None:
+    trace = run(load(name), iterations=1, originals=False)
+    found = state_errors(name, "train_plain", 1, trace.states[1])
+    assert {"u", "sv", "statistics"} <= beyond(found, limits(name, "train_plain", 1))
+
+
+@each_recording
+@pytest.mark.parametrize("name", AVERAGED)
+def test_wrong_average_is_noticed(name: str, which: str) -> None:
+    """Decay off by 10 %; where the recording ends before the average starts, it starts at once."""
+    trace = sound(name, which)
+    found = state_errors(name, which, 3, trace.states[3] | trace.wrong_average[3])
+    assert "G_ema" in beyond(found, limits(name, which, 3))
