@@ -6,9 +6,9 @@ import pytest
 import torch
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Set for this folder, put back behind it."""
+    """Set for each file here, put back behind it."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -31,10 +31,10 @@ def cancelled_biases(case: Case) -> set[str]:
     """Biases of the generator that a batch norm takes away again, as "G.key".
 
     Their true gradient is 0; what arrives is rounding, which Adam makes full steps of. A bias is a constant for a
-    channel, and a batch norm directly behind the convolution removes it: so for every convolution of a block but the last. The
-    last one's and the skip's goes through the residual sum to the next block's first norm, and along that block's skip
-    to the one behind, and so on to the output's. All of them remove it, unless attention stands on the way: it is no
-    convolution and sees the constant.
+    channel, and a batch norm directly behind the convolution removes it: so for every convolution of a block but the
+    last. The last one's and the skip's goes through the residual sum to the next block's first norm, and along that
+    block's skip to the one behind, and so on to the output's. All of them remove it, unless attention stands on the
+    way: it is no convolution and sees the constant.
     """
     residual: dict[int, list[str]] = {}
     last_attention = -1

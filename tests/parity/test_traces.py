@@ -37,7 +37,7 @@ RECORDED_WHOLE = ("bg32_hier", "cifar32")
 SMALL = ("bg32_hier", "bg64_hier", "sngan64", "sagan64", "cifar32")
 AVERAGED = tuple(name for name in CASES if name != "sngan64")
 IN_FLOAT64_TOO = ("bg32_hier", "deep128", "sngan64", "sagan64", "cifar32")
-"""The two left out agree as well (bg64_hier 1e-9, bg128_bs256x8 XXX), but take 8 s and have narrow limits in fp32."""
+"""The two left out agree as well (to 4e-9 of the distance), but take 8 s and have narrow limits in fp32."""
 
 each_recording = pytest.mark.parametrize("which", ORTHOGONALITY)
 each_case = pytest.mark.parametrize("name", CASES)
@@ -66,7 +66,7 @@ def wrong_momentum(name: str, float64: bool = False) -> Trace:
 
 @cache
 def repeated_inputs(name: str, which: str) -> Trace:
-    return run(load(name), which, repeated_inputs=True, iterations=1 if name == "bg128_bs256x8" else 3)
+    return run(load(name), which, repeated_inputs=True)
 
 
 def state_errors(name: str, which: str, done: int, state: Mapping[str, Tensor]) -> dict[str, float]:
@@ -154,10 +154,11 @@ def picture_error(name: str, trace: Trace, average: bool = False) -> float:
 
 @each_case
 def test_picture_after_three_iterations(name: str) -> None:
-    allowed = max(1e-5, 10 * load(name).record["fp32_vs_fp64_noise"]["train_plain.G_eval_after3"])
-    assert picture_error(name, sound(name, "train_plain")) <= allowed
-    if name in AVERAGED:
-        assert picture_error(name, sound(name, "train_plain"), average=True) <= allowed
+    # Cancelled biases shift pictures in evaluation mode, where running means lag behind them: as random as they are.
+    allowed = 6 * float(load(name).record["fp32_vs_fp64_noise"]["train_plain.G_eval_after3"])
+    for average in (False, True) if name in AVERAGED else (False,):
+        assert picture_error(name, sound(name, "train_plain"), average) <= allowed
+        assert picture_error(name, repeated_inputs(name, "train_plain"), average) > allowed
 
 
 def noise_errors(name: str, trace: Trace) -> dict[str, float]:
@@ -179,7 +180,7 @@ def noise_errors(name: str, trace: Trace) -> dict[str, float]:
 def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name: str) -> None:
     found = noise_errors(name, exact(name, "train_plain"))
     assert len(found) > 100 if name in RECORDED_WHOLE else len(found) == 2
-    # Measured: at most XXX, so that both float64 runs agree to XXX.
+    # Measured: at most 5e-7 of the distance, so that both float64 runs agree to 1e-9 and better.
     assert max(found.values()) <= 1e-3, max(found, key=lambda key: found[key])
 
 
@@ -210,20 +211,16 @@ def test_wrong_momentum_is_noticed_in_float64() -> None:
     assert found["picture"] > 1
 
 
+@after
 @pytest.mark.parametrize(
-    ("name", "which", "against", "done"),
-    [(name, "train_plain", "train_plain", done) for name in CASES for done in (1, 3)]
-    + [(name, "train_ortho", "train_ortho", done) for name in SMALL for done in (1, 3)]
+    ("name", "which", "against"),
+    [(name, "train_plain", "train_plain") for name in CASES]
+    + [(name, "train_ortho", "train_ortho") for name in SMALL]
     # Too slow to run regularised: these lack the regularisation as well, whose share of their movement is smaller.
-    + [(name, "train_plain", "train_ortho", done) for name in CASES if name not in SMALL for done in (1, 3)],
+    + [(name, "train_plain", "train_ortho") for name in CASES if name not in SMALL],
 )
-def test_wrong_inputs_are_noticed_in_everything(name: str, which: str, against: str, done: int) -> None:
+def test_a_dropped_accumulation_is_noticed_in_everything(name: str, which: str, against: str, done: int) -> None:
     """The second accumulation repeats the first; where there is one only, the second D step the first."""
-    if name == "bg128_bs256x8" and done == 3:
-        # Three iterations for this alone take too long; the run with wrong momentum is at hand.
-        found = all_errors(name, against, done, wrong_momentum(name))
-        assert {"G", "D", "u", "sv", "losses"} <= beyond(found, limits(name, against, done))
-        return
     found = all_errors(name, against, done, repeated_inputs(name, which))
     assert beyond(found, limits(name, against, done)) == found.keys()
 
