@@ -37,9 +37,6 @@ class BigGANFamily:
         for name, how in hows.items():
             device = next(built[name].parameters()).device
             initialise(built[name], how, torch.Generator(device).manual_seed(seed(name)))
-        if networks.shared_embedding is not None:
-            with torch.no_grad():
-                built["G"].get_parameter("shared.weight").mul_(networks.shared_embedding_gain)
 
     def phases(self, networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
         """D, then G."""

@@ -32,12 +32,6 @@ class BigGANNetworks(BaseModel):
     blocks_per_stage: int = Field(2, ge=1, description="discriminator blocks per stage; biggan-deep only")
     generator_initialisation: Initialisation = "orthogonal"
     discriminator_initialisation: Initialisation = "orthogonal"
-    shared_embedding_gain: float = Field(
-        1.0,
-        gt=0,
-        description="multiplies the first class embeddings; few classes start as orthogonal rows of length 1, which latents "
-        "of length sqrt(chunk) drown, and are learnt slowly",
-    )
     batch_norm_eps: float = Field(1e-5, gt=0)
     spectral_norm_eps: float = Field(1e-6, gt=0)
     power_iterations: int = Field(1, ge=1, description="power iterations of spectral norm per phase")
