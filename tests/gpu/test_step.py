@@ -25,7 +25,6 @@ def family(request: pytest.FixtureRequest) -> Family:
 def test_steps_never_wait_for_the_card(family: Family, precision: Precision) -> None:
     """Any host synchronisation inside a step raises here."""
     rig = Rig.create(family, precision=precision, device=CUDA, recompute=True)
-    rig.step.pictures.take("images", "images", 0, 1)
     blank = BlankPictures(family.sources(family.tiny()[0]))
     rig.run(2)  # lazy set-up of libraries may synchronise
     object.__setattr__(rig.step, "pictures", blank)
