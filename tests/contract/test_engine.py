@@ -221,6 +221,24 @@ def test_masters_are_back_after_an_error() -> None:
     assert_same(state_before, rig.tensors())
 
 
+def test_error_after_gradients_were_carried_leaves_none_behind() -> None:
+    """A phase that is repeated must not add to the gradients of the attempt before."""
+    rig, undisturbed = Rig.create(FAMILY), Rig.create(FAMILY)
+    sound = rig.step
+
+    def broken(networks: Networks) -> None:
+        raise torch.OutOfMemoryError("made up")
+
+    rig.step = replace(sound, phases=tuple(replace(p, on_masters=broken) for p in rig.phases))
+    with pytest.raises(torch.OutOfMemoryError):
+        rig.run(1)
+    assert all(p.grad is None for n in rig.state.networks.values() for p in n.parameters())
+    rig.step = sound
+    rig.run(1)
+    undisturbed.run(1)
+    assert_same(undisturbed.tensors(), rig.tensors())
+
+
 def test_no_batch_norm_means_no_groups() -> None:
     networks = MadeUpNetworks(batch_norm=False)
     whole = _trained(networks=networks, micro_batch=8, group=None).tensors()

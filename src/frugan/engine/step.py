@@ -82,7 +82,7 @@ class Step:
     def run(self, state: TrainingState, plan: Plan, *, count_zeros: bool = False) -> list[PhaseResult]:
         """Run the next step: all phases that are due with their repeats, then EMA."""
         results = [
-            self._run_phase(state, plan, phase, repeat, count_zeros=count_zeros)
+            self._run_and_release(state, plan, phase, repeat, count_zeros=count_zeros)
             for phase in self.phases
             if phase.due(state.step)
             for repeat in range(phase.repeats)
@@ -90,6 +90,15 @@ class Step:
         state.step += 1
         state.ema.update(state.step, self.batch, self._moved(results))
         return results
+
+    def _run_and_release(
+        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
+    ) -> PhaseResult:
+        """Run a phase and release its gradients, also after an error, so that a repetition does not add to them."""
+        try:
+            return self._run_phase(state, plan, phase, repeat, count_zeros=count_zeros)
+        finally:
+            state.optimizers[phase.optimizer].zero_grad(set_to_none=True)
 
     def _run_phase(
         self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
@@ -142,7 +151,6 @@ class Step:
         state.skipped[phase.name] += ~accepted
         used_scale = scale.scale.clone()
         scale.move(accepted)
-        optimizer.zero_grad(set_to_none=True)
         return PhaseResult(phase.name, repeat, stacked, tuple(weights), gradients, accepted, used_scale)
 
     def _micro_batches(
