@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from blank import Blank
 from frugan.api.devices import choose_device, choose_plan, normalisation_group
 from frugan.api.networks import build_networks
 from frugan.engine.plan import Plan
@@ -26,18 +27,6 @@ from machine import describe_machine
 ROUNDS = 6
 
 
-@dataclasses.dataclass(frozen=True)
-class GreyPictures:
-    """Pictures without content: the time of a step does not depend on it."""
-
-    resolution: int
-
-    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, torch.Tensor]:
-        """Grey pictures of class 0."""
-        pictures = torch.full((count, 3, self.resolution, self.resolution), 128, dtype=torch.uint8)
-        return {"pictures": pictures, "labels": torch.zeros(count, dtype=torch.int64)}
-
-
 class PlainPlan(Plan):
     """A plan whose weights keep the layout they are written in."""
 
@@ -49,20 +38,24 @@ class PlainPlan(Plan):
 def make(recipe: Recipe, way: str, device: torch.device) -> tuple[TrainingState, Step, Plan]:
     """A training set-up for one way."""
     torch.manual_seed(0)
-    networks = build_networks(recipe)
+    phases = recipe.kind.phases(recipe.networks, recipe.objective)
+    used = {name for phase in phases for name in phase.uses}
+    networks = {name: network for name, network in build_networks(recipe).items() if name in used}
     for network in networks.values():
         network.to(device)
-    phases = recipe.kind.phases(recipe.networks, recipe.objective)
     group = normalisation_group(recipe, networks, phases)
     precision = resolve_precision("fp32" if way.startswith("fp32") else "auto", device)
     blocks = recipe.kind.recomputable(networks) if way.endswith("recompute") else {}
     plan, _ = choose_plan(recipe, precision, group, None, blocks, ema_on_host=False)
     if way == "fp32 NCHW":
         plan = PlainPlan(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
-    normalisation, averaged = recipe.training.normalisation_batch, recipe.kind.averaged()
-    state = create_state(networks, phases, recipe.optimizers, averaged, recipe.ema, plan, normalisation, device)
-    resolution = next(iter(recipe.kind.sources(recipe.networks).values())).resolution
-    step = Step(phases, recipe.optimizers, GreyPictures(resolution), Streams(0), recipe.training.batch)
+    normalisation, averaged, settings = (
+        recipe.training.normalisation_batch,
+        recipe.kind.averaged(),
+        recipe.optimizer_settings(),
+    )
+    state = create_state(networks, phases, settings, averaged, recipe.ema, plan, normalisation, device)
+    step = Step(phases, settings, Blank(recipe), Streams(0), recipe.training.batch)
     return state, step, plan
 
 
@@ -70,7 +63,7 @@ def main() -> None:
     """Time the ways in turn and print JSON."""
     words = [word for word in sys.argv[1:] if not word.endswith(".json")]
     name, overrides = (words[0], words[1:]) if words else ("biggan-digits-32", [])
-    recipe = load_recipe(name, overrides)
+    recipe = load_recipe(name, overrides).at_step(0)
     device, _ = choose_device()
     half = resolve_precision("auto", device).name
     ways = ["fp32 NCHW", "fp32 channels-last"]

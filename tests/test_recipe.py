@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
 from frugan.recipe import built_in, differences, load_recipe
 
@@ -45,6 +46,8 @@ def test_settings(name: str) -> None:
     recipe = load_recipe(name)
     networks, training = recipe.networks.model_dump(), recipe.training
     g, d = recipe.optimizers["G"], recipe.optimizers["D"]
+    assert isinstance(g, AdamSettings)
+    assert isinstance(d, AdamSettings)
     found = (
         networks["resolution"],
         training.batch,
@@ -92,7 +95,7 @@ def test_overrides_are_typed_and_listed_as_differences() -> None:
         "saving.backup_every=1k steps",
     ]
     after = load_recipe("biggan-cifar10-32", words)
-    changed = {key: (str(b), may) for key, (_, b, may) in differences(before, after).items()}
+    changed = {key: (str(d.after), d.changeable) for key, d in differences(before, after).items()}
     assert changed == {
         "networks.generator_attention": ("(16,)", False),
         "training.duration": ("2k steps", True),

@@ -125,6 +125,9 @@ class Phase:
         shared_data: reads the step's pictures; False (always with repeats): its own.
         fraction: share of the batch that it sees.
         gain: multiplies its loss.
+        sums_over_batch: the loss is the sum over the batch, not the mean, where an original differentiates a sum.
+        frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
+        learning_rate_dropout: False: the optimizer's learning-rate dropout is passed over.
         on_masters: acts once on masters and their gradients, after unscaling, before clipping.
         carried: state that it carries, by name.
     """
@@ -141,6 +144,9 @@ class Phase:
     shared_data: bool = True
     fraction: float = 1.0
     gain: float = 1.0
+    sums_over_batch: bool = False
+    frozen: tuple[str, ...] = ()
+    learning_rate_dropout: bool = True
     on_masters: Callable[[Networks], None] | None = None
     carried: Mapping[str, Carried] = field(default_factory=dict)
 
@@ -151,6 +157,11 @@ class Phase:
             raise ValueError(f"phase {self.name} repeats {self.repeats} times: each repeat needs its own pictures")
         if not self.parts or self.every < 1 or self.repeats < 1 or not 0 < self.fraction <= 1:
             raise ValueError(f"phase {self.name}: needs a part, every >= 1, repeats >= 1 and fraction in (0, 1]")
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        """Networks whose parameters this phase moves at present."""
+        return tuple(name for name in self.updates if name not in self.frozen)
 
     def due(self, step: int) -> bool:
         """Whether the phase runs in step `step`, counted from 0."""
@@ -242,6 +253,12 @@ def keeps_fp32(module: nn.Module) -> frozenset[str]:
 CHANGEABLE: dict[str, Any] = {"changeable": True}
 """Goes into `json_schema_extra` of a recipe field that may differ when a run is resumed; all others are fixed."""
 
+
+def restarts(*networks: str) -> dict[str, Any]:
+    """As CHANGEABLE, for a field whose change gives these networks and their optimizer state a fresh start."""
+    return {"changeable": True, "restarts": list(networks)}
+
+
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
 
@@ -258,6 +275,8 @@ class SheetRequest:
         interpolate: "class", "latent" or "both": rows become interpolations.
         rows: rows of an interpolation.
         micro_batch: samples in one forward.
+        pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
+        masked: show pictures through their masks (faces).
     """
 
     seed: int = 0
@@ -267,11 +286,13 @@ class SheetRequest:
     interpolate: Literal["class", "latent", "both"] | None = None
     rows: int = 10
     micro_batch: int = 16
+    pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    masked: bool = False
 
 
 @dataclass(frozen=True)
 class DataNeeds:
-    """What a family expects of one data source.
+    """What a family expects of a source of pictures: "pictures" uint8 [n, 3, R, R] and "labels" int64 [n].
 
     Attributes:
         resolution: side of the square pictures.
@@ -280,6 +301,42 @@ class DataNeeds:
 
     resolution: int
     classes: int | None
+
+
+ColourTransfer = Literal["none", "rct", "lct", "mkl", "idt", "sot"]
+FaceTypeOption = Literal["h", "mf", "f", "wf", "head"]
+
+
+@dataclass(frozen=True)
+class FaceNeeds:
+    """What a family expects of a source of aligned faces.
+
+    "warped" and "target" [n, 3, R, R], "mask" and perhaps "eyes_mouth" [n, 1, R, R]; fp32 in [0, 1], BGR.
+
+    Attributes:
+        resolution: side of the square faces.
+        face_type: how much of the head they show.
+        random_warp: the warped picture is bent at random, which the network learns to undo.
+        random_flip: mirror some of them.
+        hsv_power: how far hue, saturation and value of the warped picture are moved.
+        colour_transfer: how colours are taken over from a face of `colours_of`.
+        colours_of: the source that colours are taken from.
+        uniform_yaw: show every direction of view as often.
+        eyes_mouth: whether the mask of eyes and mouth is wanted.
+    """
+
+    resolution: int
+    face_type: FaceTypeOption
+    random_warp: bool = True
+    random_flip: bool = False
+    hsv_power: float = 0.0
+    colour_transfer: ColourTransfer = "none"
+    colours_of: str | None = None
+    uniform_yaw: bool = False
+    eyes_mouth: bool = False
+
+
+Needs = DataNeeds | FaceNeeds
 
 
 class Family(Protocol):
@@ -298,7 +355,8 @@ class Family(Protocol):
         """Type of a recipe's `objective` section."""
 
     def build(self, networks: Any, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-        """Networks by name, fp32, uninitialised beyond torch's defaults; `device` may be "meta"."""
+        """Every network that any phase may use, by name, fp32, uninitialised beyond torch's defaults; `device` may be
+        "meta"."""
 
     def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
         """Give the networks their first weights; `seed(name)` is the seed of a named random stream."""
@@ -306,7 +364,11 @@ class Family(Protocol):
     def phases(self, networks: Any, objective: Any) -> tuple[Phase, ...]:
         """Phases in the order in which a step runs them."""
 
-    def sources(self, networks: Any) -> Mapping[str, DataNeeds]:
+    @property
+    def optimizers(self) -> tuple[str, ...]:
+        """Names of the optimizers that its phases may use."""
+
+    def sources(self, networks: Any, objective: Any) -> Mapping[str, Needs]:
         """Data sources by name."""
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
@@ -316,13 +378,18 @@ class Family(Protocol):
         """Network -> (network, samples) -> one forward on inputs that it makes itself, for counting and timing."""
 
     def averaged(self) -> Mapping[str, BufferRule]:
-        """Networks that EMA follows, with its rule for their floating-point buffers."""
+        """Networks that EMA follows, with its rule for their floating-point buffers. None: training averages nothing,
+        and sheets show the networks themselves."""
 
     def sample(self, networks: Any, built: Networks, request: SheetRequest) -> Tensor:
         """A sheet as a tensor [rows, columns, C, H, W] in [-1, 1], fp32, from prepared networks."""
 
     def snapshots(self, networks: Any) -> Mapping[str, SheetRequest]:
         """The sheets written at every snapshot, by name."""
+
+    def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
+        """Networks that start anew when training goes on with objective `now` from weights of objective `before`
+        (a bottleneck after pretraining). If there are any, the optimizer state of the others is taken over too."""
 
     def tiny(self) -> tuple[Any, Any]:
         """(networks, objective) small enough for the contract tests."""

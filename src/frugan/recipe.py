@@ -2,7 +2,8 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,12 +11,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
 from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdamSettings
+from frugan.engine.optimizers import SETTINGS_TYPES, OptimizerSettings
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import Duration
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.phase import CHANGEABLE, Family
+from frugan.phase import CHANGEABLE, FaceNeeds, Family
 
 Trained = Literal["by us", "by its authors", "never"]
 
@@ -77,6 +78,25 @@ class SavingSettings(BaseModel):
     )
 
 
+class Stage(BaseModel):
+    """Fields that take other values from a point of training on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    at: Duration = Field(description="when, counted from the start of training, in steps or images")
+    set: dict[str, Any] = Field(min_length=1, description="dotted field -> value; fields that may change only")
+
+    @model_validator(mode="after")
+    def _countable(self) -> Self:
+        if self.at.unit == "seconds":
+            raise ValueError(f"at = {self.at}: expected steps or images; a stage by the clock could not be repeated")
+        return self
+
+
+DEFAULT_OPTIMIZER = "default"
+"""Settings under this name hold for every optimizer of the family that has none of its own."""
+
+
 class Recipe(BaseModel):
     """What to train. `networks` and `objective` are the family's own types."""
 
@@ -88,7 +108,8 @@ class Recipe(BaseModel):
     objective: SerializeAsAny[BaseModel]
     data: DataSettings = DataSettings(flip=False, allow_upscale=False)
     training: TrainingSettings
-    optimizers: Annotated[dict[str, AdamSettings], Field(min_length=1)]
+    optimizers: Annotated[dict[str, OptimizerSettings], Field(min_length=1)]
+    stages: tuple[Stage, ...] = Field((), json_schema_extra=CHANGEABLE)
     ema: EmaSettings = EmaSettings(decay=0.9999, half_life_images=None, start=Duration.parse("0 steps"))
     saving: SavingSettings = Field(default_factory=lambda: SavingSettings.model_validate({}))
 
@@ -105,9 +126,15 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _optimizers_match(self) -> Self:
         wanted = {phase.optimizer for phase in self.kind.phases(self.networks, self.objective)}
-        if wanted != set(self.optimizers):
+        given, known = set(self.optimizers), set(self.kind.optimizers)
+        if unknown := given - known - {DEFAULT_OPTIMIZER}:
             raise ValueError(
-                f"optimizers {sorted(self.optimizers)}: family {self.family} needs exactly {sorted(wanted)}"
+                f"optimizers {sorted(unknown)}: family {self.family} has {sorted(known)}; "
+                f"{DEFAULT_OPTIMIZER!r} holds for those not named"
+            )
+        if DEFAULT_OPTIMIZER not in given and (missing := wanted - given):
+            raise ValueError(
+                f"optimizers {sorted(given)}: family {self.family} needs {sorted(wanted)}; {sorted(missing)} missing"
             )
         return self
 
@@ -121,10 +148,68 @@ class Recipe(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _data_fit(self) -> Self:
+        faces = any(isinstance(n, FaceNeeds) for n in self.kind.sources(self.networks, self.objective).values())
+        if faces and self.data != DataSettings(flip=False, allow_upscale=False):
+            raise ValueError(
+                "data: these settings are for sets of pictures; faces are sampled as the objective says "
+                "(objective.random_src_flip, objective.random_dst_flip)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stages_work(self) -> Self:
+        for stage in self.stages:
+            changed = differences(self, self._with(stage))
+            for key in stage.set:
+                if key not in changed:
+                    continue
+                if not changed[key].changeable or changed[key].restarts:
+                    raise ValueError(f"stages: {key} cannot change while training goes on")
+        return self
+
     @property
     def kind(self) -> Family:
         """The family's code."""
         return family(self.family)
+
+    def optimizer_settings(self) -> dict[str, OptimizerSettings]:
+        """Settings of every optimizer of the family, defaults filled in."""
+        default = self.optimizers.get(DEFAULT_OPTIMIZER)
+        found = {name: self.optimizers.get(name, default) for name in self.kind.optimizers}
+        return {name: settings for name, settings in found.items() if settings is not None}
+
+    def at_step(self, step: int) -> "Recipe":
+        """The recipe with every stage that has begun before step `step`, counted from 0."""
+        now = self
+        for stage in self._in_order():
+            if stage.at.steps(self.training.batch) <= step:
+                now = now._with(stage)
+        return now
+
+    def stage_steps(self) -> list[int]:
+        """Steps at which a stage begins, in order."""
+        return sorted({stage.at.steps(self.training.batch) for stage in self.stages})
+
+    def _in_order(self) -> list[Stage]:
+        return sorted(self.stages, key=lambda stage: stage.at.steps(self.training.batch))
+
+    def _with(self, stage: Stage) -> "Recipe":
+        values = self.model_dump(mode="json", exclude={"stages"})
+        known = known_keys(self.family, self.optimizers)
+        for key, value in stage.set.items():
+            if key not in known:
+                raise ValueError(f"stages: {key}: unknown key{_nearest(key, known)}")
+            *sections, last = key.split(".")
+            place = values
+            for section in sections:
+                place = place[section]
+            place[last] = value
+        try:
+            return Recipe.model_validate(values)
+        except ValidationError as error:
+            raise ValueError(f"stages, at {stage.at}: {_explain(error, Recipe)}") from error
 
 
 def _read(of: type[BaseModel], values: Any, section: str) -> BaseModel:
@@ -171,13 +256,15 @@ def _keys(of: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield key
 
 
-def known_keys(recipe_family: str, optimizers: Sequence[str]) -> list[str]:
+def known_keys(recipe_family: str, optimizers: Iterable[str]) -> list[str]:
     """Every key that a recipe of a family may set, dotted."""
     kind = family(recipe_family)
     sections = {"networks": kind.networks_type, "objective": kind.objective_type}
     keys = [key for key in _keys(Recipe) if key.split(".")[0] not in {"networks", "objective", "optimizers"}]
     keys += [key for section, of in sections.items() for key in _keys(of, section)]
-    return keys + [key for name in optimizers for key in _keys(AdamSettings, f"optimizers.{name}")]
+    names = dict.fromkeys((*optimizers, *kind.optimizers, DEFAULT_OPTIMIZER))
+    own = dict.fromkeys(key for of in SETTINGS_TYPES for key in _keys(of))
+    return keys + [f"optimizers.{name}.{key}" for name in names for key in own]
 
 
 def built_in() -> tuple[str, ...]:
@@ -209,6 +296,8 @@ def _nothing_where_none(value: Any) -> Any:
     """TOML has no null: the string "none" stands for it."""
     if isinstance(value, dict):
         return {key: _nothing_where_none(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_nothing_where_none(inner) for inner in value]
     return None if value == "none" else value
 
 
@@ -261,12 +350,28 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     return parse_recipe(values, f"recipe {name}")
 
 
-def differences(before: Recipe, after: Recipe) -> dict[str, tuple[Any, Any, bool]]:
-    """Fields that differ: dotted key -> (before, after, whether the field may change when a run is resumed)."""
+@dataclass(frozen=True)
+class Difference:
+    """A field in which two recipes differ.
+
+    Attributes:
+        before, after: its values.
+        changeable: whether it may change when a run is resumed.
+        restarts: networks that the change gives a fresh start.
+    """
+
+    before: Any
+    after: Any
+    changeable: bool
+    restarts: tuple[str, ...] = ()
+
+
+def differences(before: Recipe, after: Recipe) -> dict[str, Difference]:
+    """Fields that differ, by dotted key."""
     return dict(_differences(before, after, ""))
 
 
-def _differences(a: BaseModel, b: BaseModel, prefix: str) -> Iterator[tuple[str, tuple[Any, Any, bool]]]:
+def _differences(a: BaseModel, b: BaseModel, prefix: str) -> Iterator[tuple[str, Difference]]:
     for name, field in type(a).model_fields.items():
         key = f"{prefix}{name}"
         mine, other = getattr(a, name), getattr(b, name)
@@ -274,9 +379,21 @@ def _differences(a: BaseModel, b: BaseModel, prefix: str) -> Iterator[tuple[str,
             continue
         if isinstance(mine, BaseModel) and type(mine) is type(other):
             yield from _differences(mine, other, f"{key}.")
-        elif isinstance(mine, dict) and isinstance(other, dict) and mine.keys() == other.keys():
-            for inner in mine:
-                yield from _differences(mine[inner], other[inner], f"{key}.{inner}.")
+        elif isinstance(mine, dict) and isinstance(other, dict):
+            yield from _optimizer_differences(mine, other, key)
         else:
-            extra = field.json_schema_extra
-            yield key, (mine, other, isinstance(extra, dict) and bool(extra.get("changeable")))
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            networks = extra.get("restarts", ())
+            yield key, Difference(mine, other, bool(extra.get("changeable")), tuple(map(str, networks)))  # type: ignore[arg-type]
+
+
+def _optimizer_differences(
+    mine: Mapping[str, BaseModel], other: Mapping[str, BaseModel], key: str
+) -> Iterator[tuple[str, Difference]]:
+    """Another kind of optimizer may be taken in mid-run (its state is then fresh), and settings may be added."""
+    for name in dict.fromkeys((*mine, *other)):
+        a, b = mine.get(name), other.get(name)
+        if a is not None and b is not None and type(a) is type(b):
+            yield from _differences(a, b, f"{key}.{name}.")
+        elif a != b:
+            yield f"{key}.{name}", Difference(a, b, changeable=True)

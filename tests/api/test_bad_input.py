@@ -8,7 +8,8 @@ import pytest
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.sampling import sample
-from frugan.api.training import TrainingOptions, train
+from frugan.api.session import TrainingOptions
+from frugan.api.training import train
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
 

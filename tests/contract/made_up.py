@@ -168,6 +168,7 @@ class MadeUpFamily:
     name: str = "made-up"
     networks_type: type[MadeUpNetworks] = MadeUpNetworks
     objective_type: type[MadeUpObjective] = MadeUpObjective
+    optimizers: tuple[str, ...] = ("critic", "maker")
 
     def build(self, networks: MadeUpNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         with torch.device(device):
@@ -211,7 +212,7 @@ class MadeUpFamily:
         )
         return critic, penalty, maker
 
-    def sources(self, networks: MadeUpNetworks) -> Mapping[str, DataNeeds]:
+    def sources(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> Mapping[str, DataNeeds]:
         return {"images": DataNeeds(SIDE, None)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
@@ -238,6 +239,9 @@ class MadeUpFamily:
 
     def snapshots(self, networks: MadeUpNetworks) -> Mapping[str, SheetRequest]:
         return {"samples": SheetRequest()}
+
+    def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
+        return ()
 
     def tiny(self) -> tuple[MadeUpNetworks, MadeUpObjective]:
         return MadeUpNetworks(), MadeUpObjective()

@@ -1,6 +1,6 @@
 """What the contract tests train with: any family, tiny, on pictures made from their position."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdamSettings
+from frugan.engine.optimizers import AdamSettings, OptimizerSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
 from frugan.engine.state import TrainingState, create_state
 from frugan.engine.step import PhaseResult, Step
 from frugan.engine.streams import Streams, derive_seed
-from frugan.phase import DataNeeds, Family, Phase
+from frugan.phase import FaceNeeds, Family, Needs, Phase
 
 FP32 = Precision("fp32", torch.float32, "test")
 BF16 = Precision("bf16", torch.bfloat16, "test")
@@ -27,29 +27,38 @@ CPU = torch.device("cpu")
 class PositionPictures:
     """Pictures that are a function of source, stream and position."""
 
-    needs: Mapping[str, DataNeeds]
+    needs: Mapping[str, Needs]
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        need = self.needs[source]
+        made = [self._one(source, stream, at) for at in range(position, position + count)]
+        return {name: torch.stack([one[name] for one in made]) for name in made[0]}
 
-        def picture(at: int) -> tuple[Tensor, int]:
-            random = torch.Generator().manual_seed(derive_seed(5, stream, at))
-            shape = (3, need.resolution, need.resolution)
-            label = int(torch.randint(need.classes or 1, (), generator=random))
-            return torch.randint(256, shape, generator=random, dtype=torch.uint8), label
-
-        made = [picture(at) for at in range(position, position + count)]
-        return {"pictures": torch.stack([p for p, _ in made]), "labels": torch.tensor([label for _, label in made])}
+    def _one(self, source: str, stream: str, at: int) -> dict[str, Tensor]:
+        need, random = self.needs[source], torch.Generator().manual_seed(derive_seed(5, stream, at))
+        side = need.resolution
+        if isinstance(need, FaceNeeds):
+            masks = ("mask", "eyes_mouth") if need.eyes_mouth else ("mask",)
+            faces = {name: torch.rand(3, side, side, generator=random) for name in ("warped", "target")}
+            return faces | {name: torch.rand(1, side, side, generator=random).round() for name in masks}
+        label = torch.randint(need.classes or 1, (), generator=random)
+        return {
+            "pictures": torch.randint(256, (3, side, side), generator=random, dtype=torch.uint8),
+            "labels": label,
+        }
 
 
 @dataclass(frozen=True)
 class BlankPictures:
-    """Black pictures of class 0, for runs on fake tensors, where reading a value raises."""
+    """Black pictures, for runs on fake tensors, where reading a value raises."""
 
-    needs: Mapping[str, DataNeeds]
+    needs: Mapping[str, Needs]
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        side = self.needs[source].resolution
+        need = self.needs[source]
+        side = need.resolution
+        if isinstance(need, FaceNeeds):
+            channels = {"warped": 3, "target": 3, "mask": 1} | ({"eyes_mouth": 1} if need.eyes_mouth else {})
+            return {name: torch.zeros(count, c, side, side) for name, c in channels.items()}
         pictures = torch.zeros((count, 3, side, side), dtype=torch.uint8)
         return {"pictures": pictures, "labels": torch.zeros(count, dtype=torch.int64)}
 
@@ -80,6 +89,7 @@ class Rig:
         ema: EmaSettings | None = None,
         device: torch.device = CPU,
         learning_rate: float = 1e-2,
+        optimizers: Callable[[float], OptimizerSettings] | None = None,
     ) -> "Rig":
         tiny, objective = family.tiny()
         config = networks or tiny
@@ -92,10 +102,11 @@ class Rig:
         blocks = family.recomputable(built) if recompute else {}
         plan = Plan(micro_batch, precision, blocks, parts_in_sequence, ema_on_host)
         # A large eps keeps Adam from turning rounding noise in gradients that are truly zero into whole steps.
-        settings = {p.optimizer: AdamSettings(learning_rate=learning_rate, eps=1e-2) for p in phases}
+        make = optimizers or (lambda rate: AdamSettings(learning_rate=rate, eps=1e-2))
+        settings = {p.optimizer: make(learning_rate) for p in phases}
         ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
         state = create_state(built, phases, settings, family.averaged(), ema, plan, group, device)
-        step = Step(phases, settings, PositionPictures(family.sources(config)), Streams(7), batch)
+        step = Step(phases, settings, PositionPictures(family.sources(config, objective)), Streams(7), batch)
         return cls(state, step, plan, phases)
 
     def run(self, steps: int) -> list[list[PhaseResult]]:

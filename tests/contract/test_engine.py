@@ -194,7 +194,7 @@ def test_step_never_asks_the_device() -> None:
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         rig = Rig.create(FAMILY, recompute=True)
-        rig.step = replace(rig.step, pictures=BlankPictures(FAMILY.sources(FAMILY.tiny()[0])))
+        rig.step = replace(rig.step, pictures=BlankPictures(FAMILY.sources(*FAMILY.tiny())))
         results = rig.run(2)
     assert results[0][0].gradients.norm.shape == ()
 

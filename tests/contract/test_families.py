@@ -1,5 +1,6 @@
 """Every registered family, and the made-up one, through the same tests."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,11 @@ import torch
 from torch import nn
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, BlankPictures, Rig, assert_same, largest_difference
+from contract.rig import BF16, BlankPictures, PositionPictures, Rig, assert_same, largest_difference
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import named_parameters, networks_of
 from frugan.engine.streams import derive_seed
-from frugan.engine.working_weights import normalises_groups, prepared
+from frugan.engine.working_weights import prepared
 from frugan.families import families
 from frugan.phase import Family, GroupNormalised
 
@@ -97,13 +98,13 @@ def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> No
 def test_checkpoint_restores_everything(family: Family, tmp_path: Path) -> None:
     rig, fresh = Rig.create(family), Rig.create(family)
     rig.run(3)
-    save_checkpoint(tmp_path, rig.state, rig.phases, {}, {"note": 1})
+    save_checkpoint(tmp_path, rig.state, {}, {"note": 1})
     found = newest_whole(tmp_path)
     assert found is not None
     checkpoint, saved, damage = found
     assert (saved["note"], damage) == (1, [])
     fresh.run(1)  # a used state, so that what is not restored shows
-    restore(checkpoint, saved, fresh.state, fresh.phases)
+    restore(checkpoint, saved, fresh.state)
     assert fresh.state.step == 3
     assert_same(rig.tensors(), fresh.tensors())
     rig.run(2)
@@ -127,7 +128,7 @@ def test_steps_on_tensors_without_data(family: Family) -> None:
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         rig = Rig.create(family, micro_batch=4, recompute=True)
-        rig.step = replace(rig.step, pictures=BlankPictures(family.sources(family.tiny()[0])))
+        rig.step = replace(rig.step, pictures=BlankPictures(family.sources(*family.tiny())))
         rig.run(2)
 
 
@@ -150,7 +151,7 @@ def test_initialisation_depends_on_its_stream_alone(family: Family) -> None:
 def test_contract_is_consistent(family: Family) -> None:
     config, objective = family.tiny()
     built, phases = family.build(config), family.phases(config, objective)
-    sources = family.sources(config)
+    sources = family.sources(config, objective)
     for phase in phases:
         assert set(phase.uses) <= set(built)
         assert set(phase.sources) <= set(sources)
@@ -159,18 +160,22 @@ def test_contract_is_consistent(family: Family) -> None:
         for block in blocks:
             built[network].get_submodule(block)
     assert set(family.averaged()) <= set(built)
-    assert normalises_groups(built)  # both families here do; drop this when one comes that does not
 
 
 def test_sheets_have_the_promised_shape_and_do_not_depend_on_micro_batch(family: Family) -> None:
-    config, _ = family.tiny()
+    config, objective = family.tiny()
     built = family.build(config)
     family.initialise(config, built, lambda name: derive_seed(1, "weights", name))
-    averaged = {name: built[name] for name in family.averaged()}
+    shown = {name: built[name] for name in family.averaged() or built}
+    sources = family.sources(config, objective)
     for request in family.snapshots(config).values():
-        with prepared(next(iter(averaged.values()))):
-            one = family.sample(config, averaged, replace(request, micro_batch=3))
-            other = family.sample(config, averaged, replace(request, micro_batch=100))
+        feed = PositionPictures(sources)
+        asked = replace(request, pictures={name: feed.take(name, "preview", 0, request.rows) for name in sources})
+        with ExitStack() as ready:
+            for network in shown.values():
+                ready.enter_context(prepared(network))
+            one = family.sample(config, shown, replace(asked, micro_batch=3))
+            other = family.sample(config, shown, replace(asked, micro_batch=100))
         assert one.ndim == 5
         assert one.shape[1] == request.columns
         assert float(one.abs().max()) <= 1

@@ -36,7 +36,7 @@ def train(
     with EventLog(run.events) as log:
         found = newest_whole(run.checkpoints)
         if found is not None:
-            restore(found[0], found[1], rig.state, rig.phases)
+            restore(found[0], found[1], rig.state)
             log.write("resume", step=rig.state.step)
 
         def show(event: Event) -> None:

@@ -25,7 +25,7 @@ def family(request: pytest.FixtureRequest) -> Family:
 def test_steps_never_wait_for_the_card(family: Family, precision: Precision) -> None:
     """Any host synchronisation inside a step raises here."""
     rig = Rig.create(family, precision=precision, device=CUDA, recompute=True)
-    blank = BlankPictures(family.sources(family.tiny()[0]))
+    blank = BlankPictures(family.sources(*family.tiny()))
     rig.run(2)  # lazy set-up of libraries may synchronise
     object.__setattr__(rig.step, "pictures", blank)
     torch.cuda.set_sync_debug_mode("error")

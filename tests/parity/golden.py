@@ -161,3 +161,6 @@ class Recording:
         self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
     ) -> dict[str, Tensor]:
         return {}
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        return 0

@@ -3,7 +3,8 @@
 from frugan.api.costs import info
 from frugan.api.networks import build, load, save
 from frugan.api.sampling import sample
-from frugan.api.training import TrainingOptions, TrainingResult, train
+from frugan.api.session import TrainingOptions, TrainingResult
+from frugan.api.training import train
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput, TrainingFailed
 from frugan.recipe import load_recipe

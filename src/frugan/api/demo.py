@@ -10,7 +10,8 @@ from torch import Tensor
 
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.pictures import Say
-from frugan.api.training import TrainingOptions, TrainingResult, train
+from frugan.api.session import TrainingOptions, TrainingResult
+from frugan.api.training import train
 from frugan.data.digits import digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
@@ -75,7 +76,7 @@ def demo(out: Path, *, say: Say, show: Callable[[Event], None]) -> DemoResult:
     """
     began = time.perf_counter()
     recipe = load_recipe(RECIPE)
-    resolution = next(iter(recipe.kind.sources(recipe.networks).values())).resolution
+    resolution = next(iter(recipe.kind.sources(recipe.networks, recipe.objective).values())).resolution
     fit_on, test_on = split_digits(SPLIT_SEED)
     real, unseen = digits_set(resolution, fit_on), digits_set(resolution, test_on)
     say(f"data: {len(real)} of 1,797 handwritten digits (UCI, CC BY 4.0) to learn from, {len(unseen)} kept unseen")

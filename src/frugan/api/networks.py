@@ -52,20 +52,23 @@ class Weights:
 def weights_file(path: Path, content: str = EMA_FILE) -> Path:
     """The weights file that a path means: itself, or `content` in a checkpoint, or in a run's newest whole checkpoint.
 
+    A family that averages nothing writes no averages: its networks are meant then.
+
     Raises:
         BadInput: no such path, or a run without checkpoint.
     """
     if path.is_file():
         return path
-    if (path / content).is_file():
-        return path / content
+    for name in (content, NETWORKS_FILE):
+        if (path / name).is_file():
+            return path / name
     run = RunFolder(path)
     if not run.exists:
         raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
     newest = newest_whole(run.checkpoints)
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
-    return newest[0].path / content
+    return weights_file(newest[0].path, content)
 
 
 def read_weights(path: Path) -> Weights:
@@ -84,6 +87,12 @@ def read_weights(path: Path) -> Weights:
     except ValueError as error:
         raise BadInput(f"{path}: the recipe in its metadata is damaged: {error}") from error
     return Weights(path, parse_recipe(values, str(path)), tensors)
+
+
+def step_of(path: Path) -> int:
+    """Steps that the weights in a checkpoint have been trained for; 0 for a file that stands alone."""
+    name = path.parent.name
+    return int(name[5:]) if name.startswith("step-") and name[5:].isdigit() else 0
 
 
 def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:

@@ -1,18 +1,22 @@
 """`sample`: sheets and interpolations from a run or a weights file."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from frugan.api.devices import choose_device
-from frugan.api.networks import networks_from, read_weights, weights_file
+from frugan.api.feed import feeding
+from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.pictures import Say
+from frugan.api.sheets import provenance, with_pictures
+from frugan.api.sources import Data, Source, open_sources
 from frugan.engine.plan import Plan
 from frugan.engine.precision import accumulate_in_fp32, resolve_precision
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
+from frugan.phase import DataNeeds, FaceNeeds, SheetRequest
 from frugan.recipe import Recipe
 from frugan.report.sheets import write_sheet
 
@@ -23,8 +27,8 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     Raises:
         BadInput: a class out of range, no columns, a negative truncation.
     """
-    counts = [need.classes for need in recipe.kind.sources(recipe.networks).values() if need.classes is not None]
-    known = max(counts, default=1)
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    known = max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
     for chosen in request.classes or ():
         if not 0 <= chosen < known:
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
@@ -37,7 +41,13 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
 
 
 def sample(
-    source: str | Path, out: str | Path, request: SheetRequest | None = None, *, device: str = "auto", say: Say = print
+    source: str | Path,
+    out: str | Path,
+    request: SheetRequest | None = None,
+    *,
+    data: Data | None = None,
+    device: str = "auto",
+    say: Say = print,
 ) -> list[Path]:
     """Write sheets of samples from averaged networks, in the recipe's precision.
 
@@ -45,6 +55,7 @@ def sample(
         source: run, checkpoint or weights file.
         out: folder for the pictures.
         request: what to draw; None: the family's own sheets.
+        data: pictures to work on, for a family that shows what it makes of given ones (faces).
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice.
 
@@ -66,22 +77,63 @@ def sample(
         say(f"precision {precision.name}: {precision.warning}")
     accumulate_in_fp32()
     networks = networks_from(weights, where)
+    faces = _faces(recipe, data, request, say)
     missing = set(recipe.kind.averaged()) - set(networks)
     if missing:
         raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
     for network in networks.values():
         network.eval()
-    micro_batch = request.micro_batch if request is not None else SheetRequest().micro_batch
-    layout = Plan(micro_batch, precision).layout(where)
-    requests = {"samples": request} if request is not None else dict(recipe.kind.snapshots(recipe.networks))
-    if request is not None and request.interpolate is not None:
-        requests = {f"interpolation-{request.interpolate}": request}
+    layout = Plan(SheetRequest().micro_batch, precision).layout(where)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with torch.no_grad(), working_weights(networks, dict.fromkeys(networks, layout), (), None):
-        for name, asked in requests.items():
-            sheet = recipe.kind.sample(recipe.networks, networks, replace(asked, micro_batch=micro_batch))
+    with (
+        ExitStack() as opened,
+        torch.no_grad(),
+        working_weights(networks, dict.fromkeys(networks, layout), (), None),
+    ):
+        feed = opened.enter_context(feeding(faces, recipe, pinned=False, workers=0)) if faces else None
+        for name, asked in _requests(recipe, request).items():
+            sheet = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")
-            write_sheet(sheet, paths[-1])
+            write_sheet(sheet, paths[-1], provenance(recipe, step_of(weights.path)))
     return paths
+
+
+def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRequest]:
+    """Sheets to draw, by file name: a family of faces has its own previews, with as many rows as are asked for."""
+    own = dict(recipe.kind.snapshots(recipe.networks))
+    if request is None:
+        return own
+    if _shows_faces(recipe):
+        micro_batch, rows = request.micro_batch, request.rows
+        return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
+    if request.interpolate is not None:
+        return {f"interpolation-{request.interpolate}": request}
+    return {"samples": request}
+
+
+def _shows_faces(recipe: Recipe) -> bool:
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    return any(isinstance(need, FaceNeeds) for need in needs)
+
+
+def _faces(recipe: Recipe, data: Data | None, request: SheetRequest | None, say: Say) -> dict[str, Source]:
+    """The facesets that previews are made of; none for other families.
+
+    Raises:
+        BadInput: faces are needed and not given, or given and not needed.
+    """
+    if not _shows_faces(recipe):
+        if data:
+            raise BadInput(
+                f"--data {data}: {recipe.family} draws from random inputs and reads no pictures; leave it out"
+            )
+        return {}
+    if not data:
+        raise BadInput(
+            "a face model shows what it makes of given faces: add --data WORKSPACE, or --data src=DIR --data dst=DIR"
+        )
+    if request is not None and (request.classes is not None or request.interpolate is not None):
+        raise BadInput("--classes and --interpolate are for families that draw from random inputs, not for faces")
+    return open_sources(recipe, data, say, None)

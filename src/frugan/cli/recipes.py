@@ -20,7 +20,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
     for name in built_in():
         recipe = load_recipe(name)
         counts = parameter_counts(recipe)
-        resolutions = [need.resolution for need in recipe.kind.sources(recipe.networks).values()]
+        resolutions = [need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values()]
         rows.append(
             {
                 "name": name,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.training import TrainingOptions
+from frugan.api.session import TrainingOptions
 from frugan.api.training import train as train_run
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput

@@ -5,13 +5,19 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count as counting
 from types import TracebackType
+from typing import Protocol
 
 import torch
 
-from frugan.data.batches import Batches
-
 Request = tuple[int, int]  # position, count
 Batch = dict[str, torch.Tensor]
+
+
+class Reader(Protocol):
+    """What a prefetcher reads from: `Batches`, or the same for faces."""
+
+    def take(self, position: int, count: int) -> Batch:
+        """What stands at position, position+1, ..."""
 
 
 class Prefetcher:
@@ -26,7 +32,7 @@ class Prefetcher:
         pin_memory: put them into page-locked memory, for asynchronous copies to a GPU.
     """
 
-    def __init__(self, batches: Batches, *, depth: int = 2, pin_memory: bool = False) -> None:
+    def __init__(self, batches: Reader, *, depth: int = 2, pin_memory: bool = False) -> None:
         self._batches = batches
         self._depth = depth
         self._pin_memory = pin_memory

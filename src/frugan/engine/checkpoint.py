@@ -7,8 +7,7 @@ step is their whole state.
 
 import json
 import shutil
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.optimizers import named_parameters, networks_of
+from frugan.engine.leras_optimizers import LerasOptimizer
+from frugan.engine.optimizers import named_parameters
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
 from frugan.errors import BadInput
-from frugan.phase import Phase
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
+NETWORKS = "networks.safetensors"
+EMA = "ema.safetensors"
+OPTIMIZERS = "optimizers.safetensors"
 UNFINISHED = ".unfinished-"
 
 
@@ -44,11 +46,13 @@ class DamagedCheckpoint(Exception):
     """A checkpoint whose files do not agree with its manifest."""
 
 
-def _optimizer_tensors(state: TrainingState, phases: Sequence[Phase]) -> dict[str, Tensor]:
+def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
     """Optimizer state by optimizer and parameter name, which other programs can be given too."""
     found: dict[str, Tensor] = {}
     for name, optimizer in state.optimizers.items():
-        for key, parameter in named_parameters(state.networks, networks_of(name, phases)).items():
+        if isinstance(optimizer, LerasOptimizer):
+            found[f"{name}/updates"] = optimizer.updates
+        for key, parameter in named_parameters(state.networks, state.moves[name]).items():
             for slot, value in optimizer.state.get(parameter, {}).items():
                 found[f"{name}/{key}/{slot}"] = value
     return found
@@ -59,7 +63,7 @@ def _network_tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
 
 
 def save_checkpoint(
-    folder: Path, state: TrainingState, phases: Sequence[Phase], metadata: Mapping[str, str], extra: Mapping[str, Any]
+    folder: Path, state: TrainingState, metadata: Mapping[str, str], extra: Mapping[str, Any]
 ) -> Checkpoint:
     """Write a checkpoint into `folder`.
 
@@ -78,9 +82,11 @@ def save_checkpoint(
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir()
-        write_tensors(beside / "networks.safetensors", _network_tensors(state.networks), metadata)
-        write_tensors(beside / "ema.safetensors", _network_tensors(state.ema.networks), metadata)
-        write_tensors(beside / "optimizers.safetensors", _optimizer_tensors(state, phases), {})
+        parked = state.parked
+        write_tensors(beside / NETWORKS, _network_tensors(state.networks) | parked.get(NETWORKS, {}), metadata)
+        if state.ema.networks:
+            write_tensors(beside / EMA, _network_tensors(state.ema.networks), metadata)
+        write_tensors(beside / OPTIMIZERS, _optimizer_tensors(state) | parked.get(OPTIMIZERS, {}), {})
         write_json(
             beside / "state.json",
             {
@@ -182,36 +188,85 @@ def load_networks(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
     return sorted(own)
 
 
-def restore(checkpoint: Checkpoint, saved: Mapping[str, Any], state: TrainingState, phases: Sequence[Phase]) -> None:
+def restore(
+    checkpoint: Checkpoint, saved: Mapping[str, Any], state: TrainingState, restarts: Collection[str] = ()
+) -> list[str]:
     """Put a verified checkpoint into a freshly created state.
+
+    A network that the checkpoint does not know yet (a discriminator that is switched on now) starts fresh. One that no
+    phase uses at present is parked: kept as it is, and saved again.
+
+    Args:
+        restarts: networks that start fresh though the checkpoint holds them, with their optimizer state.
+
+    Returns:
+        A line for everything that does not simply go on.
 
     Raises:
         BadInput: the checkpoint is of another network or objective.
     """
     path = checkpoint.path
-    load_networks(state.networks, read_tensors(path / "networks.safetensors")[0], str(path))
-    load_networks(state.ema.networks, read_tensors(path / "ema.safetensors")[0], str(path))
-    tensors, _ = read_tensors(path / "optimizers.safetensors")
-    for name, optimizer in state.optimizers.items():
-        for key, parameter in named_parameters(state.networks, networks_of(name, phases)).items():
-            prefix = f"{name}/{key}/"
-            slots = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if slots:
-                optimizer.state[parameter] = {slot: value.to(state.device) for slot, value in slots.items()}
-    try:
-        for name, (scale, good) in saved["loss_scales"].items():
+    lines: list[str] = []
+    tensors = read_tensors(path / NETWORKS)[0]
+    known = {key.split(".")[0] for key in tensors}
+    fresh = {name for name in state.networks if name in restarts or name not in known}
+    if fresh == set(state.networks):
+        raise BadInput(f"{path}: holds none of the networks {', '.join(state.networks)}; it is of another recipe")
+    going_on = {name: network for name, network in state.networks.items() if name not in fresh}
+    load_networks(going_on, {k: v for k, v in tensors.items() if k.split(".")[0] in going_on}, str(path))
+    state.parked[NETWORKS] = {k: v for k, v in tensors.items() if k.split(".")[0] not in state.networks}
+    lines += [f"{name}: starts with fresh weights" for name in sorted(fresh)]
+    lines += [f"{name}: not used at present; kept as it is" for name in sorted(known - set(state.networks))]
+    if state.ema.networks:
+        load_networks(state.ema.networks, read_tensors(path / EMA)[0], str(path))
+    lines += restore_optimizers(path, state, fresh)
+    for name, (scale, good) in saved["loss_scales"].items():
+        if name in state.loss_scales:
             state.loss_scales[name].scale.fill_(scale)
             state.loss_scales[name].good.fill_(good)
-        for phase, values in saved["carried"].items():
-            for key, value in values.items():
-                state.carried[phase][key].fill_(value)
-        for phase, count in saved["skipped"].items():
+    for phase, values in saved["carried"].items():
+        for key, value in values.items():
+            if phase not in state.carried:
+                continue  # not run at present
+            if key not in state.carried[phase]:
+                raise BadInput(f"{path}: holds the state {phase}.{key}, which this recipe does not have")
+            state.carried[phase][key].fill_(value)
+    for phase, count in saved["skipped"].items():
+        if phase in state.skipped:
             state.skipped[phase].fill_(count)
-    except KeyError as error:
-        raise BadInput(f"{path}: holds state for {error}, which this recipe does not have") from error
     if saved["torch"] != str(torch.__version__):
-        warnings.warn(
-            f"{path} was written with torch {saved['torch']}; with {torch.__version__} it goes on, but not bit for bit",
-            stacklevel=2,
+        lines.append(
+            f"{path} was written with torch {saved['torch']}; with {torch.__version__} it goes on, but not bit for bit"
         )
     state.step = checkpoint.step
+    return lines
+
+
+def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str]) -> list[str]:
+    """Put a checkpoint's optimizer state into a freshly created one.
+
+    Args:
+        path: the checkpoint.
+        fresh: networks whose state starts anew.
+
+    Returns:
+        A line for every optimizer whose state could not be taken over.
+    """
+    tensors, _ = read_tensors(path / OPTIMIZERS)
+    lines: list[str] = []
+    for name, optimizer in state.optimizers.items():
+        own = {key: tensors.pop(key) for key in list(tensors) if key.startswith(f"{name}/")}
+        wanted = set(optimizer.slots) if isinstance(optimizer, LerasOptimizer) else {"step", "exp_avg", "exp_avg_sq"}
+        found = {key.rsplit("/", 1)[1] for key in own} - {"updates"}
+        if found and found != wanted:
+            lines.append(f"optimizer {name}: another kind than before ({', '.join(sorted(found))}); its state is fresh")
+            continue
+        if isinstance(optimizer, LerasOptimizer) and f"{name}/updates" in own:
+            optimizer.updates.copy_(own[f"{name}/updates"])
+        for key, parameter in named_parameters(state.networks, state.moves[name]).items():
+            prefix = f"{name}/{key}/"
+            slots = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
+            if slots and key.split(".")[0] not in fresh:
+                optimizer.state[parameter] = {slot: value.to(state.device) for slot, value in slots.items()}
+    state.parked[OPTIMIZERS] = tensors
+    return lines

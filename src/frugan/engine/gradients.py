@@ -57,8 +57,11 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
 
 @torch.no_grad()
 def clip(parameters: Mapping[str, nn.Parameter], norm: Tensor, largest: float) -> None:
-    """Scale all gradients down together so that their norm is at most `largest`."""
-    factor = (largest / (norm + 1e-6)).clamp(max=1.0)
+    """Scale all gradients down together so that their norm is at most `largest`.
+
+    By exactly largest / norm: torch's own clipping adds 1e-6 to the norm, which the originals do not.
+    """
+    factor = torch.where(norm >= largest, largest / norm, 1.0)
     for parameter in parameters.values():
         if parameter.grad is not None:
             parameter.grad.mul_(factor)

@@ -15,6 +15,7 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.engine.readout import Readout, first_bad
+from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -84,6 +85,8 @@ class Loop:
         singular_values: reads what is reported besides gradients: name -> [1].
         extra: JSON values kept in every checkpoint.
         show: is given every event.
+        requests: what is asked for while training goes on.
+        until: step at which this stage of the recipe ends; None: none does.
         seconds: of training so far, over all resumptions.
     """
 
@@ -103,6 +106,8 @@ class Loop:
     singular_values: Callable[[TrainingState], Mapping[str, torch.Tensor]]
     extra: Mapping[str, Any]
     show: Callable[[Event], None]
+    requests: Requests = field(default_factory=Requests)
+    until: int | None = None
     seconds: float = 0.0
     _in_a_row: dict[str, int] = field(default_factory=dict)
     _pictured: int = -1
@@ -115,10 +120,12 @@ class Loop:
 
         Raises:
             TrainingFailed: updates were skipped MOST_SKIPS times in a row.
+
+        The end of a stage is no end of training: a checkpoint is written, and the caller goes on with the next stage.
         """
         pending: _Pending | None = None
         loop_began, before = time.perf_counter(), self.seconds
-        while not self._over() and not stop.asked:
+        while not self._over() and not self._stage_over() and not stop.asked:
             began = time.perf_counter()
             if pending is not None:
                 pending.took = began - pending.began
@@ -130,9 +137,12 @@ class Loop:
                 self._read(pending)
             self.seconds = before + time.perf_counter() - loop_began
             pending = _Pending(readout, began, self.seconds)
-            self._between_steps()
+            self._between_steps(stop)
         if pending is not None:
             self._read(pending)
+        if not self._over() and not stop.asked:
+            self._save(self.run.checkpoints)
+            return False
         self._write("stop", over=self._over(), signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
         if self.state.step > 0:
             self._save(self.run.checkpoints)
@@ -140,24 +150,29 @@ class Loop:
             self._snapshot()
         return self._over()
 
+    def _stage_over(self) -> bool:
+        return self.until is not None and self.state.step >= self.until
+
     def _over(self) -> bool:
         if self.duration.unit == "seconds":
             return self.seconds >= self.duration.amount
         return self.state.step >= self.duration.steps(self.step.batch)
 
-    def _between_steps(self) -> None:
-        step = self.state.step
-        if self.checkpoint.due(step, self.seconds):
+    def _between_steps(self, stop: StopRequest) -> None:
+        step, asked = self.state.step, self.requests.take()
+        if "stop" in asked:
+            stop.signal_name = stop.signal_name or "request"
+        if self.checkpoint.due(step, self.seconds) or "save" in asked:
             self._save(self.run.checkpoints)
             keep_newest(self.run.checkpoints, self.keep)
         if self.backup is not None and self.backup.due(step, self.seconds):
             self._save(self.run.backups)
-        if self.snapshot.due(step, self.seconds):
+        if self.snapshot.due(step, self.seconds) or "preview" in asked:
             self._snapshot()
 
     def _save(self, folder: Path) -> None:
         extra = {**self.extra, "seconds": self.seconds, "plan": self._plan()}
-        saved = save_checkpoint(folder, self.state, self.step.phases, self.metadata, extra)
+        saved = save_checkpoint(folder, self.state, self.metadata, extra)
         self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
 
     def _plan(self) -> dict[str, Any]:

@@ -1,16 +1,18 @@
 """Optimizers by recipe, over named parameters of several networks."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from torch import nn
 
+from frugan.engine.leras_optimizers import AdaBelief, LerasOptimizer, RMSprop
 from frugan.phase import CHANGEABLE, Phase
 
 
-class AdamSettings(BaseModel):
-    """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
+class _Settings(BaseModel):
+    """What every optimizer has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -21,9 +23,6 @@ class AdamSettings(BaseModel):
         json_schema_extra=CHANGEABLE,
         description="reached in a straight line at the end of the duration; none: the rate stays",
     )
-    beta1: float = Field(0.0, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
-    eps: float = Field(1e-8, gt=0)
     clip_norm: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="largest gradient norm")
 
     def rate_at(self, progress: float) -> float:
@@ -31,6 +30,65 @@ class AdamSettings(BaseModel):
         if self.final_learning_rate is None:
             return self.learning_rate
         return self.learning_rate + (self.final_learning_rate - self.learning_rate) * min(1.0, progress)
+
+
+class AdamSettings(_Settings):
+    """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
+
+    kind: Literal["adam"] = "adam"
+    beta1: float = Field(0.0, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+    eps: float = Field(1e-8, gt=0)
+
+
+class _LerasSettings(_Settings):
+    """What DeepFaceLab's two optimizers have in common."""
+
+    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE)
+    eps: float = Field(1e-6, gt=0, description="added to the root")
+    dropout: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        json_schema_extra=CHANGEABLE,
+        description="learning-rate dropout: share of the weights that each update moves, drawn anew; the original: 0.3",
+    )
+    period: int | None = Field(
+        None,
+        ge=2,
+        json_schema_extra=CHANGEABLE,
+        description="updates of one cosine from the full rate to none and back; with dropout the original has 500",
+    )
+
+
+class RMSpropSettings(_LerasSettings):
+    """RMSprop as DeepFaceLab defines it."""
+
+    kind: Literal["rmsprop"] = "rmsprop"
+    decay: float = Field(0.9, ge=0, lt=1)
+
+
+class AdaBeliefSettings(_LerasSettings):
+    """AdaBelief as DeepFaceLab defines it: no bias correction, eps outside the root only."""
+
+    kind: Literal["adabelief"] = "adabelief"
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+
+
+def _kind(value: Any) -> str:
+    return str(value.get("kind", "adam") if isinstance(value, dict) else getattr(value, "kind", "adam"))
+
+
+OptimizerSettings = Annotated[
+    Annotated[AdamSettings, Tag("adam")]
+    | Annotated[RMSpropSettings, Tag("rmsprop")]
+    | Annotated[AdaBeliefSettings, Tag("adabelief")],
+    Discriminator(_kind),
+]
+"""Settings of one optimizer; `kind` says which, "adam" if it is not given."""
+
+SETTINGS_TYPES: tuple[type[_Settings], ...] = (AdamSettings, RMSpropSettings, AdaBeliefSettings)
 
 
 def networks_of(optimizer: str, phases: Sequence[Phase]) -> tuple[str, ...]:
@@ -43,16 +101,62 @@ def named_parameters(networks: Mapping[str, nn.Module], names: Sequence[str]) ->
     return {f"{name}.{key}": value for name in names for key, value in networks[name].named_parameters()}
 
 
-def create_optimizer(settings: AdamSettings, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
-    """Make Adam over named parameters.
+def create_optimizer(
+    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings, parameters: Mapping[str, nn.Parameter]
+) -> torch.optim.Optimizer:
+    """Make an optimizer over named parameters.
 
-    Fused: makes no temporaries as large as the parameters, and takes the verdict on the gradients (`found_inf`) on the
-    device, so that a skipped update needs no look from the host.
+    All of them take the verdict on the gradients on the device, so that a skipped update needs no look from the host,
+    and make no temporaries as large as the parameters: Adam is torch's fused one, the others go in pieces.
     """
+    values = list(parameters.values())
+    if isinstance(settings, RMSpropSettings):
+        return RMSprop(values, lr=settings.learning_rate, decay=settings.decay, eps=settings.eps)
+    if isinstance(settings, AdaBeliefSettings):
+        betas = (settings.beta1, settings.beta2)
+        return AdaBelief(values, lr=settings.learning_rate, betas=betas, eps=settings.eps)
     return torch.optim.Adam(
-        list(parameters.values()),
+        values,
         lr=settings.learning_rate,
         betas=(float(settings.beta1), float(settings.beta2)),
         eps=settings.eps,
         fused=True,
     )
+
+
+@torch.no_grad()
+def update(
+    optimizer: torch.optim.Optimizer,
+    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings,
+    *,
+    accepted: torch.Tensor,
+    progress: float,
+    dropout_seed: int,
+    dropout: bool,
+) -> None:
+    """Let an optimizer move its parameters by their gradients; where the verdict is no, nothing moves.
+
+    Args:
+        accepted: bool scalar on the device.
+        progress: share of the duration that is done, 0 to 1.
+        dropout_seed: of this update's learning-rate dropout.
+        dropout: False: no learning-rate dropout and no cosine, whatever the settings say.
+    """
+    rate = settings.rate_at(progress)
+    if isinstance(optimizer, LerasOptimizer):
+        if isinstance(settings, AdamSettings):
+            raise TypeError("settings of Adam for another optimizer")
+        share = settings.dropout if dropout and settings.dropout != 1 else None
+        optimizer.update(
+            accepted,
+            learning_rate=rate,
+            period=settings.period if dropout else None,
+            share=share,
+            seed=dropout_seed,
+        )
+        return
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.found_inf = (~accepted).float()  # type: ignore[attr-defined]
+    optimizer.grad_scale = None  # type: ignore[attr-defined]
+    optimizer.step()

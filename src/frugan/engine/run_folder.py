@@ -46,6 +46,11 @@ class RunFolder:
         return self.path / "samples"
 
     @property
+    def requests(self) -> Path:
+        """Empty files named save, preview or stop ask a running training for that."""
+        return self.path / "requests"
+
+    @property
     def first_files(self) -> frozenset[str]:
         """Names that a run may have left before it had its recipe (it was refused, or killed at once)."""
         return frozenset({"run.lock", self.events.name})

@@ -1,13 +1,13 @@
 """Everything that training moves, in one place: what a step changes and a checkpoint keeps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from frugan.engine.ema import Ema, EmaSettings
-from frugan.engine.optimizers import AdamSettings, create_optimizer, named_parameters, networks_of
+from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
 from frugan.engine.working_weights import set_normalisation_batch
@@ -21,46 +21,60 @@ class TrainingState:
     Attributes:
         networks: fp32 masters.
         optimizers: by the name that phases give.
+        moves: optimizer -> networks that it moves.
         loss_scales: by optimizer.
         carried: phase -> name -> fp32 scalar.
         ema: the averages.
         skipped: phase -> updates skipped so far (int64 scalars on the device).
         step: steps done.
         device: where it all lives.
+        parked: file of a checkpoint -> tensors of networks and optimizers that no phase uses at present, on the host;
+            kept for when one does again.
     """
 
     networks: dict[str, nn.Module]
     optimizers: dict[str, torch.optim.Optimizer]
+    moves: dict[str, tuple[str, ...]]
     loss_scales: dict[str, LossScale]
     carried: dict[str, dict[str, Tensor]]
     ema: Ema
     skipped: dict[str, Tensor]
     step: int
     device: torch.device
+    parked: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> dict[str, nn.Module]:
+        """The networks that sheets are made with: the averages, or all networks where training averages none."""
+        return self.ema.networks or self.networks
 
 
 def create_state(
     networks: dict[str, nn.Module],
     phases: Sequence[Phase],
-    optimizers: Mapping[str, AdamSettings],
+    optimizers: Mapping[str, OptimizerSettings],
     averaged: Mapping[str, BufferRule],
     ema: EmaSettings,
     plan: Plan,
     normalisation_batch: int | None,
     device: torch.device,
 ) -> TrainingState:
-    """Set up the first state for networks that are on the device already."""
+    """Set up the first state for networks that are on the device already.
+
+    Args:
+        phases: every phase that training may come to run.
+    """
     for network in networks.values():
         network.train()
         set_normalisation_batch(network, normalisation_batch)
-    used = list(dict.fromkeys(phase.optimizer for phase in phases))
+    moves = {name: networks_of(name, phases) for name in dict.fromkeys(phase.optimizer for phase in phases)}
     return TrainingState(
         networks=networks,
         optimizers={
-            name: create_optimizer(optimizers[name], named_parameters(networks, networks_of(name, phases)))
-            for name in used
+            name: create_optimizer(optimizers[name], named_parameters(networks, moved)) for name, moved in moves.items()
         },
-        loss_scales={name: LossScale.create(plan.precision, device) for name in used},
+        moves=moves,
+        loss_scales={name: LossScale.create(plan.precision, device) for name in moves},
         carried={
             phase.name: {
                 name: torch.full((), carried.initial, device=device) for name, carried in phase.carried.items()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from frugan.engine.gradients import GradientReport, clip, measure
-from frugan.engine.optimizers import AdamSettings, named_parameters
+from frugan.engine.optimizers import OptimizerSettings, named_parameters, update
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.recompute import recomputing
 from frugan.engine.state import TrainingState
@@ -33,6 +33,9 @@ class DrawFeed(Protocol):
         self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
     ) -> dict[str, Tensor]:
         """Large inputs of some images of one update, on the device."""
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        """Seed of what one update draws by itself (learning-rate dropout)."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Step:
     """
 
     phases: Sequence[Phase]
-    settings: Mapping[str, AdamSettings]
+    settings: Mapping[str, OptimizerSettings]
     pictures: PictureFeed
     draws: DrawFeed
     batch: int
@@ -110,9 +113,10 @@ class Step:
         own = PhaseState(state.carried[phase.name], scale.scale)
         terms: dict[str, list[Tensor]] = {}
         weights: list[float] = []
+        gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
 
         with (
-            working_weights(networks, layouts, phase.updates, observer) as working,
+            working_weights(networks, layouts, phase.moving, observer) as working,
             recomputing(networks, plan.recompute),
         ):
             for micro, weight in self._micro_batches(state, plan, phase, repeat):
@@ -121,7 +125,7 @@ class Step:
                 losses: list[Tensor] = []
                 for part in phase.parts:
                     found = part(networks, micro, own)
-                    loss = torch.stack(list(found.values())).sum() * (phase.gain * weight) * scale.scale
+                    loss = torch.stack(list(found.values())).sum() * (gain * weight) * scale.scale
                     for name, term in found.items():
                         terms.setdefault(name, []).append(term.detach())
                     if plan.parts_in_sequence:
@@ -134,7 +138,7 @@ class Step:
             for weights_of_network in working.values():
                 weights_of_network.carry()
 
-        parameters = named_parameters(networks, phase.updates)
+        parameters = named_parameters(networks, phase.moving)
         inverse = scale.scale.reciprocal() if scale.dynamic else None
         gradients = measure(parameters, inverse, zeros=count_zeros)
         stacked = {name: torch.stack(values) for name, values in terms.items()}
@@ -144,8 +148,14 @@ class Step:
         if (largest := self.settings[phase.optimizer].clip_norm) is not None:
             clip(parameters, gradients.norm, largest)
 
-        progress = state.step / self.length if self.length else 0.0
-        _update(optimizer, accepted, self.settings[phase.optimizer].rate_at(progress))
+        update(
+            optimizer,
+            self.settings[phase.optimizer],
+            accepted=accepted,
+            progress=state.step / self.length if self.length else 0.0,
+            dropout_seed=self.draws.update_seed(phase, state.step, repeat),
+            dropout=phase.learning_rate_dropout,
+        )
         observer.commit(accepted)
         _commit_carried(state, phase, own, accepted)
         state.skipped[phase.name] += ~accepted
@@ -183,7 +193,7 @@ class Step:
 
     def _moved(self, results: Sequence[PhaseResult]) -> dict[str, Tensor]:
         """Network -> whether any of its updates in this step was accepted."""
-        updates = {phase.name: phase.updates for phase in self.phases}
+        updates = {phase.name: phase.moving for phase in self.phases}
         moved: dict[str, Tensor] = {}
         for result in results:
             for name in updates[result.phase]:
@@ -199,15 +209,6 @@ def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
     observer.commit(None)
     for weights in working.values():
         weights.install()
-
-
-def _update(optimizer: torch.optim.Optimizer, accepted: Tensor, learning_rate: float) -> None:
-    """Let the fused optimizer skip by itself, on the device, where the verdict is no."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    optimizer.found_inf = (~accepted).float()  # type: ignore[attr-defined]
-    optimizer.grad_scale = None  # type: ignore[attr-defined]
-    optimizer.step()
 
 
 @torch.no_grad()

@@ -62,6 +62,10 @@ class Streams:
             if draw.per_image
         }
 
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        """Seed of what one update of a phase's optimizer draws by itself."""
+        return derive_seed(self.seed, "update", phase.name, step, repeat)
+
     def _seed(self, phase: Phase, step: int, repeat: int, *name: str | int) -> int:
         return derive_seed(self.seed, "draws", phase.name, step, repeat, *name)
 

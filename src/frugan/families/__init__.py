@@ -4,12 +4,14 @@ from collections.abc import Mapping
 
 from frugan.errors import BadInput
 from frugan.families.biggan import BigGANFamily
+from frugan.families.saehd import SAEHDFamily
 from frugan.phase import Family
 
 
 def families() -> Mapping[str, Family]:
     """Every family by name."""
-    return {family.name: family for family in (BigGANFamily(),)}
+    every: tuple[Family, ...] = (BigGANFamily(), SAEHDFamily())
+    return {family.name: family for family in every}
 
 
 def family(name: str) -> Family:

@@ -1,12 +1,14 @@
 """Sheets of samples as PNG files."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 GAP = 2
@@ -19,7 +21,7 @@ SMALLEST_SHOWN = 64
 """Pictures with a smaller side are enlarged: ten columns of 32-pixel pictures would be 340 pixels wide."""
 
 
-def write_sheet(sheet: Tensor, path: Path) -> None:
+def write_sheet(sheet: Tensor, path: Path, about: Mapping[str, str] | None = None) -> None:
     """Write a sheet of pictures as a PNG file; a reader never finds half of one.
 
     Values map as (x + 1) * 127.5, rounded and clamped. (The BigGAN release stretches each sheet from its least to its
@@ -29,6 +31,7 @@ def write_sheet(sheet: Tensor, path: Path) -> None:
     Args:
         sheet: [rows, columns, C, H, W] in [-1, 1], C = 1 or 3, any floating dtype.
         path: the file; its folder is made if missing.
+        about: text chunks of the file, by keyword: what made the pictures.
 
     Raises:
         ValueError: another shape or dtype, no pictures, or values that are not finite.
@@ -38,7 +41,10 @@ def write_sheet(sheet: Tensor, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        picture.save(part, format="PNG")
+        chunks = PngInfo()
+        for keyword, text in (about or {}).items():
+            chunks.add_itxt(keyword, text)
+        picture.save(part, format="PNG", pnginfo=chunks)
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ class BigGANFamily:
     name: str = "biggan"
     networks_type: type[BigGANNetworks] = BigGANNetworks
     objective_type: type[BigGANObjective] = BigGANObjective
+    optimizers: tuple[str, ...] = ("D", "G")
 
     def build(self, networks: BigGANNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Generator "G" and discriminator "D"."""
@@ -42,7 +43,7 @@ class BigGANFamily:
         """D, then G."""
         return phases.phases(networks, objective)
 
-    def sources(self, networks: BigGANNetworks) -> Mapping[str, DataNeeds]:
+    def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, DataNeeds]:
         """One: pictures with classes."""
         return {"images": DataNeeds(networks.resolution, networks.classes)}
 
@@ -89,6 +90,10 @@ class BigGANFamily:
             "samples": SheetRequest(seed=1, classes=range(min(networks.classes, 10))),
             "interpolation": SheetRequest(seed=2, interpolate="both"),
         }
+
+    def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
+        """None: BigGAN knows no pretraining."""
+        return ()
 
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
         """32 pixels, 8 channels, hierarchical, with attention in both networks."""

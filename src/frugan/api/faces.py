@@ -1,0 +1,53 @@
+"""Facesets for a run: opened, checked against the recipe, and what their samples shall be."""
+
+from pathlib import Path
+
+from frugan.api.pictures import Say
+from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.faceset import Faceset, open_faceset
+from frugan.data.faces.sample import SampleSettings
+from frugan.errors import BadInput
+from frugan.phase import FaceNeeds
+
+
+def open_faces(name: str, path: Path, say: Say) -> Faceset:
+    """Open a folder of aligned faces or a faceset.pak.
+
+    Raises:
+        BadInput: no faces, or too many that cannot be read.
+    """
+    faces = open_faceset(path)
+    say(f"data {name}: {len(faces.faces):,} faces in {faces.path}")
+    if faces.passed_over:
+        shown = ", ".join(faces.passed_over[:4]) + (" ..." if len(faces.passed_over) > 4 else "")
+        say(f"data {name}: {len(faces.passed_over)} files without face metadata passed over: {shown}")
+    return faces
+
+
+def check_faces(name: str, faces: Faceset, needs: FaceNeeds) -> None:
+    """Refuse faces that show less of the head than the recipe wants.
+
+    Raises:
+        BadInput: naming the first such face.
+    """
+    wanted = FaceType.from_option(needs.face_type)
+    for face in faces.faces:
+        if face.face_type < wanted:
+            raise BadInput(
+                f"{name} {faces.path}: {face.name} was extracted as {face.face_type.in_files}, the recipe wants "
+                f"{wanted.in_files}, which shows more; extract the faces again as {wanted.in_files}, or set "
+                f"networks.face_type={face.face_type.option}"
+            )
+
+
+def sample_settings(needs: FaceNeeds) -> SampleSettings:
+    """How samples of a source are made."""
+    return SampleSettings(
+        resolution=needs.resolution,
+        face_type=FaceType.from_option(needs.face_type),
+        random_warp=needs.random_warp,
+        random_flip=needs.random_flip,
+        hsv_power=needs.hsv_power,
+        colour_transfer=needs.colour_transfer,
+        eyes_mouth=needs.eyes_mouth,
+    )

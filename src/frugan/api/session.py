@@ -1,0 +1,270 @@
+"""One call of `train` on a locked run: the state it starts from, and its stages one after the other."""
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from frugan.api.devices import choose_device, choose_plan, normalisation_group
+from frugan.api.feed import SourceFeed, default_workers, feeding
+from frugan.api.networks import (
+    EMA_FILE,
+    NETWORKS_FILE,
+    build_networks,
+    read_weights,
+    weights_file,
+    weights_metadata,
+)
+from frugan.api.pictures import Say
+from frugan.api.sheets import write_sheets
+from frugan.api.sources import Source, count
+from frugan.engine.checkpoint import OPTIMIZERS, load_networks, newest_whole, restore, restore_optimizers
+from frugan.engine.events import Event, EventLog
+from frugan.engine.interrupt import StopRequest
+from frugan.engine.loop import Clock, Loop
+from frugan.engine.plan import Plan
+from frugan.engine.precision import accumulate_in_fp32, resolve_precision
+from frugan.engine.requests import Requests
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.state import TrainingState, create_state
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams
+from frugan.engine.tensor_files import write_json
+from frugan.errors import BadInput
+from frugan.nn.spectral_norm import top_singular_values
+from frugan.phase import Phase
+from frugan.recipe import Difference, Recipe, differences
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to run a recipe on this machine; none of it changes the result beyond rounding.
+
+    Attributes:
+        micro_batch: samples in one forward; None: one normalisation group.
+        recompute: recompute every block that may be.
+        ema_on_host: keep the average in host memory.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        workers: processes that make face samples, for each source; None: by the machine.
+    """
+
+    micro_batch: int | None = None
+    recompute: bool = False
+    ema_on_host: bool = False
+    device: str = "auto"
+    workers: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What `train` left.
+
+    Attributes:
+        run: the run folder.
+        step: steps done.
+        finished: whether the recipe's duration is over.
+        seconds: of training, over all resumptions.
+    """
+
+    run: Path
+    step: int
+    finished: bool
+    seconds: float
+
+
+@dataclass
+class Session:
+    """One call of `train` on a locked run."""
+
+    recipe: Recipe
+    sources: dict[str, Source]
+    run: RunFolder
+    log: EventLog
+    options: TrainingOptions
+    say: Say
+    show: Callable[[Event], None]
+    requests: Requests
+
+    def train(self, changed: Mapping[str, Difference], init: str | Path | None, stop: StopRequest) -> TrainingResult:
+        """Train to the end of the recipe's duration or until a stop is asked for."""
+        recipe = self.recipe
+        found = newest_whole(self.run.checkpoints)
+        state, plan = self._create(found[1] if found else None)
+        seconds = 0.0
+        if found is not None:
+            checkpoint, saved, damage = found
+            for line in damage:
+                self._choose(f"damaged checkpoint passed over: {line}")
+            restarts = {name for field in changed.values() for name in field.restarts}
+            for line in restore(checkpoint, saved, state, restarts):
+                self._choose(line)
+            seconds = float(saved["seconds"])
+            self._resumed(state.step, changed, saved, init)
+        elif init is not None:
+            self._initialise(state, Path(init))
+        write_json(self.run.recipe, recipe.model_dump(mode="json"))
+        self._event(
+            "start",
+            step=state.step,
+            frugan=_version(),
+            torch=str(torch.__version__),
+            machine=platform.platform(),
+            device=str(state.device),
+            data={name: {"digest": s.digest, "pictures": count(s)} for name, s in self.sources.items()},
+            recipe=recipe.model_dump(mode="json"),
+        )
+        while True:
+            finished, seconds = self._stage(state, plan, seconds, stop)
+            if finished or stop.asked:
+                return TrainingResult(self.run.path, state.step, finished, seconds)
+
+    def _stage(self, state: TrainingState, plan: Plan, seconds: float, stop: StopRequest) -> tuple[bool, float]:
+        """Train with the recipe as it is from this step on, until it changes or all is over."""
+        recipe, training, saving = self.recipe.at_step(state.step), self.recipe.training, self.recipe.saving
+        for key, field in differences(self.recipe, recipe).items():
+            if key != "stages":
+                self._choose(f"stage from step {state.step:,} on: {key} = {field.after}")
+        batch = training.batch
+        phases = recipe.kind.phases(recipe.networks, recipe.objective)
+        length = None if training.duration.unit == "seconds" else training.duration.steps(batch)
+        workers = self.options.workers
+        if workers is None:
+            workers = default_workers(state.device)
+        with feeding(self.sources, recipe, pinned=state.device.type == "cuda", workers=workers) as feed:
+            loop = Loop(
+                step=Step(phases, recipe.optimizer_settings(), feed, Streams(training.seed), batch, length),
+                state=state,
+                plan=plan,
+                duration=training.duration,
+                checkpoint=Clock(saving.checkpoint_every, batch, seconds),
+                backup=Clock(saving.backup_every, batch, seconds) if saving.backup_every else None,
+                snapshot=Clock(saving.snapshot_every, batch, seconds),
+                report=Clock(saving.report_every, batch, seconds),
+                keep=saving.keep_checkpoints,
+                run=self.run,
+                log=self.log,
+                metadata=weights_metadata(self.recipe),
+                take_snapshot=lambda now: self._snapshot(now, recipe, plan, feed),
+                singular_values=_singular_values,
+                extra={"data": {name: s.digest for name, s in self.sources.items()}},
+                show=self.show,
+                requests=self.requests,
+                until=min((s for s in self.recipe.stage_steps() if s > state.step), default=None),
+                seconds=seconds,
+            )
+            return loop.train(stop), loop.seconds
+
+    def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
+        return write_sheets(recipe, state, plan, self.run.samples, feed)
+
+    def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan]:
+        recipe, training = self.recipe, self.recipe.training
+        device, why = choose_device(self.options.device)
+        self._choose(f"device: {device} ({why})")
+        accumulate_in_fp32()
+        asked = training.precision
+        if asked == "auto" and saved is not None and saved["plan"]["precision"] != "auto":
+            asked = saved["plan"]["precision"]
+            self._choose(f"precision: {asked}, as the run was begun with")
+        precision = resolve_precision(asked, device)
+        if asked == "auto":
+            self._choose(f"precision: {precision.name} ({precision.reason}; override with training.precision=fp32)")
+        if precision.warning:
+            self._choose(f"precision {precision.name}: {precision.warning}")
+        phases = every_phase(recipe)
+        used = {name for phase in phases for name in phase.uses}
+        networks = {name: network for name, network in build_networks(recipe).items() if name in used}
+        group = normalisation_group(recipe, networks, phases)
+        blocks = recipe.kind.recomputable(networks) if self.options.recompute else {}
+        plan, line = choose_plan(
+            recipe, precision, group, self.options.micro_batch, blocks, ema_on_host=self.options.ema_on_host
+        )
+        self._choose(line)
+        for network in networks.values():
+            network.to(device)
+        averaged, settings = recipe.kind.averaged(), recipe.optimizer_settings()
+        state = create_state(
+            networks, phases, settings, averaged, recipe.ema, plan, training.normalisation_batch, device
+        )
+        return state, plan
+
+    def _resumed(
+        self, step: int, changed: Mapping[str, Difference], saved: Mapping[str, Any], init: str | Path | None
+    ) -> None:
+        self._event("resume", step=step)
+        self._choose(f"resuming {self.run.path} at step {step:,}")
+        if init is not None:
+            self._choose(f"--init {init} is passed over: the run exists and goes on from its own checkpoint")
+        for key, field in changed.items():
+            self._event("changed", step=step, field=key, before=str(field.before), now=str(field.after))
+            self._choose(f"changed from step {step:,} on: {key}: {field.before} -> {field.after}")
+        for name, digest in saved.get("data", {}).items():
+            if name in self.sources and self.sources[name].digest != digest:
+                self._event("changed", step=step, field=f"data.{name}", before=digest, now=self.sources[name].digest)
+                self._choose(
+                    f"the pictures of {name!r} are not those the run was begun with: it goes on with the new ones"
+                )
+
+    def _initialise(self, state: TrainingState, path: Path) -> None:
+        """Start from other weights: networks from a run's networks, averages from its averages."""
+        contents = [(NETWORKS_FILE, state.networks)] + ([(EMA_FILE, state.ema.networks)] if state.ema.networks else [])
+        for content, networks in contents:
+            weights = read_weights(weights_file(path, content))
+            if weights.recipe.family != self.recipe.family:
+                raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {self.recipe.family}")
+            anew = self.recipe.kind.fresh_after(weights.recipe.objective, self.recipe.objective)
+            present = {name: n for name, n in networks.items() if name in weights.networks and name not in anew}
+            count = len(load_networks(present, weights.of(list(present)), f"--init {weights.path}"))
+            fresh = sorted(set(networks) - set(present))
+            kind = "averages" if content == EMA_FILE else "networks"
+            line = f"init: {kind} {', '.join(present) or 'none'}: {count} tensors from {weights.path}"
+            self._choose(line + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
+            if anew and (weights.path.parent / OPTIMIZERS).is_file():
+                for note in restore_optimizers(weights.path.parent, state, fresh):
+                    self._choose(note)
+                self._choose("init: the pretrained networks' optimizer state is taken over as well")
+
+    def _choose(self, line: str) -> None:
+        self.say(line)
+        self._event("choice", line=line)
+
+    def _event(self, event: str, **values: Any) -> None:
+        self.show(self.log.write(event, **values))
+
+
+def every_phase(recipe: Recipe) -> tuple[Phase, ...]:
+    """Every phase that training may come to run, over all stages; of phases of one name the last."""
+    steps = [0, *recipe.stage_steps()]
+    stages = [recipe.at_step(step) for step in steps]
+    found = {phase.name: phase for now in stages for phase in now.kind.phases(now.networks, now.objective)}
+    uses = {
+        name: tuple(
+            dict.fromkeys(
+                network
+                for now in stages
+                for phase in now.kind.phases(now.networks, now.objective)
+                if phase.name == name
+                for network in phase.uses
+            )
+        )
+        for name in found
+    }
+    return tuple(replace(phase, uses=uses[name]) for name, phase in found.items())
+
+
+def _singular_values(state: TrainingState) -> dict[str, Tensor]:
+    return {
+        f"{name}.{layer}": value
+        for name, network in state.networks.items()
+        for layer, value in top_singular_values(network).items()
+    }
+
+
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415  (reads the disk: only when a run starts)
+
+    return version("frugan")

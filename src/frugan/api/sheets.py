@@ -1,0 +1,73 @@
+"""Writes the family's sheets of a run's networks."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.state import TrainingState
+from frugan.engine.working_weights import working_weights
+from frugan.phase import FaceNeeds, SheetRequest
+from frugan.recipe import Recipe
+from frugan.report.sheets import write_sheet
+
+
+class Previews(Protocol):
+    """Where a sheet takes given pictures from."""
+
+    def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
+        """The same few pictures each time."""
+
+
+def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
+    """Add the pictures that a family shows on its sheets, if it shows given ones."""
+    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    wanted = [name for name, need in needs.items() if isinstance(need, FaceNeeds)]
+    if not wanted or previews is None:
+        return request
+    return replace(request, pictures={name: previews.preview(name, request.rows) for name in wanted})
+
+
+def provenance(recipe: Recipe, step: int) -> dict[str, str]:
+    """What a picture that we made says about itself."""
+    return {
+        "Software": "frugan",
+        "Description": f"synthetic: made by a {recipe.family} network at step {step}",
+        "Recipe": recipe.about.summary or recipe.family,
+    }
+
+
+def write_sheets(
+    recipe: Recipe, state: TrainingState, plan: Plan, folder: Path, previews: Previews | None
+) -> list[Path]:
+    """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
+
+    Returns:
+        Their paths.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    networks, layout = state.shown, plan.layout(state.device)
+    if plan.ema_on_host and state.ema.networks and state.device.type != "cpu":
+        # The card's precision may be one that this processor is slow in.
+        host = torch.device("cpu")
+        layout = replace(plan, precision=resolve_precision("auto", host)).layout(host)
+    training = {name: network.training for name, network in networks.items()}
+    paths = []
+    for network in networks.values():
+        network.eval()
+    try:
+        with torch.no_grad(), working_weights(networks, dict.fromkeys(networks, layout), (), None):
+            for name, request in recipe.kind.snapshots(recipe.networks).items():
+                asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
+                paths.append(folder / f"step-{state.step:09d}-{name}.png")
+                sheet = recipe.kind.sample(recipe.networks, networks, asked)
+                write_sheet(sheet, paths[-1], provenance(recipe, state.step))
+    finally:
+        for name, network in networks.items():
+            network.train(training[name])
+    return paths

@@ -1,0 +1,1 @@
+"""Aligned faces as DeepFaceLab stores them, and how they become training samples."""

@@ -1,0 +1,142 @@
+"""RMSprop and AdaBelief as DeepFaceLab's library defines them, gated on the device and updated in pieces.
+
+Differences from the published ones: eps stands outside the root only, nothing is corrected for the first steps, and a
+learning-rate dropout moves a random share of the weights at each update while the statistics see every gradient.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+PIECE = 1 << 20
+"""Elements updated at once: temporaries stay at some MB, within a CPU's cache, however large a layer is."""
+
+
+class LerasOptimizer(torch.optim.Optimizer):
+    """What the two have in common: walking the parameters, the verdict, the rate, the dropout.
+
+    Args:
+        parameters: contiguous fp32 masters.
+        lr: learning rate.
+        eps: added to the root.
+
+    Attributes:
+        slots: names of the statistics kept for each parameter.
+        updates: accepted updates so far; int64 scalar on the device.
+    """
+
+    slots: ClassVar[tuple[str, ...]]
+    updates: Tensor
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.eps = eps
+        self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
+
+    @torch.no_grad()
+    def update(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Move every parameter that has a gradient; nothing at all where `accepted` is False.
+
+        Args:
+            accepted: bool scalar on the device.
+            learning_rate: before the cosine.
+            period: updates of one cosine of the rate; None: no cosine.
+            share: share of the elements that move, drawn anew; None: all.
+            seed: of the draw.
+        """
+        self.updates += accepted
+        rate = torch.full((), learning_rate, dtype=torch.float64, device=accepted.device)
+        if period is not None:
+            rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
+        step = torch.where(accepted, -rate, 0.0).float()
+        random = None if share is None else torch.Generator(accepted.device).manual_seed(seed)
+        for parameter in self._parameters():
+            if parameter.grad is None:
+                continue
+            state = self.state_of(parameter)
+            tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
+            for weight, gradient, *statistics in _pieces(tensors):
+                # A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
+                sound = torch.where(accepted, gradient, 0.0)
+                change = self._change(sound, statistics, accepted)
+                if random is not None and share is not None:
+                    change.mul_(keep_mask(change, share, random))
+                weight.addcmul_(change, step.to(change.dtype))
+
+    def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """A parameter's statistics by slot, made if there are none yet."""
+        state = self.state[parameter]
+        for slot in self.slots:
+            if slot not in state:
+                state[slot] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+        return dict(state)
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        for group in self.param_groups:
+            yield from group["params"]
+
+    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+        """Move the statistics where accepted, and return the step at rate 1. `gradient` may be overwritten."""
+        raise NotImplementedError
+
+
+class RMSprop(LerasOptimizer):
+    """Root of a running mean of squared gradients (Tieleman and Hinton 2012)."""
+
+    slots = ("acc",)
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, decay: float, eps: float) -> None:
+        super().__init__(parameters, lr=lr, eps=eps)
+        self.decay = decay
+
+    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+        (acc,) = statistics
+        acc.lerp_(gradient.square(), _weight(accepted, 1 - self.decay, acc))
+        return gradient.div_(acc.sqrt().add_(self.eps))
+
+
+class AdaBelief(LerasOptimizer):
+    """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020)."""
+
+    slots = ("ms", "vs")
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        super().__init__(parameters, lr=lr, eps=eps)
+        self.betas = betas
+
+    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+        ms, vs = statistics
+        ms.lerp_(gradient, _weight(accepted, 1 - self.betas[0], ms))
+        vs.lerp_(gradient.sub_(ms).square_(), _weight(accepted, 1 - self.betas[1], vs))
+        return torch.div(ms, torch.sqrt(vs, out=gradient).add_(self.eps), out=gradient)
+
+
+def _weight(accepted: Tensor, weight: float, like: Tensor) -> Tensor:
+    return torch.where(accepted, weight, 0.0).to(like.dtype)
+
+
+def _pieces(tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """Flat views of the same elements of tensors of one shape."""
+    flat = [tensor.view(-1) for tensor in tensors]
+    for first in range(0, flat[0].numel(), PIECE):
+        yield tuple(tensor[first : first + PIECE] for tensor in flat)
+
+
+def keep_mask(like: Tensor, share: float, random: torch.Generator) -> Tensor:
+    """Draw which elements move: each with probability `share`, to a 256th (0.3 becomes 77/256 = 0.3008).
+
+    Eight are drawn from each random word, which is several times as fast on a CPU as drawing them one by one.
+
+    Returns:
+        bool, shape of `like` (1-D).
+    """
+    words = torch.empty(-(-like.numel() // 8), dtype=torch.int64, device=like.device)
+    words.random_(torch.iinfo(torch.int64).min, None, generator=random)
+    return words.view(torch.uint8)[: like.numel()] < round(share * 256)

@@ -1,0 +1,147 @@
+"""What a person asks of a training that runs: save, show a preview, stop. By key, by signal, or by a file.
+
+Asked for between steps only, so that nothing interrupts a step.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, MappingProxyType
+from typing import Literal
+
+Wish = Literal["save", "preview", "stop"]
+
+KEYS: Mapping[str, Wish] = MappingProxyType({"s": "save", "p": "preview", "q": "stop"})
+KEYS_HINT = "keys: s save, p preview, q save and quit"
+SIGNALS: Mapping[str, Wish] = MappingProxyType({"SIGUSR1": "save", "SIGUSR2": "preview"})
+
+
+@dataclass
+class Requests:
+    """Collects wishes until the loop takes them.
+
+    Attributes:
+        readers: give the wishes that came since they were last asked.
+    """
+
+    readers: list[Callable[[], set[Wish]]] = field(default_factory=list)
+
+    def take(self) -> set[Wish]:
+        """Every wish since the last call."""
+        return {wish for reader in self.readers for wish in reader()}
+
+
+@contextmanager
+def listening(folder: Path) -> Iterator[tuple[Requests, bool]]:
+    """Listen to keys, signals and files while the block runs.
+
+    Args:
+        folder: where files named save, preview or stop may be put; they are deleted when they are seen.
+
+    Yields:
+        The requests, and whether keys are read (the console is a terminal).
+    """
+    requests = Requests([lambda: _files(folder)])
+    with ExitStack() as undo:
+        requests.readers.append(undo.enter_context(_signals()))
+        keys = undo.enter_context(_keys())
+        if keys is not None:
+            requests.readers.append(keys)
+        yield requests, keys is not None
+
+
+def _files(folder: Path) -> set[Wish]:
+    found: set[Wish] = set()
+    if not folder.is_dir():
+        return found
+    for wish in ("save", "preview", "stop"):
+        path = folder / wish
+        if path.exists():
+            path.unlink(missing_ok=True)
+            found.add(wish)
+    return found
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[], set[Wish]]]:
+    """SIGUSR1 saves, SIGUSR2 shows a preview (not on Windows, and in the main thread only)."""
+    came: set[Wish] = set()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        came.add(SIGNALS[signal.Signals(number).name])
+
+    def take() -> set[Wish]:
+        taken = set(came)
+        came.difference_update(taken)
+        return taken
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in SIGNALS:
+            number = getattr(signal, name, None)
+            if number is not None:
+                before[number] = signal.signal(number, handle)
+    try:
+        yield take
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[], set[Wish]] | None]:
+    """Single keys of the console, without Enter; None where the input is no terminal or is not ours to read."""
+    if not sys.stdin or not sys.stdin.isatty() or threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+    with _windows_keys() if os.name == "nt" else _terminal_keys() as pressed:
+        yield lambda: {KEYS[key] for key in pressed() if key in KEYS}
+
+
+@contextmanager
+def _windows_keys() -> Iterator[Callable[[], list[str]]]:
+    import msvcrt  # noqa: PLC0415  (Windows only)
+
+    def pressed() -> list[str]:
+        keys = []
+        while msvcrt.kbhit():  # type: ignore[attr-defined]
+            keys.append(msvcrt.getwch().lower())  # type: ignore[attr-defined]
+        return keys
+
+    yield pressed
+
+
+@contextmanager
+def _terminal_keys() -> Iterator[Callable[[], list[str]]]:
+    import select  # noqa: PLC0415
+    import termios  # noqa: PLC0415  (not on Windows)
+    import tty  # noqa: PLC0415
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def pressed() -> list[str]:
+        # A job in the background must not touch the terminal: it would be stopped.
+        if os.tcgetpgrp(descriptor) != os.getpgrp():
+            return []
+        keys: list[str] = []
+        while select.select([descriptor], [], [], 0)[0]:
+            came = os.read(descriptor, 64)
+            if not came:
+                break
+            keys.extend(came.decode(errors="ignore").lower())
+        return keys
+
+    foreground = os.tcgetpgrp(descriptor) == os.getpgrp()
+    if foreground:
+        tty.setcbreak(descriptor)  # single keys; Ctrl-C goes on being Ctrl-C
+    try:
+        yield pressed
+    finally:
+        if foreground:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,146 @@
+"""What a SAEHD recipe may set: the networks and the objective. Names and defaults are the original's."""
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from frugan.families.saehd.archi import Archi
+from frugan.families.saehd.receptive_field import stack_for
+from frugan.phase import CHANGEABLE, ColourTransfer, FaceTypeOption, restarts
+
+LEAST_RESOLUTION, MOST_RESOLUTION = 64, 640
+
+
+class SAEHDNetworks(BaseModel):
+    """Encoder, bottleneck, decoders and the two discriminators."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    archi: str = Field("liae-ud", description="df or liae, then letters: u (unit code), d, t (more detail), c (cosine)")
+    resolution: int = Field(128, description="side of the faces; 64 to 640, a multiple of 16, of 32 with letters d, t")
+    face_type: FaceTypeOption = Field("f", description="h, mf, f, wf or head: how much of the head")
+    ae_dims: int = Field(256, ge=32, le=1024, description="width of the bottleneck")
+    e_dims: int = Field(64, ge=16, le=256, description="channels of the encoder")
+    d_dims: int = Field(64, ge=16, le=256, description="channels of the decoder")
+    d_mask_dims: int = Field(ge=16, le=256, description="channels of the mask decoder; default: a third of d_dims")
+    gan_patch_size: int = Field(
+        ge=3,
+        le=640,
+        json_schema_extra=restarts("patch_discriminator"),
+        description="patch that the GAN term looks at, in pixels; default: an eighth of the resolution",
+    )
+    gan_dims: int = Field(
+        16,
+        ge=4,
+        le=512,
+        json_schema_extra=restarts("patch_discriminator"),
+        description="channels of the patch discriminator",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derived_defaults(cls, values: Any) -> Any:
+        """Two defaults follow from other fields, as in the original."""
+        if not isinstance(values, dict):
+            return values
+        filled = dict(values)
+        d_dims, resolution = filled.get("d_dims", 64), filled.get("resolution", 128)
+        if "d_mask_dims" not in filled and isinstance(d_dims, int):
+            third = d_dims // 3
+            filled["d_mask_dims"] = max(16, third + third % 2)
+        if "gan_patch_size" not in filled and isinstance(resolution, int):
+            filled["gan_patch_size"] = max(3, resolution // 8)
+        return filled
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        archi = self.letters
+        nearest = archi.nearest_resolution(self.resolution, LEAST_RESOLUTION, MOST_RESOLUTION)
+        if nearest != self.resolution:
+            raise ValueError(
+                f"resolution {self.resolution}: {self.archi} is defined for multiples of {archi.multiple} from "
+                f"{LEAST_RESOLUTION} to {MOST_RESOLUTION}; the nearest is {nearest}"
+            )
+        for name in ("e_dims", "d_dims", "d_mask_dims"):
+            if (value := getattr(self, name)) % 2:
+                raise ValueError(f"{name} {value}: expected an even number; the nearest is {value + 1}")
+        stack = stack_for(self.gan_patch_size)
+        if self.resolution % stack.total_stride:
+            raise ValueError(
+                f"gan_patch_size {self.gan_patch_size}: its layers halve the picture down to 1/{stack.total_stride}, "
+                f"which does not divide {self.resolution} pixels; the nearest that does is {self._nearest_patch()}"
+            )
+        return self
+
+    def _nearest_patch(self) -> int:
+        fitting = (p for p in range(3, 641) if self.resolution % stack_for(p).total_stride == 0)
+        return min(fitting, key=lambda patch: (abs(patch - self.gan_patch_size), patch))
+
+    @property
+    def letters(self) -> Archi:
+        """The architecture, parsed."""
+        return Archi.parse(self.archi)
+
+
+class SAEHDObjective(BaseModel):
+    """Losses and sampling of SAEHD training; all may change in mid-run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    masked_training: bool = Field(
+        True, json_schema_extra=CHANGEABLE, description="learn the face and not what is around it (wf and head)"
+    )
+    eyes_mouth_prio: bool = Field(
+        False, json_schema_extra=CHANGEABLE, description="more weight on eyes and mouth, against wandering gaze"
+    )
+    uniform_yaw: bool = Field(
+        False, json_schema_extra=CHANGEABLE, description="show every direction of view as often (few profile faces)"
+    )
+    blur_out_mask: bool = Field(
+        False, json_schema_extra=CHANGEABLE, description="smooth what lies just outside the mask"
+    )
+    random_warp: bool = Field(
+        True, json_schema_extra=CHANGEABLE, description="bend the input; off towards the end, for sharpness"
+    )
+    random_src_flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror source faces at random")
+    random_dst_flip: bool = Field(True, json_schema_extra=CHANGEABLE, description="mirror destination faces at random")
+    random_hsv_power: float = Field(
+        0.0, ge=0, le=0.3, json_schema_extra=CHANGEABLE, description="random hue, saturation and value of the source"
+    )
+    ct_mode: ColourTransfer = Field(
+        "none", json_schema_extra=CHANGEABLE, description="give source faces the colours of destination faces"
+    )
+    true_face_power: float = Field(
+        0.0, ge=0, le=1, json_schema_extra=CHANGEABLE, description="df only: more likeness to the source; try 0.01"
+    )
+    face_style_power: float = Field(
+        0.0, ge=0, le=100, json_schema_extra=CHANGEABLE, description="colours of the destination's face; try 1"
+    )
+    bg_style_power: float = Field(
+        0.0, ge=0, le=100, json_schema_extra=CHANGEABLE, description="colours around the destination's face; try 2"
+    )
+    gan_power: float = Field(
+        0.0, ge=0, le=5, json_schema_extra=CHANGEABLE, description="small detail, at the very end; try 0.1"
+    )
+    pretrain: bool = Field(
+        False, description="teach the networks faces of many people first; continue in a new run with --init"
+    )
+
+    @property
+    def effective(self) -> "SAEHDObjective":
+        """What is trained with: pretraining sets several options aside, as in the original."""
+        if not self.pretrain:
+            return self
+        return self.model_copy(
+            update={
+                "random_warp": False,
+                "random_src_flip": True,
+                "random_dst_flip": True,
+                "random_hsv_power": 0.0,
+                "ct_mode": "none",
+                "gan_power": 0.0,
+                "face_style_power": 0.0,
+                "bg_style_power": 0.0,
+                "uniform_yaw": True,
+            }
+        )

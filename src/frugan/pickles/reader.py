@@ -1,0 +1,265 @@
+"""Read a pickle of plain values and NumPy arrays without ever running what it says.
+
+`pickle.Unpickler` with a narrow `find_class` is not enough: it still sets attributes on whatever a file likes (BUILD),
+makes room for a memo of any size, and hashes keys nested so deeply that the process dies. So this is a stack machine of
+its own for the opcodes that such files consist of, with every size checked against the bytes that are there.
+
+Source: the opcodes as Python's `pickletools` documents them; which names are needed: reference §8.2.
+"""
+
+import pickle
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from frugan.errors import BadInput
+from frugan.pickles.arrays import CURE, Arrays
+
+MOST_LEVELS = 16  # of containers within containers; DeepFaceLab's files have up to 5
+NEWEST_PROTOCOL = 5
+CONTAINERS = frozenset({list, tuple, dict})
+LEAVES = frozenset({type(None), bool, int, float, str, bytes})
+STOP, MARK, MEMOIZE, EMPTY_LIST, BINFLOAT = b"".join(
+    (pickle.STOP, pickle.MARK, pickle.MEMOIZE, pickle.EMPTY_LIST, pickle.BINFLOAT)
+)
+
+# What the handlers and NumPy raise on bytes that are no pickle.
+DAMAGED = (LookupError, struct.error, ValueError, TypeError, EOFError, OverflowError, MemoryError)
+
+_UINT8, _UINT16, _UINT32, _UINT64 = (struct.Struct(form) for form in ("<B", "<H", "<I", "<Q"))
+_INT32, _FLOAT64 = struct.Struct("<i"), struct.Struct(">d")
+
+
+def load_pickle(data: bytes, where: str, globals: Mapping[tuple[str, str], Callable[..., Any]] | None = None) -> Any:
+    """Return the value of a pickle.
+
+    It consists of None, bool, int, float, str, bytes, list, tuple, dict with text keys, NumPy arrays, scalars and
+    dtypes of plain numbers, and what `globals` return.
+
+    Args:
+        data: the pickle, in protocol 2 to 5.
+        where: its file, for messages.
+        globals: (module, name) as the file has it, to what is called in its place, with values out of the file: it must
+            do no harm whatever they are, and refuse wrong ones with ValueError, TypeError or BadInput.
+
+    Raises:
+        BadInput: it holds anything else, is nested more than 16 levels deep, or is damaged or cut off.
+    """
+    reader = _Reader(data, globals or {})
+    try:
+        value = reader.run()
+        _check_contents(value)
+    except BadInput as refusal:
+        raise BadInput(f"{where} {refusal}") from refusal
+    except DAMAGED as error:
+        raise BadInput(
+            f"{where} is damaged or cut off, or no pickle (byte {reader.position:,} of {len(data):,}). "
+            "Copy or make it again."
+        ) from error
+    return value
+
+
+class _Global:
+    """A name that the file may call; it is no value of its own."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call = call
+
+
+class _Reader:
+    """The stack machine.
+
+    Args:
+        data: the pickle.
+        stand_ins: what is called in place of a name.
+
+    Attributes:
+        position: of the next byte.
+    """
+
+    def __init__(self, data: bytes, stand_ins: Mapping[tuple[str, str], Callable[..., Any]]) -> None:
+        self.position = 0
+        self._data = data
+        self._arrays = Arrays(len(data))
+        self._stand_ins = {**self._arrays.stand_ins, **{name: _for_leaves(call) for name, call in stand_ins.items()}}
+        self._stack: list[Any] = []
+        self._below: list[list[Any]] = []  # the stacks that lie under each MARK
+        self._memo: dict[int, Any] = {}  # as a list it would make room up to any index that the file names
+
+    def run(self) -> Any:
+        """Return what lies on the stack at STOP."""
+        handlers, data, memo = self._handlers(), self._data, self._memo
+        while (opcode := data[self.position]) != STOP:
+            self.position += 1
+            # the four that coordinates consist of, here for speed: a set of 10,000 faces has 4 million opcodes
+            if opcode == BINFLOAT:
+                self._stack.append(_FLOAT64.unpack_from(data, self.position)[0])
+                self.position += 8
+            elif opcode == MEMOIZE:
+                memo[len(memo)] = self._stack[-1]
+            elif opcode == MARK:
+                self._below.append(self._stack)
+                self._stack = []
+            elif opcode == EMPTY_LIST:
+                self._stack.append([])
+            elif opcode in handlers:
+                handlers[opcode]()
+            else:
+                raise BadInput(f"has the pickle opcode {opcode:#04x}, which plain values do without. {CURE}")
+        return self._stack.pop()
+
+    def _handlers(self) -> dict[int, Callable[[], None]]:
+        def value(read: Callable[[], Any]) -> Callable[[], None]:
+            def push() -> None:
+                what = read()  # before the stack is looked up: reading may leave a MARK's stack
+                self._stack.append(what)
+
+            return push
+
+        def sized(length: struct.Struct) -> Callable[[], bytes]:
+            return lambda: self._take(self._number(length))
+
+        def text(length: struct.Struct) -> Callable[[], str]:
+            return lambda: str(self._take(self._number(length)), "utf-8", "surrogatepass")
+
+        by_name: dict[bytes, Callable[[], None]] = {
+            pickle.PROTO: self._protocol,
+            pickle.FRAME: lambda: self._skip(_UINT64.size),  # all of the data is at hand
+            pickle.NONE: value(lambda: None),
+            pickle.NEWTRUE: value(lambda: True),
+            pickle.NEWFALSE: value(lambda: False),
+            pickle.BININT: value(lambda: self._number(_INT32)),
+            pickle.BININT1: value(lambda: self._number(_UINT8)),
+            pickle.BININT2: value(lambda: self._number(_UINT16)),
+            pickle.LONG1: value(lambda: int.from_bytes(self._take(self._number(_UINT8)), "little", signed=True)),
+            pickle.SHORT_BINUNICODE: value(text(_UINT8)),
+            pickle.BINUNICODE: value(text(_UINT32)),
+            pickle.BINUNICODE8: value(text(_UINT64)),
+            pickle.SHORT_BINBYTES: value(sized(_UINT8)),
+            pickle.BINBYTES: value(sized(_UINT32)),
+            pickle.BINBYTES8: value(sized(_UINT64)),
+            pickle.EMPTY_TUPLE: value(tuple),
+            pickle.EMPTY_DICT: value(dict),
+            pickle.TUPLE: value(lambda: tuple(self._since_mark())),
+            pickle.TUPLE1: value(lambda: self._last(1)),
+            pickle.TUPLE2: value(lambda: self._last(2)),
+            pickle.TUPLE3: value(lambda: self._last(3)),
+            pickle.APPEND: lambda: self._append(self._last(1)),
+            pickle.APPENDS: lambda: self._append(self._since_mark()),
+            pickle.SETITEM: lambda: self._set_items(self._last(2)),
+            pickle.SETITEMS: lambda: self._set_items(self._since_mark()),
+            pickle.BINPUT: lambda: self._put(_UINT8),
+            pickle.LONG_BINPUT: lambda: self._put(_UINT32),
+            pickle.BINGET: value(lambda: self._memo[self._number(_UINT8)]),
+            pickle.LONG_BINGET: value(lambda: self._memo[self._number(_UINT32)]),
+            pickle.GLOBAL: value(lambda: self._global(self._line(), self._line())),
+            pickle.STACK_GLOBAL: value(lambda: self._global(*self._last(2))),
+            pickle.REDUCE: value(lambda: self._call(*self._last(2))),
+            pickle.BUILD: lambda: self._arrays.build(*self._last(2, keep=1)),
+        }
+        return {opcode[0]: handler for opcode, handler in by_name.items()}
+
+    def _number(self, form: struct.Struct) -> int:
+        number: int = form.unpack_from(self._data, self.position)[0]
+        self.position += form.size
+        return number
+
+    def _take(self, count: int) -> bytes:
+        piece = self._data[self.position : self.position + count]
+        if len(piece) < count:
+            raise EOFError
+        self.position += count
+        return piece
+
+    def _skip(self, count: int) -> None:
+        self.position += count
+
+    def _line(self) -> str:
+        end = self._data.index(b"\n", self.position)
+        line = str(self._data[self.position : end], "utf-8")
+        self.position = end + 1
+        return line
+
+    def _protocol(self) -> None:
+        if (protocol := self._number(_UINT8)) > NEWEST_PROTOCOL:
+            raise BadInput(f"is a pickle of protocol {protocol}; expected at most {NEWEST_PROTOCOL}. {CURE}")
+
+    def _last(self, count: int, keep: int = 0) -> tuple[Any, ...]:
+        """Take `count` values off the stack, but for the first `keep` of them."""
+        start = len(self._stack) - count
+        if start < 0:
+            raise IndexError
+        values = tuple(self._stack[start:])
+        del self._stack[start + keep :]
+        return values
+
+    def _since_mark(self) -> list[Any]:
+        """Take all values since the last MARK."""
+        values = self._stack
+        self._stack = self._below.pop()
+        return values
+
+    def _append(self, values: Iterable[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) is not list:
+            raise TypeError
+        target.extend(values)
+
+    def _set_items(self, values: Sequence[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) is not dict:
+            raise TypeError
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            if type(key) is not str:  # others need not be hashable, or not in finite time
+                raise BadInput(f"has a dict whose key is a {type(key).__name__}; expected text. {CURE}")
+            target[key] = value
+
+    def _put(self, index: struct.Struct) -> None:
+        self._memo[self._number(index)] = self._stack[-1]
+
+    def _global(self, module: Any, name: Any) -> _Global:
+        if type(module) is not str or type(name) is not str:
+            raise TypeError
+        call = self._stand_ins.get((module, name))
+        if call is None:
+            raise BadInput(
+                f"refers to {f'{module}.{name}'[:100]!a}, which could run a program; expected numbers, text, lists "
+                f"and NumPy arrays only. It was not run. {CURE}"
+            )
+        return _Global(call)
+
+    def _call(self, what: Any, arguments: Any) -> Any:
+        if type(what) is not _Global or type(arguments) is not tuple:
+            raise TypeError
+        return what.call(*arguments)
+
+
+def _for_leaves(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep containers from `call`: even to hash or to print one can take forever."""
+
+    def checked(*arguments: Any) -> Any:
+        if not all(type(argument) in LEAVES for argument in arguments):
+            raise TypeError
+        return call(*arguments)
+
+    return checked
+
+
+def _check_contents(value: Any) -> None:
+    """Refuse what is nested too deeply, endlessly, or no value."""
+    level: dict[int, Any] = {id(value): value}  # by identity: what is shared is looked at once
+    for _ in range(MOST_LEVELS + 1):
+        if any(type(part) is _Global for part in level.values()):
+            raise TypeError
+        containers = [part for part in level.values() if type(part) in CONTAINERS]
+        if not containers:
+            return
+        level = {
+            id(part): part
+            for container in containers
+            for part in (container.values() if type(container) is dict else container)
+            if type(part) not in LEAVES
+        }
+    raise BadInput(f"is nested more than {MOST_LEVELS} levels deep. {CURE}")
