@@ -6,7 +6,7 @@ import pytest
 
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
-from frugan.recipe import built_in, differences, load_recipe
+from frugan.recipe import built_in, differences, load_recipe, parse_recipe
 
 EXPECTED = {
     # recipe: resolution, batch, group, D steps, G lr, D lr, beta2, attention, z, shared, adam eps, EMA start, init
@@ -21,6 +21,14 @@ EXPECTED = {
     "biggan-cifar10-32": (32, 50, 50, 4, 2e-4, 2e-4, 0.999, (), 128, None, 1e-8, "1k steps", "normal"),
     "sagan-imagenet-128": (128, 256, 16, 1, 1e-4, 4e-4, 0.999, (64,), 128, None, 1e-8, "2k steps", "xavier"),
     "sngan-imagenet-128": (128, 64, 8, 5, 2e-4, 2e-4, 0.9, (), 128, None, 1e-8, "0 steps", "xavier"),
+}
+FACES = {
+    # recipe: archi, resolution, ae, e, d, mask dims, batch, parameters without discriminators in millions
+    "saehd-df-ud-256": ("df-ud", 256, 256, 64, 64, 22, 8, 82.8),
+    "saehd-liae-ud-256": ("liae-ud", 256, 256, 64, 64, 22, 8, 145.3),
+    "saehd-df-ud-512": ("df-ud", 512, 320, 64, 72, 22, 8, 251.5),
+    "saehd-liae-udt-320": ("liae-udt", 320, 320, 64, 72, 22, 8, 159.3),
+    "saehd-demo-64": ("df-ud", 64, 64, 16, 16, 16, 8, 4.0),
 }
 PARAMETERS = {
     "biggan-imagenet-128": (70_433_988, 87_982_370),
@@ -38,7 +46,7 @@ PARAMETERS = {
 
 
 def test_what_ships_is_what_is_checked_here() -> None:
-    assert set(built_in()) == {*EXPECTED, "biggan-digits-32"}
+    assert set(built_in()) == {*EXPECTED, "biggan-digits-32", *FACES}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -77,8 +85,6 @@ def test_parameters_are_the_originals(name: str) -> None:
 
 @pytest.mark.parametrize("name", built_in())
 def test_a_resolved_recipe_reads_back_as_itself(name: str) -> None:
-    from frugan.recipe import parse_recipe  # noqa: PLC0415
-
     recipe = load_recipe(name)
     again = parse_recipe(recipe.model_dump(mode="json"), "again")
     assert again == recipe
@@ -113,3 +119,83 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         load_recipe(str(path))
     with pytest.raises(BadInput, match="no such file"):
         load_recipe(str(tmp_path / "none.toml"))
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_face_recipes(name: str) -> None:
+    recipe = load_recipe(name)
+    n = recipe.networks.model_dump()
+    built = recipe.kind.build(recipe.networks, "meta")
+    count = sum(p.numel() for key in built if not key.endswith("discriminator") for p in built[key].parameters())
+    sizes = (n["ae_dims"], n["e_dims"], n["d_dims"], n["d_mask_dims"])
+    assert (n["archi"], n["resolution"], *sizes, recipe.training.batch, round(count / 1e6, 1)) == FACES[name]
+    assert n["face_type"] == "wf"
+
+
+def test_stages_take_over_in_order() -> None:
+    recipe = load_recipe("saehd-df-ud-256")
+    assert recipe.stage_steps() == [300_000, 450_000]
+
+    def warp_dropout_gan(step: int) -> tuple[object, object, object]:
+        now = recipe.at_step(step)
+        objective, optimizer = now.objective.model_dump(), now.optimizer_settings()["patch_discriminator"].model_dump()
+        return objective["random_warp"], optimizer["dropout"], objective["gan_power"]
+
+    assert warp_dropout_gan(299_999) == (True, None, 0.0)
+    assert warp_dropout_gan(300_000) == (False, 0.3, 0.0)
+    assert warp_dropout_gan(450_000) == (False, 0.3, 0.1)
+    assert {phase.name for phase in recipe.kind.phases(recipe.networks, recipe.at_step(450_000).objective)} == {
+        "autoencoder",
+        "patch_discriminator",
+    }
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ({"at": "1k steps", "set": {"objective.random_wrap": False}}, "did you mean objective.random_warp"),
+        ({"at": "1k steps", "set": {"networks.ae_dims": 128}}, "cannot change while training goes on"),
+        ({"at": "1k steps", "set": {"networks.gan_dims": 32}}, "cannot change while training goes on"),
+        ({"at": "1h", "set": {"objective.random_warp": False}}, "expected steps or images"),
+        ({"at": "1k steps", "set": {"objective.gan_power": 9}}, "less than or equal to 5"),
+        ({"at": "1k steps", "set": {}}, "at least 1"),
+    ],
+)
+def test_stages_that_cannot_be(stage: dict[str, object], message: str) -> None:
+    values = load_recipe("saehd-demo-64").model_dump(mode="json") | {"stages": [stage]}
+    with pytest.raises(BadInput, match=message):
+        parse_recipe(values, "mine")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["networks.resolution=500"], "nearest is 512"),
+        (["networks.resolution=272"], "multiples of 32 from 64 to 640; the nearest is 2"),
+        (["networks.archi=dfl"], "expected df or liae"),
+        (["networks.archi=df-uu"], "each once"),
+        (["networks.e_dims=63"], "the nearest is 64"),
+        (["networks.gan_patch_size=700"], "less than or equal to 640"),
+        (["networks.resolution=96", "networks.gan_patch_size=128"], "does not divide 96 pixels; the nearest that does"),
+        (["networks.archi=liae-ud", "objective.true_face_power=0.01"], "only df has a code of its own"),
+        (["objective.face_style=1"], "did you mean objective.face_style_power"),
+        (["data.flip=true"], "random_src_flip"),
+        (["optimizers.default.beta1=2"], "less than 1"),
+    ],
+)
+def test_face_recipes_that_cannot_be(overrides: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_recipe("saehd-df-ud-256", overrides)
+
+
+def test_another_kind_of_optimizer_may_take_over() -> None:
+    before = load_recipe("saehd-demo-64")
+    after = load_recipe("saehd-demo-64", ["optimizers.default.kind=rmsprop"])
+    (change,) = differences(before, after).values()
+    assert change.changeable
+
+
+def test_a_field_that_restarts_a_network_says_so() -> None:
+    after = load_recipe("saehd-demo-64", ["networks.gan_dims=32"])
+    change = differences(load_recipe("saehd-demo-64"), after)["networks.gan_dims"]
+    assert (change.changeable, change.restarts) == (True, ("patch_discriminator",))

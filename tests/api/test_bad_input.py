@@ -39,7 +39,7 @@ def test_unknown_recipe_and_keys_name_the_nearest() -> None:
         (("resolution = 32", "resolution = 48"), "power of two"),
         (("batch = 8", "batch = 6"), "not a whole number of normalisation_batch 4"),
         (('duration = "4 steps"', 'duration = "4"'), "number with a unit"),
-        (("[optimizers.G]", "[optimizers.H]"), r"needs exactly \['D', 'G'\]"),
+        (("[optimizers.G]", "[optimizers.H]"), r"family biggan has \['D', 'G'\]"),
         (("latent_size = 8", "latent_sise = 8"), r"did you mean networks\.latent_size\?"),
         (("shared_embedding = 4", 'shared_embedding = "none"'), "needs shared_embedding"),
         (('family = "biggan"', 'family = "bigan"'), "expected one of: biggan"),

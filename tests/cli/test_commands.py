@@ -14,6 +14,7 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.cli.main import run
+from frugan.recipe import built_in
 
 COMMAND = [sys.executable, "-c", "from frugan.cli.main import run; run()"]
 
@@ -51,7 +52,7 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def test_recipes_as_json_and_table(frugan: Frugan) -> None:
     listed = json.loads(frugan("recipes", "--json").stdout)
-    assert len(listed) == 12
+    assert len(listed) == len(built_in())
     by_name = {row["name"]: row for row in listed}
     assert by_name["biggan-imagenet-128"]["parameters"] == 70_433_988 + 87_982_370
     assert by_name["biggan-imagenet-128"]["batch"] == 2048

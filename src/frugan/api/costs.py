@@ -9,6 +9,7 @@ from torch import nn
 
 from frugan.api.devices import choose_device
 from frugan.api.networks import read_weights, weights_file
+from frugan.api.session import every_phase
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import prepared
@@ -75,9 +76,10 @@ class RecipeInfo:
 
 
 def parameter_counts(recipe: Recipe) -> dict[str, int]:
-    """Parameters of each network, counted on networks without data."""
+    """Parameters of each network that training uses, counted on networks without data."""
     built = recipe.kind.build(recipe.networks, "meta")
-    return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
+    used = {name for phase in every_phase(recipe) for name in phase.uses}
+    return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items() if name in used}
 
 
 def _filled(network: nn.Module, device: torch.device) -> nn.Module:

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from frugan.api.devices import choose_device, choose_plan, normalisation_group
 from frugan.api.feed import SourceFeed, default_workers, feeding
+from frugan.api.loss_history import LossHistory
 from frugan.api.networks import (
     EMA_FILE,
     NETWORKS_FILE,
@@ -88,6 +89,7 @@ class Session:
     say: Say
     show: Callable[[Event], None]
     requests: Requests
+    _losses: LossHistory = field(default_factory=LossHistory)
 
     def train(self, changed: Mapping[str, Difference], init: str | Path | None, stop: StopRequest) -> TrainingResult:
         """Train to the end of the recipe's duration or until a stop is asked for."""
@@ -99,13 +101,14 @@ class Session:
             checkpoint, saved, damage = found
             for line in damage:
                 self._choose(f"damaged checkpoint passed over: {line}")
-            restarts = {name for field in changed.values() for name in field.restarts}
+            restarts = {name for change in changed.values() for name in change.restarts}
             for line in restore(checkpoint, saved, state, restarts):
                 self._choose(line)
             seconds = float(saved["seconds"])
             self._resumed(state.step, changed, saved, init)
         elif init is not None:
             self._initialise(state, Path(init))
+        self._losses = LossHistory.of(self.run.events)
         write_json(self.run.recipe, recipe.model_dump(mode="json"))
         self._event(
             "start",
@@ -125,9 +128,9 @@ class Session:
     def _stage(self, state: TrainingState, plan: Plan, seconds: float, stop: StopRequest) -> tuple[bool, float]:
         """Train with the recipe as it is from this step on, until it changes or all is over."""
         recipe, training, saving = self.recipe.at_step(state.step), self.recipe.training, self.recipe.saving
-        for key, field in differences(self.recipe, recipe).items():
+        for key, change in differences(self.recipe, recipe).items():
             if key != "stages":
-                self._choose(f"stage from step {state.step:,} on: {key} = {field.after}")
+                self._choose(f"stage from step {state.step:,} on: {key} = {change.after}")
         batch = training.batch
         phases = recipe.kind.phases(recipe.networks, recipe.objective)
         length = None if training.duration.unit == "seconds" else training.duration.steps(batch)
@@ -151,7 +154,7 @@ class Session:
                 take_snapshot=lambda now: self._snapshot(now, recipe, plan, feed),
                 singular_values=_singular_values,
                 extra={"data": {name: s.digest for name, s in self.sources.items()}},
-                show=self.show,
+                show=self._shown,
                 requests=self.requests,
                 until=min((s for s in self.recipe.stage_steps() if s > state.step), default=None),
                 seconds=seconds,
@@ -159,7 +162,7 @@ class Session:
             return loop.train(stop), loop.seconds
 
     def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
-        return write_sheets(recipe, state, plan, self.run.samples, feed)
+        return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves)
 
     def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan]:
         recipe, training = self.recipe, self.recipe.training
@@ -199,9 +202,9 @@ class Session:
         self._choose(f"resuming {self.run.path} at step {step:,}")
         if init is not None:
             self._choose(f"--init {init} is passed over: the run exists and goes on from its own checkpoint")
-        for key, field in changed.items():
-            self._event("changed", step=step, field=key, before=str(field.before), now=str(field.after))
-            self._choose(f"changed from step {step:,} on: {key}: {field.before} -> {field.after}")
+        for key, change in changed.items():
+            self._event("changed", step=step, field=key, before=str(change.before), now=str(change.after))
+            self._choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
         for name, digest in saved.get("data", {}).items():
             if name in self.sources and self.sources[name].digest != digest:
                 self._event("changed", step=step, field=f"data.{name}", before=digest, now=self.sources[name].digest)
@@ -227,6 +230,10 @@ class Session:
                 for note in restore_optimizers(weights.path.parent, state, fresh):
                     self._choose(note)
                 self._choose("init: the pretrained networks' optimizer state is taken over as well")
+
+    def _shown(self, event: Event) -> None:
+        self._losses.add(event)
+        self.show(event)
 
     def _choose(self, line: str) -> None:
         self.say(line)

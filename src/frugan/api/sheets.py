@@ -1,6 +1,6 @@
 """Writes the family's sheets of a run's networks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,8 @@ from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
 from frugan.phase import FaceNeeds, SheetRequest
 from frugan.recipe import Recipe
-from frugan.report.sheets import write_sheet
+from frugan.report.loss_curves import loss_strip
+from frugan.report.sheets import sheet_width, write_sheet
 
 
 class Previews(Protocol):
@@ -43,9 +44,17 @@ def provenance(recipe: Recipe, step: int) -> dict[str, str]:
 
 
 def write_sheets(
-    recipe: Recipe, state: TrainingState, plan: Plan, folder: Path, previews: Previews | None
+    recipe: Recipe,
+    state: TrainingState,
+    plan: Plan,
+    folder: Path,
+    previews: Previews | None,
+    losses: Mapping[str, Sequence[float]],
 ) -> list[Path]:
     """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
+
+    Args:
+        losses: side -> loss of every step so far, drawn above each sheet; may be empty.
 
     Returns:
         Their paths.
@@ -66,7 +75,9 @@ def write_sheets(
                 asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
                 paths.append(folder / f"step-{state.step:09d}-{name}.png")
                 sheet = recipe.kind.sample(recipe.networks, networks, asked)
-                write_sheet(sheet, paths[-1], provenance(recipe, state.step))
+                width = sheet_width(sheet.shape[1], sheet.shape[-1])
+                above = loss_strip(losses, state.step, width) if losses else None
+                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above)
     finally:
         for name, network in networks.items():
             network.train(training[name])

@@ -1,16 +1,42 @@
 """How commands show things: people read stderr and tables, programs read JSON on stdout."""
 
 import json
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from frugan.errors import BadInput
+
 
 def say(line: str) -> None:
     """Show one line to a person, on stderr."""
     Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True, style="dim")
+
+
+def named_paths(words: list[str]) -> dict[str, str] | str:
+    """Read `--data` words: one plain path, or NAME=PATH for each source. A path may hold "=" itself.
+
+    Raises:
+        BadInput: several paths without names, or a name twice.
+    """
+    named: dict[str, str] = {}
+    plain: list[str] = []
+    for word in words:
+        name, equals, path = word.partition("=")
+        if equals and name.isidentifier() and not Path(word).exists():
+            if name in named:
+                raise BadInput(f"--data {name}=... is given twice")
+            named[name] = path
+        else:
+            plain.append(word)
+    if len(plain) == 1 and not named:
+        return plain[0]
+    if plain:
+        raise BadInput(f"--data {plain[0]}: several sources need names: --data NAME=PATH")
+    return named
 
 
 def print_json(value: Any) -> None:

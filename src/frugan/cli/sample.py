@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from frugan.api.sampling import sample as draw
-from frugan.cli.output import print_json, say
+from frugan.cli.output import named_paths, print_json, say
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
 
@@ -43,6 +43,7 @@ def sample(
     rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents; below 1: less variety")] = 1.0,
     interpolate: Annotated[Interpolation | None, typer.Option(help="go from one end of a row to the other")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model")] = None,
     seed: Annotated[int, typer.Option(help="of the latents")] = 0,
     micro_batch: Annotated[int, typer.Option(help="samples in one forward; memory, not the result")] = 16,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
@@ -51,6 +52,8 @@ def sample(
     """Draw sheets of samples from averaged weights.
 
     Example: frugan sample runs/first --out sheets --classes 0-4 --truncation 0.7
+
+    Faces: frugan sample runs/swap --data workspace --out sheets --rows 8
     """
     request = SheetRequest(
         seed=seed,
@@ -61,7 +64,7 @@ def sample(
         rows=rows,
         micro_batch=micro_batch,
     )
-    paths = draw(source, out, request, device=device, say=say)
+    paths = draw(source, out, request, data=named_paths(data) if data else None, device=device, say=say)
     if as_json:
         print_json([str(path) for path in paths])
         return

@@ -7,51 +7,31 @@ import typer
 
 from frugan.api.session import TrainingOptions
 from frugan.api.training import train as train_run
-from frugan.cli.output import Bar, print_json, say
-from frugan.errors import BadInput
+from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.report.progress_line import LiveLine
-
-
-def named_paths(words: list[str]) -> dict[str, str] | str:
-    """Read `--data` words: one plain path, or NAME=PATH for each source. A path may hold "=" itself.
-
-    Raises:
-        BadInput: several paths without names, or a name twice.
-    """
-    named: dict[str, str] = {}
-    plain: list[str] = []
-    for word in words:
-        name, equals, path = word.partition("=")
-        if equals and name.isidentifier() and not Path(word).exists():
-            if name in named:
-                raise BadInput(f"--data {name}=... is given twice")
-            named[name] = path
-        else:
-            plain.append(word)
-    if len(plain) == 1 and not named:
-        return plain[0]
-    if plain:
-        raise BadInput(f"--data {plain[0]}: several sources need names: --data NAME=PATH")
-    return named
 
 
 def train(
     recipe: Annotated[str, typer.Argument(help="built-in name, or path of a .toml file")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
-    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures; may be repeated")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None,
     out: Annotated[Path | None, typer.Option(help="run folder; an existing run goes on")] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; never changes the result")] = None,
     recompute: Annotated[bool, typer.Option(help="keep fewer activations and compute them again")] = False,
     ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights in host memory")] = False,
     init: Annotated[Path | None, typer.Option(help="start from these weights (same shapes)")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    workers: Annotated[int | None, typer.Option(help="processes that make face samples, for each side", min=0)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program at the end")] = False,
 ) -> None:
     """Train a recipe on your pictures, or go on with the run in --out.
 
-    Ctrl-C once: finish the step, save, exit. The same command goes on.
+    Ctrl-C once: finish the step, save, exit. The same command goes on. Keys: s saves, p writes a preview, q saves and
+    quits; so do files named save, preview or stop in RUN/requests, and the signals USR1 (save) and USR2 (preview).
 
     Example: frugan train biggan-cifar10-32 networks.classes=3 --data pictures/ --out runs/first
+
+    Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
     with LiveLine() as line, Bar("preparing") as move:
         result = train_run(
@@ -60,7 +40,7 @@ def train(
             out,
             overrides=overrides or [],
             init=init,
-            options=TrainingOptions(micro_batch, recompute, ema_on_host, device),
+            options=TrainingOptions(micro_batch, recompute, ema_on_host, device, workers),
             say=say,
             show=line.show,
             progress=move,

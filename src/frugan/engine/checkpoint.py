@@ -19,6 +19,7 @@ from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
+from frugan.engine.working_weights import in_layout_of
 from frugan.errors import BadInput
 
 FORMAT = 1
@@ -267,6 +268,8 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
             prefix = f"{name}/{key}/"
             slots = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
             if slots and key.split(".")[0] not in fresh:
-                optimizer.state[parameter] = {slot: value.to(state.device) for slot, value in slots.items()}
+                optimizer.state[parameter] = {
+                    slot: in_layout_of(parameter, value.to(state.device)) for slot, value in slots.items()
+                }
     state.parked[OPTIMIZERS] = tensors
     return lines

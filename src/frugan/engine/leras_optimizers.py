@@ -19,7 +19,7 @@ class LerasOptimizer(torch.optim.Optimizer):
     """What the two have in common: walking the parameters, the verdict, the rate, the dropout.
 
     Args:
-        parameters: contiguous fp32 masters.
+        parameters: fp32 masters, contiguous or channels-last.
         lr: learning rate.
         eps: added to the root.
 
@@ -73,7 +73,7 @@ class LerasOptimizer(torch.optim.Optimizer):
         state = self.state[parameter]
         for slot in self.slots:
             if slot not in state:
-                state[slot] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                state[slot] = torch.zeros_like(parameter)
         return dict(state)
 
     def _parameters(self) -> Iterator[nn.Parameter]:
@@ -123,8 +123,8 @@ def _weight(accepted: Tensor, weight: float, like: Tensor) -> Tensor:
 
 
 def _pieces(tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
-    """Flat views of the same elements of tensors of one shape."""
-    flat = [tensor.view(-1) for tensor in tensors]
+    """Flat views of the same elements of tensors of one shape and layout."""
+    flat = [(t if t.is_contiguous() else t.permute(0, 2, 3, 1)).view(-1) for t in tensors]
     for first in range(0, flat[0].numel(), PIECE):
         yield tuple(tensor[first : first + PIECE] for tensor in flat)
 

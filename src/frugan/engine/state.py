@@ -10,7 +10,7 @@ from frugan.engine.ema import Ema, EmaSettings
 from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
-from frugan.engine.working_weights import set_normalisation_batch
+from frugan.engine.working_weights import lay_out_masters, set_normalisation_batch
 from frugan.phase import BufferRule, Phase
 
 
@@ -66,6 +66,7 @@ def create_state(
     """
     for network in networks.values():
         network.train()
+        lay_out_masters(network, plan.layout(device))
         set_normalisation_batch(network, normalisation_batch)
     moves = {name: networks_of(name, phases) for name in dict.fromkeys(phase.optimizer for phase in phases)}
     return TrainingState(

@@ -151,8 +151,7 @@ class WorkingWeights:
             gradient = slot.take_gradient()
             if gradient is None:
                 continue
-            # The masters' own order of dimensions: fused optimizers walk both as flat memory.
-            gradient = gradient.contiguous()
+            gradient = in_layout_of(slot.master, gradient)
             if slot.back is not None:
                 roots.append(slot.back)
                 gradients.append(gradient)
@@ -171,6 +170,32 @@ class WorkingWeights:
         for module in self.network.modules():
             if isinstance(module, Stateful):
                 module.observer = None
+
+
+def in_layout_of(master: Tensor, value: Tensor) -> Tensor:
+    """The same values with the strides of a master: optimizers walk a parameter and its tensors as flat memory."""
+    if value.shape != master.shape or value.stride() == master.stride():
+        return value
+    return torch.empty_like(master, dtype=value.dtype).copy_(value)
+
+
+def lay_out_masters(network: nn.Module, layout: Layout) -> None:
+    """Give plain convolutions' masters the layout of their working weights, so that a cast is a straight copy.
+
+    Casting 28 million NCHW weights to channels-last, and their gradients back, took a sixth of a face model's step on a
+    CPU. Reparametrised weights stay as they are: norms look at them as matrices.
+    """
+    if not layout.channels_last:
+        return
+    made: dict[nn.Parameter, nn.Parameter] = {}
+    for module in network.modules():
+        for name, master in list(module.named_parameters(recurse=False)):
+            if master.ndim != 4 or (isinstance(module, Reparametrised) and name in module.reparametrised):
+                continue
+            if master not in made:
+                laid = master.detach().contiguous(memory_format=torch.channels_last)
+                made[master] = nn.Parameter(laid, requires_grad=master.requires_grad)
+            module._parameters[name] = made[master]
 
 
 def pending_gradient(leaf: Tensor) -> Tensor | None:

@@ -19,8 +19,8 @@ MOST_LEVELS = 16  # of containers within containers; DeepFaceLab's files have up
 NEWEST_PROTOCOL = 5
 CONTAINERS = frozenset({list, tuple, dict})
 LEAVES = frozenset({type(None), bool, int, float, str, bytes})
-STOP, MARK, MEMOIZE, EMPTY_LIST, BINFLOAT = b"".join(
-    (pickle.STOP, pickle.MARK, pickle.MEMOIZE, pickle.EMPTY_LIST, pickle.BINFLOAT)
+STOP, MARK, MEMOIZE, EMPTY_LIST, APPENDS, BINFLOAT = b"".join(
+    (pickle.STOP, pickle.MARK, pickle.MEMOIZE, pickle.EMPTY_LIST, pickle.APPENDS, pickle.BINFLOAT)
 )
 
 # What the handlers and NumPy raise on bytes that are no pickle.
@@ -91,21 +91,28 @@ class _Reader:
     def run(self) -> Any:
         """Return what lies on the stack at STOP."""
         handlers, data, memo = self._handlers(), self._data, self._memo
-        while (opcode := data[self.position]) != STOP:
-            self.position += 1
-            # the four that coordinates consist of, here for speed: a set of 10,000 faces has 4 million opcodes
+        stack, position = self._stack, self.position
+        while (opcode := data[position]) != STOP:
+            position += 1
+            # what coordinates consist of is done here, for speed: the index of 10,000 faces has 4 million opcodes
             if opcode == BINFLOAT:
-                self._stack.append(_FLOAT64.unpack_from(data, self.position)[0])
-                self.position += 8
+                stack.append(_FLOAT64.unpack_from(data, position)[0])
+                position += 8
             elif opcode == MEMOIZE:
-                memo[len(memo)] = self._stack[-1]
+                memo[len(memo)] = stack[-1]
             elif opcode == MARK:
-                self._below.append(self._stack)
-                self._stack = []
+                self._below.append(stack)
+                stack = self._stack = []
             elif opcode == EMPTY_LIST:
-                self._stack.append([])
+                stack.append([])
+            elif opcode == APPENDS:
+                values, stack = stack, self._below.pop()
+                self._stack = stack
+                self._append(values)
             elif opcode in handlers:
+                self.position = position
                 handlers[opcode]()
+                stack, position = self._stack, self.position
             else:
                 raise BadInput(f"has the pickle opcode {opcode:#04x}, which plain values do without. {CURE}")
         return self._stack.pop()
@@ -147,7 +154,6 @@ class _Reader:
             pickle.TUPLE2: value(lambda: self._last(2)),
             pickle.TUPLE3: value(lambda: self._last(3)),
             pickle.APPEND: lambda: self._append(self._last(1)),
-            pickle.APPENDS: lambda: self._append(self._since_mark()),
             pickle.SETITEM: lambda: self._set_items(self._last(2)),
             pickle.SETITEMS: lambda: self._set_items(self._since_mark()),
             pickle.BINPUT: lambda: self._put(_UINT8),

@@ -21,7 +21,14 @@ SMALLEST_SHOWN = 64
 """Pictures with a smaller side are enlarged: ten columns of 32-pixel pictures would be 340 pixels wide."""
 
 
-def write_sheet(sheet: Tensor, path: Path, about: Mapping[str, str] | None = None) -> None:
+def sheet_width(columns: int, side: int) -> int:
+    """Width in pixels of the file that a sheet of pictures of that side makes."""
+    return columns * (side * -(-SMALLEST_SHOWN // side) + GAP) + GAP
+
+
+def write_sheet(
+    sheet: Tensor, path: Path, about: Mapping[str, str] | None = None, above: NDArray[np.uint8] | None = None
+) -> None:
     """Write a sheet of pictures as a PNG file; a reader never finds half of one.
 
     Values map as (x + 1) * 127.5, rounded and clamped. (The BigGAN release stretches each sheet from its least to its
@@ -32,11 +39,14 @@ def write_sheet(sheet: Tensor, path: Path, about: Mapping[str, str] | None = Non
         sheet: [rows, columns, C, H, W] in [-1, 1], C = 1 or 3, any floating dtype.
         path: the file; its folder is made if missing.
         about: text chunks of the file, by keyword: what made the pictures.
+        above: a strip [H, `sheet_width`, 3] to stand above the sheet.
 
     Raises:
         ValueError: another shape or dtype, no pictures, or values that are not finite.
     """
     pixels = _arrange(_levels(sheet))  # [height, width, C]
+    if above is not None:
+        pixels = np.concatenate([above, np.broadcast_to(pixels, (*pixels.shape[:2], 3))])
     picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -1,22 +1,21 @@
 """The recorded runs of the original SAEHD, as inputs and targets for our engine.
 
-Recordings are NHWC; what is handed out here is NCHW.
+Recordings are NHWC; pictures and maps are handed out as [B, C, H, W]. The networks are narrower than a recipe's may be.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
+from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.state import TrainingState, create_state
@@ -24,46 +23,47 @@ from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.families.saehd import SAEHDFamily
 from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
-from frugan.phase import Phase
 from parity.saehd import weights
+from parity.saehd.weights import Array
 
 FOLDER = Path(__file__).parents[2] / "golden" / "saehd"
 ARCHIS = ("df", "df-u", "df-d", "df-ud", "df-udt", "df-udtc", "liae", "liae-ud", "liae-udt")
 LONG = ("df-ud_rmsprop", "df-ud_adabelief", "liae-ud_rmsprop", "liae-ud_adabelief")
+SHORT = tuple(sorted(f"extras/{path.name}" for path in (FOLDER / "train" / "extras").iterdir()))
+"""Runs of 20 steps with the usual terms, and of 3 steps with one more."""
+
 DISCRIMINATOR_SEED = 77
 BATCHES, BATCH = 4, 2
 TENSORS = {"warped": "warped_{}", "target": "target_{}", "mask": "target_{}m", "eyes_mouth": "target_{}m_em"}
 
 
-def arrays(path: str) -> dict[str, NDArray[Any]]:
-    """All arrays of one .npz file of the recordings."""
+def arrays(path: str) -> dict[str, Array]:
+    """All arrays of one of the recordings' .npz files."""
     with np.load(FOLDER / path) as file:
         return {name: file[name] for name in file.files}
 
 
-def nchw(value: NDArray[Any]) -> Tensor:
-    """A recorded picture or map [B, H, W, C] as [B, C, H, W]."""
+def record(path: str) -> Any:
+    """One of the recordings' .json files."""
+    return json.loads((FOLDER / path).read_text())
+
+
+def nchw(value: Array) -> Tensor:
+    """[B, H, W, C] -> [B, C, H, W]."""
     return torch.from_numpy(value).permute(0, 3, 1, 2).contiguous()
 
 
-def record(path: str) -> dict[str, Any]:
-    """One .json file of the recordings."""
-    found: dict[str, Any] = json.loads((FOLDER / path).read_text())
-    return found
-
-
 def networks_of(options: Mapping[str, Any]) -> SAEHDNetworks:
-    """A recording's networks, unvalidated: they are narrower than any recipe's may be."""
-    wanted = {"gan_patch_size": 8, "gan_dims": 4, "face_type": "f"} | dict(options)
-    return SAEHDNetworks.model_construct(**{name: wanted[name] for name in SAEHDNetworks.model_fields})
+    """A recording's networks, past the recipes' limits."""
+    chosen: dict[str, Any] = {"face_type": "f", "gan_patch_size": 8, "gan_dims": 4} | dict(options)
+    return SAEHDNetworks.model_construct(**{name: chosen[name] for name in SAEHDNetworks.model_fields})
 
 
 def built(networks: SAEHDNetworks, seed: int) -> dict[str, nn.Module]:
     """All networks with the recordings' first weights."""
     found = SAEHDFamily().build(networks)
     for name, network in found.items():
-        scope = weights.SCOPES.get(name)
-        weights.fill(network, scope or name, DISCRIMINATOR_SEED if scope else seed)
+        weights.fill(network, weights.SCOPES.get(name, name), DISCRIMINATOR_SEED if name in weights.SCOPES else seed)
     return found
 
 
@@ -72,18 +72,20 @@ class Recording:
     """One recorded run.
 
     Attributes:
-        name: "df-ud_rmsprop", or "extras/df-ud_gan".
+        name: "df-ud_rmsprop", "extras/df-ud_gan".
         options: the original's.
         seed: of the autoencoder's first weights.
         steps: how many.
-        losses: name -> [steps, samples].
+        trace: losses, name -> [steps, samples], and some pictures.
+        faults: settings of the optimizers that are made wrong.
     """
 
     name: str
-    options: Mapping[str, Any]
+    options: dict[str, Any]
     seed: int
     steps: int
-    losses: Mapping[str, NDArray[np.float32]]
+    trace: Mapping[str, Array]
+    faults: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, name: str) -> "Recording":
@@ -96,28 +98,30 @@ class Recording:
 
     @property
     def objective(self) -> SAEHDObjective:
-        return SAEHDObjective(**{name: self.options[name] for name in SAEHDObjective.model_fields if name in self.options})
+        names = SAEHDObjective.model_fields.keys() & self.options.keys()
+        return SAEHDObjective(**{name: self.options[name] for name in names})
 
     @property
-    def gradients(self) -> dict[str, dict[str, list[float]]]:
-        """Optimizer "G", "D_code", "GAN_D" -> full key -> fingerprint of its first gradient."""
-        found = record(f"train/{self.name}/grads_step0.json")
-        return {which: {key: value for key, value in of.items() if key != "__global_norm__"} for which, of in found.items()}
-
-    def movement(self, steps: int) -> dict[str, list[float]]:
-        """Full key -> fingerprint of how far it moved in the first steps (1, or all)."""
-        found: dict[str, list[float]] = record(f"train/{self.name}/weight_delta_fingerprints.json")[f"step{steps}"]
-        return found
-
-    def training(self, *, micro_batch: int = 1, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, Step, Plan]:
-        """The run as recorded. A micro-batch of 1 keeps the losses of the samples apart."""
+    def settings(self) -> OptimizerSettings:
         kind = AdaBeliefSettings if self.options["adabelief"] else RMSpropSettings
-        settings = dict.fromkeys(SAEHDFamily().optimizers, kind(clip_norm=1.0 if self.options["clipgrad"] else None))
-        networks = built(self.networks, self.seed)
-        for network in networks.values():
-            network.to(dtype)
+        return kind(clip_norm=1.0 if self.options["clipgrad"] else None, **self.faults)
+
+    def gradients(self) -> dict[str, dict[str, Array]]:
+        """Optimizer "G", "D_code" or "GAN_D" -> graph key -> fingerprint of the first gradient."""
+        found = record(f"train/{self.name}/grads_step0.json")
+        return {name: {key: np.array(v) for key, v in of.items() if key[:2] != "__"} for name, of in found.items()}
+
+    def movement(self, steps: int) -> dict[str, Array]:
+        """Graph key -> fingerprint of how far it moved in the first steps: 1 or all."""
+        found = record(f"train/{self.name}/weight_delta_fingerprints.json")[f"step{steps}"]
+        return {key: np.array(values) for key, values in found.items()}
+
+    def training(self, dtype: torch.dtype = torch.float32, micro_batch: int = 1) -> tuple[TrainingState, Step, Plan]:
+        """The run as recorded. Micro-batches of one keep the losses of the samples apart."""
         phases = SAEHDFamily().phases(self.networks, self.objective)
-        plan = Plan(micro_batch=micro_batch, precision=Precision("fp32", torch.float32, "parity"))
+        settings = dict.fromkeys(SAEHDFamily().optimizers, self.settings)
+        plan = Plan(micro_batch, Precision("fp32", torch.float32, "parity"))
+        networks = {name: network.to(dtype) for name, network in built(self.networks, self.seed).items()}
         state = create_state(networks, phases, settings, {}, EmaSettings(), plan, None, torch.device("cpu"))
         return state, Step(phases, settings, Batches(dtype), Streams(0), BATCH), plan
 
@@ -126,12 +130,6 @@ class Recording:
 def recording(name: str) -> Recording:
     """A recorded run, read once."""
     return Recording.read(name)
-
-
-@cache
-def extras() -> tuple[str, ...]:
-    """Names of the recordings of single terms."""
-    return tuple(sorted(f"extras/{path.name}" for path in (FOLDER / "train" / "extras").iterdir()))
 
 
 @dataclass(frozen=True)
@@ -145,6 +143,7 @@ class Batches:
     dtype: torch.dtype = torch.float32
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
+        """See `PictureFeed`."""
         assert stream == source, "every phase reads the step's pictures"
         step, first = divmod(position, BATCH)
         tensors = _batch(source, step % BATCHES)
@@ -158,5 +157,5 @@ def _batch(source: str, index: int) -> dict[str, Tensor]:
 
 
 @cache
-def _batches() -> dict[str, NDArray[np.float32]]:
+def _batches() -> dict[str, Array]:
     return arrays("train/batches.npz")

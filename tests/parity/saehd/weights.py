@@ -2,70 +2,103 @@
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Array = NDArray[np.float32]
+from frugan.pickles.reader import load_pickle
+
+Array = NDArray[Any]
 
 SCOPES = {"code_discriminator": "dis", "patch_discriminator": "D_src"}
-"""What the original calls two networks inside; the others have our names."""
+"""What the original calls two networks in its graph; the others are called as here."""
 
 
 def file_key(parameter: str) -> str:
-    """ "down1.downs.0.conv1.weight" -> "down1/downs_0/conv1/weight:0"."""
+    """Name of a parameter in the file of its network: down1.downs.0.conv1.weight -> down1/downs_0/conv1/weight:0."""
     return re.sub(r"\.(\d+)\.", r"_\1.", parameter).replace(".", "/") + ":0"
 
 
-def full_key(network: str, parameter: str) -> str:
-    """As the recordings name a weight of any network: "dis/convs_0/weight:0"."""
+def parameter_name(key: str) -> str:
+    """The inverse of `file_key`."""
+    return re.sub(r"_(\d+)/", r".\1/", key).replace("/", ".").removesuffix(":0")
+
+
+def graph_key(network: str, parameter: str) -> str:
+    """Name of a parameter among those of all networks: dis/convs_0/weight:0."""
     return f"{SCOPES.get(network, network)}/{file_key(parameter)}"
 
 
-def to_file(value: Tensor) -> NDArray[np.floating]:
-    """Lay out a weight, or anything of its shape, as in the files. Conv (k, k, in, out), transposed (k, k, out, in),
-    dense (in, out)."""
-    return np.ascontiguousarray(_permuted(value.detach(), (2, 3, 1, 0)).numpy())
+def slot_key(slot: str, network: str, parameter: str) -> str:
+    """Name of an optimizer's statistic of a parameter: ms_encoder/down1/downs_0/conv1/weight_0:0."""
+    return f"{slot}_{graph_key(network, parameter)}".replace(":", "_") + ":0"
 
 
-def from_file(value: NDArray[np.floating]) -> Tensor:
-    """The inverse."""
+def to_file(value: Tensor) -> Array:
+    """Lay out a parameter, or anything of its shape, as in the files.
+
+    Convolution [k, k, in, out], transposed convolution [k, k, out, in], dense [in, out].
+    """
+    found: Array = np.ascontiguousarray(_permuted(value.detach(), (2, 3, 1, 0)).numpy())
+    return found
+
+
+def from_file(value: Array) -> Tensor:
+    """The inverse of `to_file`."""
     return _permuted(torch.from_numpy(value), (3, 2, 0, 1)).contiguous()
 
 
-def _permuted(value: Tensor, four: tuple[int, int, int, int]) -> Tensor:
-    return value.permute(four) if value.ndim == 4 else value.T if value.ndim == 2 else value
+def _permuted(value: Tensor, four: Sequence[int]) -> Tensor:
+    if value.ndim == 4:
+        return value.permute(*four)
+    return value.T if value.ndim == 2 else value
 
 
-def made(seed: int, key: str, shape: tuple[int, ...]) -> Array:
-    """A first weight of the recordings, which made them by rule so that nobody need keep them.
+def read(path: Path) -> dict[str, Array]:
+    """One of the original's .npy files: key -> array."""
+    found: dict[str, Array] = load_pickle(path.read_bytes(), str(path))
+    return found
+
+
+def load(network: nn.Module, file: Mapping[str, Array]) -> None:
+    """Give a network the weights of a file: all of them, and no others."""
+    network.load_state_dict({parameter_name(key): from_file(value) for key, value in file.items()})
+
+
+def flat(networks: Mapping[str, nn.Module]) -> dict[str, Array]:
+    """Copies of all parameters as graph key -> array, laid out as in the files."""
+    return {
+        graph_key(name, key): to_file(parameter).copy()
+        for name, network in networks.items()
+        for key, parameter in network.named_parameters()
+    }
+
+
+@cache
+def drawn(seed: int, key: str, shape: tuple[int, ...]) -> Array:
+    """A first weight of the recordings, which follow a rule so that nobody need keep them.
 
     Args:
         seed: of the recording.
-        key: full key.
+        key: graph key.
         shape: as in the files.
     """
     random = np.random.RandomState((seed * 1000003 + zlib.crc32(key.encode())) & 0x7FFFFFFF)
     if key.endswith("/bias:0"):
         return random.normal(0, 0.05, shape).astype(np.float32)
-    # Of a transposed convolution with stride 2 the recordings' authors counted half of the inputs.
+    # Half of a transposed convolution's inputs count: all of them reach no output.
     inputs = np.prod(shape[:2]) * shape[3] / 2 if "/upconvs_" in key else np.prod(shape[:-1])
     largest = 1.15 * np.sqrt(3 / inputs)
     return random.uniform(-largest, largest, shape).astype(np.float32)
 
 
-@torch.no_grad()
 def fill(network: nn.Module, scope: str, seed: int) -> None:
-    """Give a network the recordings' first weights."""
-    for name, parameter in network.named_parameters():
-        shape = to_file(parameter).shape
-        parameter.copy_(from_file(made(seed, f"{scope}/{file_key(name)}", shape)))
-
-
-@torch.no_grad()
-def load(network: nn.Module, weights: Mapping[str, Array]) -> None:
-    """Give a network the weights of a file; every one, and no other."""
-    network.load_state_dict({re.sub(r"_(\d+)/", r".\1/", key)[:-2].replace("/", "."): from_file(value) for key, value in weights.items()})
+    """Give a network first weights by the rule."""
+    shapes = {file_key(key): to_file(parameter).shape for key, parameter in network.named_parameters()}
+    load(network, {key: drawn(seed, f"{scope}/{key}", shape) for key, shape in shapes.items()})

@@ -51,11 +51,9 @@ def alignment_matrix(landmarks: ArrayLike, size: int, face_type: FaceType) -> ND
         raise ValueError(f"landmarks {list(points.shape)}: expected [68, 2]")
     if face_type not in _PADDING:
         raise ValueError(f"{face_type.name} faces are not cut out: expected one of {[kind.name for kind in _PADDING]}")
-    if not points.std(axis=0).min() > 0:  # nor is NaN
-        raise BadInput(
-            "its landmarks lie on one line or are no numbers; expected 68 points of a face: extract it again"
-        )
-    to_mean = similarity(points[list(ALIGNMENT_LANDMARKS)], np.array(ALIGNMENT_POINTS))  # [2, 3]
+    if not np.isfinite(points).all() or np.ptp(points, axis=0).min() == 0:
+        raise BadInput("its landmarks lie on one line or are no numbers; expected 68 points of a face: extract again")
+    to_mean = _similarity(points[list(ALIGNMENT_LANDMARKS)], np.array(ALIGNMENT_POINTS))  # [2, 3]
     box = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.5, 0.5]])
     top_left, top_right, bottom_right, bottom_left, centre = transform_points(invert_affine(to_mean), box)
     diagonal = bottom_right - top_left
@@ -72,10 +70,21 @@ def alignment_matrix(landmarks: ArrayLike, size: int, face_type: FaceType) -> ND
     else:
         falling, rising = _unit(diagonal), _unit(top_right - bottom_left)
     corners = np.stack([centre - falling * reach, centre + rising * reach, centre + falling * reach])  # [3, 2]
-    return affine_through(corners, np.array([[0.0, 0.0], [size, 0.0], [size, size]])).astype(np.float32)
+    return _affine_through(corners, np.array([[0.0, 0.0], [size, 0.0], [size, size]])).astype(np.float32)
 
 
-def similarity(points: Points, targets: Points) -> NDArray[np.float64]:
+def invert_affine(matrix: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the inverse, float64 [2, 3], of an affine map, [2, 3]."""
+    linear = np.linalg.inv(matrix[:, :2].astype(np.float64))
+    return np.column_stack([linear, -linear @ matrix[:, 2]])
+
+
+def transform_points(matrix: NDArray[np.floating], points: ArrayLike) -> Points:
+    """Return points, [n, 2], moved by an affine map, [2, 3]: float64 [n, 2]."""
+    return np.asarray(points, np.float64) @ matrix[:, :2].T.astype(np.float64) + matrix[:, 2]
+
+
+def _similarity(points: Points, targets: Points) -> NDArray[np.float64]:
     """Return the scaled rotation and shift that brings `points` nearest to `targets` in least squares.
 
     Args:
@@ -96,20 +105,9 @@ def similarity(points: Points, targets: Points) -> NDArray[np.float64]:
     return np.column_stack([linear, target_mean - linear @ mean])
 
 
-def affine_through(points: Points, targets: Points) -> NDArray[np.float64]:
+def _affine_through(points: Points, targets: Points) -> NDArray[np.float64]:
     """Return the affine map, float64 [2, 3], that takes three points, [3, 2], to three others, [3, 2]."""
     return np.asarray(np.linalg.solve(np.column_stack([points, np.ones(3)]), targets).T, np.float64)
-
-
-def invert_affine(matrix: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the inverse, float64 [2, 3], of an affine map, [2, 3]."""
-    linear = np.linalg.inv(matrix[:, :2].astype(np.float64))
-    return np.column_stack([linear, -linear @ matrix[:, 2]])
-
-
-def transform_points(matrix: NDArray[np.floating], points: ArrayLike) -> Points:
-    """Return points, [n, 2], moved by an affine map, [2, 3]: float64 [n, 2]."""
-    return np.asarray(points, np.float64) @ matrix[:, :2].T.astype(np.float64) + matrix[:, 2]
 
 
 def _turn(points: Points) -> float:

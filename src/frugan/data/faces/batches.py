@@ -1,13 +1,37 @@
-"""Batches of faces."""
+"""Batches of face samples as a pure function of position: to resume, a counter is enough."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.sample import SampleSettings
+from frugan.data.faces.sample_block import SampleBlock
+from frugan.data.faces.sample_maker import SampleMaker, Wanted
+from frugan.data.faces.sample_processes import SampleProcesses
+from frugan.data.faces.stream import FaceOrder
 
 
 class FaceBatches:
-    """Samples."""
+    """An endless stream of samples of the faces of a set.
+
+    What stands at a position depends on the faces, the settings, `seed` and `name` alone: neither on how the stream is
+    cut into batches nor on the number of processes. For one caller at a time.
+
+    Args:
+        faceset: N faces.
+        settings: how samples are made of them.
+        seed: the recipe's seed.
+        name: of the stream ("src"), so that two differ.
+        uniform_yaw: show every direction of view as often, instead of every face.
+        references: faces that lend their colours, if the settings transfer them.
+        workers: processes that make samples; 0: none, they are made within `take`.
+
+    Raises:
+        BadInput: with `uniform_yaw`, the direction of a face cannot be told.
+        ValueError: colours are to be transferred, but there are no references.
+    """
 
     def __init__(
         self,
@@ -20,11 +44,58 @@ class FaceBatches:
         references: Faceset | None = None,
         workers: int = 0,
     ) -> None:
-        raise NotImplementedError
+        transfers = settings.colour_transfer != "none"
+        if transfers and references is None:
+            raise ValueError(f"colour transfer {settings.colour_transfer!r} without references")
+        yaws = faceset.yaws if uniform_yaw else None
+        self._references = references if transfers else None
+        self._order = FaceOrder(len(faceset), seed=seed, name=name, yaws=yaws)
+        self._maker = SampleMaker(faceset, settings, self._references)
+        self._block: SampleBlock | None = None
+        self._processes = SampleProcesses(self._maker, workers) if workers else None
 
     def take(self, position: int, count: int) -> dict[str, torch.Tensor]:
-        """Take."""
-        raise NotImplementedError
+        """Return the `count` samples from `position` on.
+
+        Args:
+            position: of the first sample, counted since the start of training, from 0.
+            count: how many.
+
+        Returns:
+            float32 BGR within [0, 1]: "warped" and "target" [count, 3, R, R], "mask" and, if the settings ask for it,
+            "eyes_mouth" [count, 1, R, R].
+
+        Raises:
+            BadInput: a face cannot be read or used.
+            TrainingFailed: a process that makes samples has ended by itself.
+            ValueError: a negative position or count.
+        """
+        wanted = self._wanted(position, count)
+        shapes = self._maker.shapes(count)
+        if self._processes is None or not wanted:
+            made = {part: np.empty(shape, np.float32) for part, shape in shapes.items()}
+            for place, one in enumerate(wanted):
+                self._maker.make(one, made, place)
+            return {part: torch.from_numpy(array) for part, array in made.items()}
+        if self._block is None or self._block.shapes != shapes:
+            self._release_block()
+            self._block = SampleBlock(shapes)
+        self._processes.fill(self._block, wanted)
+        return {part: torch.from_numpy(array).clone() for part, array in self._block.arrays.items()}
 
     def close(self) -> None:
-        """Close."""
+        """End the processes and give back the memory; `take` is over then."""
+        if self._processes is not None:
+            self._processes.close()
+        self._release_block()
+
+    def _release_block(self) -> None:
+        if self._block is not None:
+            self._block.close()
+        self._block = None
+
+    def _wanted(self, position: int, count: int) -> Sequence[Wanted]:
+        faces, seeds = self._order.places(position, count)
+        others = len(self._references) if self._references is not None else 1
+        partners = self._order.partners(position, count, others)
+        return [Wanted(*one) for one in zip(faces.tolist(), seeds.tolist(), partners.tolist(), strict=True)]

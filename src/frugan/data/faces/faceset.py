@@ -1,32 +1,226 @@
-"""A set of aligned faces."""
+"""A set of aligned faces: a folder of JPEGs by DeepFaceLab's extractor, or a faceset.pak. Untrusted."""
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frugan.data.faces.dfl_jpeg import read_face_jpeg
 from frugan.data.faces.face import Face
+from frugan.data.faces.faceset_pak import PAK_NAME, read_pak, write_pak
+from frugan.data.faces.jpeg_segments import NotJpeg, picture_size, segments
+from frugan.data.faces.opencv import opencv
+from frugan.data.faces.pose import yaw
+from frugan.data.picture_folder import is_hidden, is_picture_name
+from frugan.data.wording import count, first_names, shown
+from frugan.errors import BadInput
+
+EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAME}"
+HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
+MOST_UNREADABLE = 0.01  # of the files
+END_OF_IMAGE = b"\xff\xd9"
+
+Place = tuple[str, int, int]  # file, where the JPEG begins in it, where it ends
 
 
 @dataclass(frozen=True, eq=False)
 class Faceset:
-    """A set of faces."""
+    """What is known of N faces, and where their JPEGs are; pickled, it goes to other processes without a picture.
+
+    Attributes:
+        faces: [N].
+        digest: of what the faces are, whatever the folder is called and whenever it was copied; 64 hex digits.
+        path: the folder or the pak.
+        places: of each JPEG, [N].
+        passed_over: pictures without usable metadata, and folders that were not looked into (with a final "/").
+    """
 
     faces: tuple[Face, ...]
     digest: str
     path: Path
+    places: tuple[Place, ...]
     passed_over: tuple[str, ...] = ()
 
+    def __len__(self) -> int:
+        return len(self.faces)
+
+    @cached_property
+    def yaws(self) -> NDArray[np.float64]:
+        """How far each face is turned to the side, in radians, float64 [N]; 0.6 ms a face, once.
+
+        Raises:
+            BadInput: the landmarks of a face do not tell, or OpenCV is missing.
+        """
+        yaws = np.array([yaw(face) for face in self.faces], np.float64)
+        for index in np.flatnonzero(~np.isfinite(yaws)):
+            raise BadInput(
+                f"{shown(self.faces[index].name)} in {shown(str(self.path))}: its landmarks do not tell which way it "
+                "looks, as uniform_yaw asks. Take it out, or set uniform_yaw to false."
+            )
+        return yaws
+
     def encoded(self, index: int) -> bytes:
-        """Return the file of one face."""
-        raise NotImplementedError
+        """Return the JPEG of one face.
+
+        Raises:
+            BadInput: it cannot be read any more.
+        """
+        file, begin, end = self.places[index]
+        try:
+            with open(file, "rb") as opened:
+                opened.seek(begin)
+                data = opened.read(end - begin)
+        except OSError as error:
+            raise BadInput(
+                f"{shown(file)} cannot be read any more: {error.strerror}. Is the disk still there?"
+            ) from error
+        if len(data) != end - begin:
+            raise BadInput(f"{shown(file)} has changed while it was in use. Start again, from the last checkpoint.")
+        return data
 
     def picture(self, index: int) -> NDArray[np.uint8]:
-        """Return the pixels of one face."""
-        raise NotImplementedError
+        """Return the pixels of one face, uint8 BGR [H, W, 3].
+
+        Raises:
+            BadInput: it cannot be read or decoded, has another size than its metadata says, or OpenCV is missing.
+        """
+        cv2 = opencv()
+        face, data = self.faces[index], self.encoded(index)
+        where = f"{shown(self.places[index][0])} ({shown(face.name)})"
+        try:
+            height, width = picture_size(data)  # decoding makes room for what the header promises
+            *_, scan = segments(data)
+        except NotJpeg as error:
+            raise BadInput(f"{where} is {error}; {EXPECTED}.") from error
+        if (height, width) != (face.height, face.width):
+            raise BadInput(
+                f"{where} has {width} x {height} pixels, but {face.width} x {face.height} by its metadata. Take it out."
+            )
+        # decoders fill in what is missing with grey
+        if data.find(END_OF_IMAGE, scan.end) < 0:
+            raise BadInput(f"{where} is cut off. Copy it again, or take it out.")
+        try:
+            pixels: NDArray[np.uint8] | None = cv2.imdecode(
+                np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+            )
+        except cv2.error as error:
+            raise BadInput(f"{where} cannot be decoded ({error.err}). Copy it again, or take it out.") from error
+        if pixels is None:
+            raise BadInput(f"{where} cannot be decoded. Copy it again, or take it out.")
+        return pixels
 
 
 def open_faceset(path: Path) -> Faceset:
-    """Open."""
-    raise NotImplementedError
+    """Open a folder of aligned JPEGs, the faceset.pak in a folder, or a pak by itself.
+
+    As in the original, a faceset.pak wins over loose files, and folders within the folder are looked into only if it
+    has no pictures itself: then each is a person.
+
+    Raises:
+        BadInput: no faces, more than 1 % of the pictures without usable metadata, or a damaged pak.
+    """
+    pak = path / PAK_NAME if path.is_dir() else path
+    if pak.is_file():
+        return _open_pak(pak)
+    if not path.is_dir():
+        raise BadInput(f"{shown(str(path))} does not exist; {EXPECTED}. Check the path.")
+    names, folders = _listed(path)
+    if names:
+        return _open_files(path, names, tuple(f"{name}/" for name in folders))
+    inside = [f"{folder}/{name}" for folder in folders for name in _listed(path / folder)[0]]
+    return _open_files(path, inside, ())
+
+
+def pack_faceset(faceset: Faceset, out: Path, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Write a faceset as one faceset.pak; the loose files stay.
+
+    Args:
+        faceset: the faces.
+        out: the file to write, or a folder to write faceset.pak into; must not exist.
+        progress: gets (faces done, faces in all).
+
+    Returns:
+        The path of the pak.
+
+    Raises:
+        BadInput: it exists already, a face cannot be read, or there is no room.
+    """
+    pak = out / PAK_NAME if out.is_dir() else out
+    if pak.exists():
+        raise BadInput(f"{shown(str(pak))} exists already. Take it away, or choose another name.")
+    try:
+        write_pak(pak, faceset.faces, map(faceset.encoded, range(len(faceset))), progress)
+    except OSError as error:
+        raise BadInput(f"{shown(str(pak))} cannot be written: {error.strerror}.") from error
+    return pak
+
+
+def _open_pak(path: Path) -> Faceset:
+    pak = read_pak(path)
+    if not pak.faces:
+        raise BadInput(f"no faces in {shown(str(path))}; {EXPECTED}.")
+    places = tuple((str(path), begin, end) for begin, end in pak.ranges)
+    return Faceset(pak.faces, pak.digest, path, places)
+
+
+def _listed(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the pictures and of the folders in a folder, each in order."""
+    try:
+        with os.scandir(folder) as entries:
+            visible = sorted((entry.name, entry.is_dir()) for entry in entries if not is_hidden(entry.name))
+    except OSError as error:
+        raise BadInput(f"cannot list {shown(str(folder))}: {error.strerror}. Check the rights.") from error
+    pictures = [name for name, is_folder in visible if not is_folder and is_picture_name(name)]
+    return pictures, [name for name, is_folder in visible if is_folder]
+
+
+def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]) -> Faceset:
+    """Read the metadata of the pictures `names`, relative to `folder`; the part before a "/" is a person."""
+    faces, places, unreadable = [], [], {}
+    digest = sha256()
+    for name in names:
+        try:
+            face, size, head = _read_head(folder / name)
+        except BadInput as error:
+            unreadable[name] = str(error)
+            continue
+        person = name.rpartition("/")[0]
+        faces.append(replace(face, person=person) if person else face)
+        places.append((str(folder / name), 0, size))
+        digest.update(sha256(os.fsencode(name)).digest() + size.to_bytes(8, "little") + sha256(head).digest())
+    where = shown(str(folder))
+    if not names:
+        raise BadInput(f"no faces in {where}; {EXPECTED}.")
+    if len(unreadable) > MOST_UNREADABLE * len(names):
+        raise BadInput(
+            f"{len(unreadable):,} of {count(len(names), 'picture')} in {where} have no usable face metadata: "
+            f"{first_names(list(unreadable), 8)}; {EXPECTED}. The first: {next(iter(unreadable.values()))}"
+        )
+    return Faceset(tuple(faces), digest.hexdigest(), folder, tuple(places), (*unreadable, *not_looked_into))
+
+
+def _read_head(path: Path) -> tuple[Face, int, bytes]:
+    """Return a file's face, its size in bytes, and as much of its content as was read for that.
+
+    Raises:
+        BadInput: it is no aligned JPEG.
+    """
+    where = shown(str(path))
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(HEAD_BYTES)
+            try:
+                return read_face_jpeg(head, where), size, head
+            except BadInput:
+                if len(head) == size:
+                    raise
+            head += file.read()
+            return read_face_jpeg(head, where), size, head
+    except OSError as error:
+        raise BadInput(f"{where} cannot be read: {error.strerror}.") from error

@@ -38,7 +38,8 @@ def pitch_yaw_roll(landmarks: ArrayLike, size: int) -> tuple[float, float, float
     camera = np.array([[size, 0.0, size / 2], [0.0, size, size / 2], [0.0, 0.0, 1.0]])
     _, rotation, shift = cv2.solvePnP(points, seen, camera, None)
     # OpenCV 5 stops up to 5e-4 rad before the best fit, where OpenCV 4 ended: this goes on to within 5e-6 of it
-    rotation, _ = cv2.solvePnPRefineVVS(points, seen, camera, None, rotation, shift)
+    until = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 100, 1e-12)
+    rotation, _ = cv2.solvePnPRefineVVS(points, seen, camera, None, rotation, shift, until)
     matrix, _ = cv2.Rodrigues(rotation)  # [3, 3] = Rz Ry Rx
     around_x = math.atan2(matrix[2, 1], matrix[2, 2])
     around_y = math.atan2(-matrix[2, 0], math.hypot(matrix[0, 0], matrix[1, 0]))

@@ -1,0 +1,1 @@
+"""Trained networks in the file formats of other programs."""

@@ -1,0 +1,94 @@
+"""A head without hair and expression: ellipsoids, balls and rods, melted into one another.
+
+Each part is a distance to its surface (negative inside), as in I. Quilez, "Distance functions"; smooth minima join them.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from frugan.data.faces.drawn.chart import Array, directions
+from frugan.data.faces.drawn.person import Bones
+
+Point = tuple[float, float, float]
+Distance = Callable[[Array, Array, Array], Array]
+
+_OUTSIDE_MM = 200.0
+
+
+def bare_head(bones: Bones, cells: int) -> Array:
+    """Return how far the skin is from the head's centre in every direction, mm, float32 [cells, cells]."""
+    return reach(lambda x, y, z: _head(bones, x, y, z), cells)
+
+
+def reach(distance: Distance, cells: int, steps: int = 22) -> Array:
+    """Return how far a body reaches in every direction, mm, float32 [cells, cells].
+
+    Args:
+        distance: to its surface from points x, y, z.
+        cells: side of the map.
+        steps: toward the surface, from outside.
+    """
+    x, y, z = directions(cells)
+    radius = np.full(x.shape, _OUTSIDE_MM, np.float32)
+    for _ in range(steps):
+        radius -= np.float32(0.95) * distance(x * radius, y * radius, z * radius)
+    return radius
+
+
+def ellipsoid(x: Array, y: Array, z: Array, centre: Point, radii: Point) -> Array:
+    """Return about the distance to an ellipsoid (to first order near its surface)."""
+    scaled = [(axis - c) / r for axis, c, r in zip((x, y, z), centre, radii, strict=True)]
+    norm = np.sqrt(sum(s * s for s in scaled))
+    slope = np.sqrt(sum((s / r) ** 2 for s, r in zip(scaled, radii, strict=True)))
+    return np.asarray(norm * (norm - 1) / np.maximum(slope, 1e-6), np.float32)
+
+
+def rod(x: Array, y: Array, z: Array, start: Point, end: Point, radii: tuple[float, float]) -> Array:
+    """Return about the distance to a straight rod with round ends, whose radius goes from one to another."""
+    along = [b - a for a, b in zip(start, end, strict=True)]
+    place = sum((axis - a) * d for axis, a, d in zip((x, y, z), start, along, strict=True))
+    share = np.clip(place / sum(d * d for d in along), 0, 1)
+    away = [axis - a - share * d for axis, a, d in zip((x, y, z), start, along, strict=True)]
+    return np.asarray(np.sqrt(sum(a * a for a in away)) - (radii[0] + share * (radii[1] - radii[0])), np.float32)
+
+
+def melt(first: Array, second: Array, soft: float) -> Array:
+    """Return the union of two bodies, whose seam is filled over about `soft` mm."""
+    share = np.clip(0.5 + (second - first) / (2 * soft), 0, 1)
+    return np.asarray(second + (first - second) * share - soft * share * (1 - share), np.float32)
+
+
+def carve(body: Array, tool: Array, soft: float) -> Array:
+    """Return a body without what is inside another, the edge rounded over about `soft` mm."""
+    return -melt(-body, tool, soft)
+
+
+def _head(bones: Bones, x: Array, y: Array, z: Array) -> Array:
+    side = np.abs(x)
+    w, tall = bones.width, bones.length
+    body = ellipsoid(x, y, z, (0, -46, -20), (75 * w, 88, 88))  # skull
+    body = melt(body, ellipsoid(x, y, z, (0, -48, 10), (63 * w, 56, 54)), 14)  # forehead
+    body = melt(body, ellipsoid(x, y, z, (0, 4, 4), (64 * w, 79 * tall, 57)), 14)  # middle of the face
+    jaw = rod(side, y, z, (bones.jaw, 36 * tall, 2), (bones.chin, 66 * tall, 36 + bones.chin_forward), (14, 13))
+    body = melt(body, jaw, 22)
+    body = melt(body, ellipsoid(x, y, z, (0, 68 * tall, 41 + bones.chin_forward), (bones.chin + 10, 13, 15)), 16)
+    body = melt(body, ellipsoid(side, y, z, (42 * w, -8, 28 + bones.cheek), (22, 20, 20)), 18)  # cheekbones
+    body = melt(body, rod(side, y, z, (0, -51, 47 + bones.brow), (36, -54, 40 + bones.brow), (12, 10)), 14)
+    body = carve(body, ellipsoid(side, y, z, (31, -34, 70), (19, 13, 15)), 14)  # sockets
+    body = melt(body, ellipsoid(x, y, z, (0, 34 * tall, 40), (32, 26, 21)), 16)  # muzzle
+    return melt(body, _nose(bones, x, y, z), 7)
+
+
+def _nose(bones: Bones, x: Array, y: Array, z: Array) -> Array:
+    side = np.abs(x)
+    drop, out = bones.nose_drop, bones.nose_length
+    tip = (0.0, -5 + drop, 73 + out)
+    body = rod(x, y, z, (0, -44, 52 + bones.bridge), (0, -12 + drop, 69 + out), (6, 8))
+    flank = rod(side, y, z, (3, -36, 50 + bones.bridge), (9, 0 + drop, 58 + out * 0.5), (6, 9))
+    body = melt(body, flank, 8)
+    body = melt(body, ellipsoid(x, y, z, tip, (9.5, 8.5, 8.5)), 7)
+    wing = (bones.nose_width - 6.5, 2.5 + drop * 0.7, 61 + 0.5 * out)
+    body = melt(body, ellipsoid(side, y, z, wing, (6.5, 7.0, 9)), 5)
+    below = rod(x, y, z, (0, 3 + drop, 68 + out), (0, 9, 56), (5, 6))
+    return melt(body, below, 6)

@@ -1,0 +1,167 @@
+"""The surface of one person's head in one moment: the sculpture with expression, and hair upon it."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from frugan.data.faces.drawn.canvas import LEFT, TOP, Canvas
+from frugan.data.faces.drawn.chart import CELLS, Array, cells_of, directions, grid
+from frugan.data.faces.drawn.curves import EYE_Y, JAW_DROP, Mouth, brow, eye, mouth
+from frugan.data.faces.drawn.hair import Growth, grow
+from frugan.data.faces.drawn.moment import Moment
+from frugan.data.faces.drawn.person import Bones, Person
+from frugan.data.faces.drawn.sculpture import bare_head
+from frugan.data.faces.opencv import opencv
+
+_BAKED_CELLS = 288
+_BUMPS_PER_MM = 1.25
+_LID_MM = 0.8
+_MM_PER_CHART = 84.0  # about the mouth
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """How far a head reaches in every direction.
+
+    Attributes:
+        radius: mm, float32 [CELLS, CELLS].
+        skin: the same without hair.
+        growth: of the hair.
+        balls: middles of the eyeballs, [2, 3], mm, left of the picture first.
+        ball: the eyeballs' radius in mm.
+    """
+
+    radius: Array
+    skin: Array
+    growth: Growth
+    balls: Array
+    ball: float
+
+    def points(self, flat: Array) -> Array:
+        """Return where the skin has the given x, y: [n, 2] -> [n, 3], mm."""
+        return on_surface(self.skin, flat)
+
+
+def on_surface(radius: Array, flat: Array) -> Array:
+    """Return the foremost points of a head with the given x, y: [n, 2] -> [n, 3], mm."""
+    cv2 = opencv()
+    x, y = (np.ascontiguousarray(flat[:, i : i + 1], np.float32) for i in range(2))
+    z = np.full_like(x, 110.0)
+    for _ in range(40):
+        length = np.sqrt(x * x + y * y + z * z)
+        gap = length - cv2.remap(radius, *cells_of(x, y, z, length), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        z = np.maximum(z - 0.7 * gap, -20)
+    return np.concatenate([x, y, z], axis=1)
+
+
+@lru_cache(maxsize=4)
+def _baked(bones: Bones) -> Array:
+    """Return the bare head, [CELLS, CELLS]; kept, for it is the same in all frames."""
+    cv2 = opencv()
+    return cv2.resize(bare_head(bones, _BAKED_CELLS), (CELLS, CELLS), interpolation=cv2.INTER_CUBIC)  # type: ignore[no-any-return]
+
+
+def jaw_shift(x: Array, y: Array, moment: Moment, length: float) -> Array:
+    """Return how far an open mouth moves the skin down, mm, at x, y as seen from the front."""
+    drop = np.float32(JAW_DROP * moment.jaw)
+    ramp = np.clip((y - 31 * length) / (16 + drop), 0, 1)
+    return drop * ramp * ramp * (3 - 2 * ramp) * np.exp(-((x / 68) ** 4))
+
+
+def shape(person: Person, moment: Moment) -> Surface:
+    """Return the surface of one person in one moment."""
+    cv2 = opencv()
+    bare = _baked(person.bones)
+    u, v = grid(CELLS)
+    way = directions(CELLS)
+    shifted = v - jaw_shift(way[0] * bare, way[1] * bare, moment, person.bones.length) / _MM_PER_CHART
+    cell = np.float32(CELLS / 3.7)
+    middle = np.float32(CELLS / 2 - 0.5)
+    skin = cv2.remap(bare, u * cell + middle, shifted * cell + middle, cv2.INTER_LINEAR)
+    balls, ball = _eyeballs(person, skin)
+    skin = _over_balls(skin, way, balls, ball + _LID_MM)
+    skin = skin + _looked_up(bumps(person, moment), way, skin)
+    growth = grow(person, bare)
+    radius = skin + growth.thickness
+    return Surface(radius, skin, growth, balls, ball)
+
+
+def _looked_up(heights: Canvas, way: Array, skin: Array) -> Array:
+    """Return a canvas of heights as seen on the chart; nothing on the back of the head."""
+    cv2 = opencv()
+    f = np.float32(heights.fineness)
+    x = (way[0] * skin - np.float32(LEFT)) * f - 0.5
+    y = (way[1] * skin - np.float32(TOP)) * f - 0.5
+    found = cv2.remap(heights.pixels, x, y, cv2.INTER_LINEAR)
+    found[way[2] < 0.05] = 0
+    return found  # type: ignore[no-any-return]
+
+
+def _eyeballs(person: Person, skin: Array) -> tuple[Array, float]:
+    apart = person.eyes.apart
+    ball = 0.86 * person.eyes.width
+    flat = np.array([[-apart, EYE_Y - 0.5], [apart, EYE_Y - 0.5]], np.float32)
+    balls = on_surface(skin, flat)
+    balls[:, 2] = balls[:, 2].mean() + 4.0 - ball
+    return balls, ball
+
+
+def _over_balls(skin: Array, way: Array, balls: Array, ball: float) -> Array:
+    """Return the skin drawn over the eyeballs."""
+    for centre in balls:
+        toward = way[0] * centre[0] + way[1] * centre[1] + way[2] * centre[2]
+        inside = toward * toward - np.float32(centre @ centre - ball * ball)
+        bulge = toward + np.sqrt(np.maximum(inside, 0)) - 12 * np.sqrt(np.maximum(-inside, 0)) / ball
+        soft = np.float32(2.5)
+        share = np.clip(0.5 + (bulge - skin) / (2 * soft), 0, 1)
+        skin = np.where(toward > 0, skin + (bulge - skin) * share + soft * share * (1 - share), skin)
+    return skin
+
+
+def bumps(person: Person, moment: Moment) -> Canvas:
+    """Return what the features and the expression add to the skin, mm."""
+    sheet = Canvas(_BUMPS_PER_MM)
+    lines = mouth(person, moment)
+    _lips(sheet, person, moment, lines)
+    smile = max(moment.smile, 0.0)
+    for side in (-1, 1):
+        corner = lines.upper_inner[0 if side < 0 else -1]
+        wing = np.array([side * (person.bones.nose_width + 1.5), 1.0 + person.bones.nose_drop], np.float32)
+        fold = np.stack([wing, (wing + corner) / 2 + (side * 5.0, -2.0), corner + (side * (5.0 + 3 * smile), 1.0)])
+        sheet.groove(fold, 2.5, -(0.5 + 2.0 * smile), 2.0)
+        cheek = np.array([side * 40.0, -4 + 4 - 6 * smile], np.float32)
+        sheet.add(_disc(cheek, 15), 4.5 * smile, 6.0)
+        lids = eye(person, moment, side)
+        sheet.groove(lids.crease, 1.4, -1.6, 0.7)
+        bag = lids.lower + np.array([0, 5.5], np.float32)
+        sheet.groove(bag, 1.5, -0.5 - 0.9 * smile, 1.4)
+        arch = brow(person, moment, side)
+        sheet.groove(arch.spine, person.brows.thickness, 0.8, 1.5)
+        crease = np.array([[side * 4.5, EYE_Y - 19], [side * 4.0, EYE_Y - 9]], np.float32)
+        sheet.groove(crease, 1.5, -1.8 * moment.frown, 1.2)
+    return sheet
+
+
+def _lips(sheet: Canvas, person: Person, moment: Moment, lines: Mouth) -> None:
+    full = person.lips.full * (1 + 0.5 * moment.pucker - 0.25 * max(moment.smile, 0))
+    upper = np.concatenate([lines.upper_outer, lines.upper_inner[::-1]])
+    lower = np.concatenate([lines.lower_inner, lines.lower_outer[::-1]])
+    around = np.concatenate([lines.upper_outer, lines.lower_outer[::-1]])
+    sheet.add(around, full * 0.45, 4.0)
+    sheet.add(upper, full * 0.9, 1.5)
+    sheet.add(lower, full * 1.1, 1.9)
+    sheet.groove(lines.upper_inner, 1.2, -2.2, 0.9)
+    if moment.jaw > 0:
+        sheet.add(np.concatenate([lines.upper_inner, lines.lower_inner[::-1]]), -5.0, 1.5)
+    top = lines.upper_outer[len(lines.upper_outer) // 2]
+    philtrum = np.array([[0, 13 + person.bones.nose_drop], [0, top[1] - 1]], np.float32)
+    sheet.groove(philtrum, 3.5, -1.0, 1.2)
+    bottom = lines.lower_outer[len(lines.lower_outer) // 2]
+    dent = np.array([[-12, bottom[1] + 4.5], [0, bottom[1] + 4.0], [12, bottom[1] + 4.5]], np.float32)
+    sheet.groove(dent, 4, -1.8, 2.5)
+
+
+def _disc(middle: Array, radius: float) -> Array:
+    turn = np.linspace(0, 2 * np.pi, 25, dtype=np.float32)[:-1]
+    return np.asarray(middle + radius * np.stack([np.cos(turn), np.sin(turn)], axis=1), np.float32)

@@ -1,0 +1,155 @@
+"""Processes that make face samples side by side.
+
+They know only what they are sent, leave Ctrl-C to the trainer, and end when their pipe closes, even if the trainer was
+killed. (A `ProcessPoolExecutor` keeps both ends of its pipes open in every process, so that orphans stay.)
+"""
+
+import pickle
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple, cast
+
+from frugan.data.faces.opencv import opencv
+from frugan.data.faces.sample_block import SampleBlock, Shapes
+from frugan.data.faces.sample_maker import SampleMaker, Wanted
+from frugan.errors import BadInput, TrainingFailed
+
+ENDING_SECONDS = 10.0
+
+
+class _Job(NamedTuple):
+    """One sample, and where in which block to put it."""
+
+    wanted: Wanted
+    place: int
+    block: str
+    shapes: Shapes
+
+
+class SampleProcesses:
+    """Fill blocks with samples, each made by whichever process is free; what is made does not depend on that.
+
+    Args:
+        maker: what makes the samples.
+        workers: how many processes, at least 1.
+    """
+
+    def __init__(self, maker: SampleMaker, workers: int) -> None:
+        context = get_context("spawn")  # a forked copy of a program with threads and a GPU may hang
+        self._unsent: bytes | None = pickle.dumps(maker)
+        self._processes: list[BaseProcess] = []
+        self._pipes: list[Connection] = []
+        with _interrupts_held_back():
+            for number in range(workers):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs,), name=f"faces-{number}", daemon=True)
+                process.start()
+                theirs.close()
+                self._processes.append(process)
+                self._pipes.append(ours)
+
+    def fill(self, block: SampleBlock, wanted: Sequence[Wanted]) -> None:
+        """Make samples and put them into a block.
+
+        Args:
+            block: arrays [n, C, R, R].
+            wanted: the n samples.
+
+        Raises:
+            BadInput: a face cannot be read or used.
+            TrainingFailed: a process has ended by itself.
+            RuntimeError: after `close`.
+        """
+        if not self._pipes:
+            raise RuntimeError("the processes that make face samples are closed")
+        jobs = iter([_Job(one, place, block.name, block.shapes) for place, one in enumerate(wanted)])
+        try:
+            self._send_maker()
+            refusals = self._distribute(jobs)
+        except (EOFError, ConnectionError) as error:
+            self.close()
+            raise TrainingFailed(
+                "a process that makes face samples has ended by itself: for lack of memory, or as it says above. A "
+                "script that trains needs its training under `if __name__ == '__main__':`."
+            ) from error
+        if refusals:
+            raise min(refusals, key=lambda refusal: refusal[0])[1]
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(ENDING_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+        self._pipes, self._processes = [], []
+
+    def _send_maker(self) -> None:
+        """Send what makes the samples, once; not at the start, as each process would be waited for before the next."""
+        if self._unsent is not None:
+            for pipe in self._pipes:
+                pipe.send_bytes(self._unsent)
+            self._unsent = None
+
+    def _distribute(self, jobs: Iterator[_Job]) -> list[tuple[int, BadInput]]:
+        """Have all jobs done; return the places of those refused, with the reasons."""
+        refusals: list[tuple[int, BadInput]] = []
+        busy: set[Connection] = set()
+        idle = self._pipes
+        while True:
+            for pipe, job in zip(idle, jobs):  # noqa: B905  (what is shorter ends it; no job is lost: pipes come first)
+                pipe.send(job)
+                busy.add(pipe)
+            if not busy:
+                return refusals
+            idle = cast(list[Connection], wait(busy))
+            for pipe in idle:
+                busy.remove(pipe)
+                if (refusal := pipe.recv()) is not None:
+                    refusals.append(refusal)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back in this thread and in the processes it starts, until they have learnt to ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(pipe: Connection) -> None:
+    """Do jobs until the pipe closes; what goes wrong but bad input ends the process, with a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    block: SampleBlock | None = None
+    try:
+        maker: SampleMaker = pipe.recv()
+        opencv().setNumThreads(0)
+        while True:
+            job: _Job = pipe.recv()
+            if block is None or block.name != job.block:
+                if block is not None:
+                    block.close()
+                block = SampleBlock(job.shapes, job.block)
+            try:
+                maker.make(job.wanted, block.arrays, job.place)
+            except BadInput as refusal:
+                pipe.send((job.place, refusal))
+            else:
+                pipe.send(None)
+    except (EOFError, ConnectionError):  # the trainer has closed its end, or is no more
+        pass
+    finally:
+        if block is not None:
+            block.close()
