@@ -277,6 +277,7 @@ class SheetRequest:
         micro_batch: samples in one forward.
         pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
         masked: show pictures through their masks (faces).
+        titles: names of the columns; none: they need none.
     """
 
     seed: int = 0
@@ -288,6 +289,7 @@ class SheetRequest:
     micro_batch: int = 16
     pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     masked: bool = False
+    titles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

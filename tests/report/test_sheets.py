@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from frugan.report import write_sheet
-from frugan.report.sheets import BACKGROUND
+from frugan.report.sheets import BACKGROUND, sheet_width
 
 
 def read(path: Path) -> np.ndarray:
@@ -83,3 +83,19 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         write_sheet(torch.ones(1, 1, 1, 64, 64), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_strips_and_titles_stand_above_and_text_stands_inside(tmp_path: Path) -> None:
+    sheet = torch.zeros(2, 3, 3, 64, 64)
+    width = sheet_width(3, 64)
+    strip = np.full((10, width, 3), 7, np.uint8)
+    write_sheet(sheet, tmp_path / "plain.png")
+    write_sheet(sheet, tmp_path / "full.png", {"Description": "synthetic: ä"}, strip, ("A", "B", "C"))
+    with Image.open(tmp_path / "plain.png") as plain, Image.open(tmp_path / "full.png") as full:
+        assert plain.width == full.width == width
+        pixels = np.asarray(full)
+        assert np.array_equal(pixels[:10], strip)
+        assert np.array_equal(pixels[-plain.height :], np.asarray(plain))
+        titles = pixels[10 : -plain.height]
+        assert titles.max() == 255
+        assert full.text["Description"] == "synthetic: ä"  # type: ignore[attr-defined]

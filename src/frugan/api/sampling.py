@@ -27,6 +27,8 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     Raises:
         BadInput: a class out of range, no columns, a negative truncation.
     """
+    if _shows_faces(recipe) and (request.classes is not None or request.interpolate is not None):
+        raise BadInput("--classes and --interpolate are for families that draw from random inputs, not for faces")
     needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
     known = max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
     for chosen in request.classes or ():
@@ -77,7 +79,7 @@ def sample(
         say(f"precision {precision.name}: {precision.warning}")
     accumulate_in_fp32()
     networks = networks_from(weights, where)
-    faces = _faces(recipe, data, request, say)
+    faces = _faces(recipe, data, say)
     missing = set(recipe.kind.averaged()) - set(networks)
     if missing:
         raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
@@ -96,7 +98,7 @@ def sample(
         for name, asked in _requests(recipe, request).items():
             sheet = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")
-            write_sheet(sheet, paths[-1], provenance(recipe, step_of(weights.path)))
+            write_sheet(sheet, paths[-1], provenance(recipe, step_of(weights.path)), titles=asked.titles)
     return paths
 
 
@@ -118,7 +120,7 @@ def _shows_faces(recipe: Recipe) -> bool:
     return any(isinstance(need, FaceNeeds) for need in needs)
 
 
-def _faces(recipe: Recipe, data: Data | None, request: SheetRequest | None, say: Say) -> dict[str, Source]:
+def _faces(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Source]:
     """The facesets that previews are made of; none for other families.
 
     Raises:
@@ -134,6 +136,4 @@ def _faces(recipe: Recipe, data: Data | None, request: SheetRequest | None, say:
         raise BadInput(
             "a face model shows what it makes of given faces: add --data WORKSPACE, or --data src=DIR --data dst=DIR"
         )
-    if request is not None and (request.classes is not None or request.interpolate is not None):
-        raise BadInput("--classes and --interpolate are for families that draw from random inputs, not for faces")
     return open_sources(recipe, data, say, None)

@@ -77,7 +77,7 @@ def write_sheets(
                 sheet = recipe.kind.sample(recipe.networks, networks, asked)
                 width = sheet_width(sheet.shape[1], sheet.shape[-1])
                 above = loss_strip(losses, state.step, width) if losses else None
-                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above)
+                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles)
     finally:
         for name, network in networks.items():
             network.train(training[name])

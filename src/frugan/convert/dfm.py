@@ -75,11 +75,12 @@ def _model(onnx: Any, nodes: Nodes, resolution: int, note: Mapping[str, str]) ->
         return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
 
     outputs = [value(name, 3 if name == CELEB_FACE else 1) for name in OUTPUTS]
-    arrays = [onnx.numpy_helper.from_array(array, name) for name, array in nodes.arrays.items()]
-    graph = onnx.helper.make_graph(nodes.nodes, "SAEHD", [value(INPUT, 3)], outputs, arrays)
+    graph = onnx.helper.make_graph(nodes.nodes, "SAEHD", [value(INPUT, 3)], outputs)
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="frugan")
     onnx.helper.set_model_props(model, dict(note))
+    for name, array in nodes.arrays.items():  # now: make_graph and make_model would copy them once more each
+        model.graph.initializer.add().CopyFrom(onnx.numpy_helper.from_array(array, name))
     return model
 
 

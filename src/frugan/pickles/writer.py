@@ -32,13 +32,13 @@ class Global:
 
 
 def dump_pickle(value: Any, protocol: int = 4) -> bytes:
-    """Return the pickle of None, bool, int, float, str, bytes, list, tuple, dict, NumPy arrays and scalars of plain
-    numbers, and `Global`.
+    """Return the pickle of a value.
 
-    Arrays are written by rows and little-endian. Objects met twice are written once.
+    Arrays are written by rows and little-endian; objects met twice are written once.
 
     Args:
-        value: what to write; containers that hold themselves are not for this.
+        value: of None, bool, int, float, str, bytes, list, tuple, dict with text keys, NumPy arrays and scalars of plain
+            numbers, and `Global`. No container may hold itself.
         protocol: 3 or 4.
 
     Raises:

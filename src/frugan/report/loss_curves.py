@@ -35,8 +35,8 @@ def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> 
     picture = Image.new("RGB", (width, HEIGHT), BACKGROUND)
     draw = ImageDraw.Draw(picture)
     columns = {name: _columns(np.asarray(values, np.float64), width) for name, values in curves.items() if len(values)}
-    top = max((np.nanmax(mean[len(mean) // 2 :]) for _, mean, _ in columns.values()), default=1.0) * 1.15
-    top = float(top) if np.isfinite(top) and top > 0 else 1.0
+    later = [float(v) for _, mean, _ in columns.values() for v in mean[len(mean) // 2 :] if np.isfinite(v) and v > 0]
+    top = max(later, default=1.0) * 1.15
     for part in (0.25, 0.5, 0.75):
         row = _row(part * top, top)
         draw.line((0, row, width, row), GRID)

@@ -1,18 +1,20 @@
 """Sheets of samples as PNG files."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 GAP = 2
 """Pixels between pictures and around the sheet."""
+
+TITLE_HEIGHT = 14
 
 BACKGROUND = 128
 """Middle grey: shows where a black or a white picture ends."""
@@ -27,7 +29,11 @@ def sheet_width(columns: int, side: int) -> int:
 
 
 def write_sheet(
-    sheet: Tensor, path: Path, about: Mapping[str, str] | None = None, above: NDArray[np.uint8] | None = None
+    sheet: Tensor,
+    path: Path,
+    about: Mapping[str, str] | None = None,
+    above: NDArray[np.uint8] | None = None,
+    titles: Sequence[str] = (),
 ) -> None:
     """Write a sheet of pictures as a PNG file; a reader never finds half of one.
 
@@ -40,13 +46,16 @@ def write_sheet(
         path: the file; its folder is made if missing.
         about: text chunks of the file, by keyword: what made the pictures.
         above: a strip [H, `sheet_width`, 3] to stand above the sheet.
+        titles: one for each column, to stand above it; none: no line for them.
 
     Raises:
         ValueError: another shape or dtype, no pictures, or values that are not finite.
     """
     pixels = _arrange(_levels(sheet))  # [height, width, C]
-    if above is not None:
-        pixels = np.concatenate([above, np.broadcast_to(pixels, (*pixels.shape[:2], 3))])
+    strips = [above] if above is not None else []
+    strips += [_title_line(titles, pixels.shape[1])] if titles else []
+    if strips:
+        pixels = np.concatenate([*strips, np.broadcast_to(pixels, (*pixels.shape[:2], 3))])
     picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -77,6 +86,16 @@ def _levels(sheet: Tensor) -> NDArray[np.uint8]:
     levels = ((values + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
     factor = -(-SMALLEST_SHOWN // min(shape[3:]))
     return np.asarray(levels.repeat_interleave(factor, 3).repeat_interleave(factor, 4))
+
+
+def _title_line(titles: Sequence[str], width: int) -> NDArray[np.uint8]:
+    """Titles over the middles of their columns. [TITLE_HEIGHT, width, 3]."""
+    line = Image.new("RGB", (width, TITLE_HEIGHT), (BACKGROUND,) * 3)
+    draw = ImageDraw.Draw(line)
+    for at, title in enumerate(titles):
+        middle = GAP + (at + 0.5) * (width - GAP) / len(titles)
+        draw.text((middle - draw.textlength(title) / 2, 1), title, (255, 255, 255))
+    return np.asarray(line)
 
 
 def _arrange(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:

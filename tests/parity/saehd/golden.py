@@ -1,6 +1,9 @@
 """The recorded runs of the original SAEHD, as inputs and targets for our engine.
 
 Recordings are NHWC; pictures and maps are handed out as [B, C, H, W]. The networks are narrower than a recipe's may be.
+
+All files are as recorded but `train/*/state20.json`: fingerprints (`errors.py`) of the statistics in the optimizer's
+file after the last step, which is large.
 """
 
 import json

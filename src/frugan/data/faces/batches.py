@@ -29,7 +29,7 @@ class FaceBatches:
         workers: processes that make samples; 0: none, they are made within `take`.
 
     Raises:
-        BadInput: with `uniform_yaw`, the direction of a face cannot be told.
+        BadInput: OpenCV is missing.
         ValueError: colours are to be transferred, but there are no references.
     """
 

@@ -54,15 +54,9 @@ class Faceset:
         """How far each face is turned to the side, in radians, float64 [N]; 0.6 ms a face, once.
 
         Raises:
-            BadInput: the landmarks of a face do not tell, or OpenCV is missing.
+            BadInput: OpenCV is missing.
         """
-        yaws = np.array([yaw(face) for face in self.faces], np.float64)
-        for index in np.flatnonzero(~np.isfinite(yaws)):
-            raise BadInput(
-                f"{shown(self.faces[index].name)} in {shown(str(self.path))}: its landmarks do not tell which way it "
-                "looks, as uniform_yaw asks. Take it out, or set uniform_yaw to false."
-            )
-        return yaws
+        return np.array([yaw(face) for face in self.faces], np.float64)
 
     def encoded(self, index: int) -> bytes:
         """Return the JPEG of one face.

@@ -128,10 +128,10 @@ class SAEHDFamily:
 
     def snapshots(self, networks: SAEHDNetworks) -> Mapping[str, SheetRequest]:
         """The preview, and the same through the masks."""
-        rows, columns = PREVIEW_ROWS, len(sheets.COLUMNS)
+        rows, titles = PREVIEW_ROWS, sheets.COLUMNS
         return {
-            "preview": SheetRequest(rows=rows, columns=columns),
-            "preview-masked": SheetRequest(rows=rows, columns=columns, masked=True),
+            "preview": SheetRequest(rows=rows, columns=len(titles), titles=titles),
+            "preview-masked": SheetRequest(rows=rows, columns=len(titles), titles=titles, masked=True),
         }
 
     def fresh_after(self, before: SAEHDObjective, now: SAEHDObjective) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.opencv import opencv
 
 DISTANCE_MM = 1400.0  # of the camera from the head's centre
-_SIDE_MM = 330.0  # that the picture shows at the head's depth
+_SIDE_MM = 315.0  # that the picture shows at the head's depth
 _EYES_ABOVE_MIDDLE = -8.0  # mm: the head's centre lies a little above the picture's
 
 
@@ -90,30 +90,53 @@ def look(radius: Array, view: View) -> Hits:
     start, step = view.rays(half)
     square = (start * start).sum(axis=0)
     depth = np.sqrt(np.maximum(reach * reach - square, 0))
-    depth, _, _ = _march(radius, start, step, depth, 26, 0.65)
+    depth, gap, _ = _march(radius, start, step, depth, 30, 0.6)
     # a pixel beside an edge may see what its neighbour sees: start from the nearer
     depth = cv2.dilate(depth, np.ones((3, 3), np.uint8))
     depth = cv2.resize(depth, (view.size, view.size), interpolation=cv2.INTER_LINEAR)
     start, step = view.rays(view.size)
-    depth, gap, cells = _march(radius, start, step, depth, 5, 0.7)
-    cover = np.clip(1.0 - gap * np.float32(view.scale), 0, 1)
+    depth, gap_fine, cells = _march(radius, start, step, depth + 1, 9, 0.7)
+    # rays that pass close by a foremost part, such as the nose, have further to go
+    near = cv2.dilate((gap < 1).astype(np.uint8), np.ones((3, 3), np.uint8))
+    near = cv2.resize(near, (view.size, view.size), interpolation=cv2.INTER_NEAREST)
+    rows, columns = np.nonzero((gap_fine > 0) & (near > 0))
+    few = (start[:, rows, columns, None], step[:, rows, columns, None])  # [3, n, 1]
+    onward, gap_few, cells_few = _march(radius, *few, depth[rows, columns, None], 24, 0.6)
+    depth[rows, columns], gap_fine[rows, columns] = onward[:, 0], gap_few[:, 0]
+    for all_cells, some in zip(cells, cells_few, strict=True):
+        all_cells[rows, columns] = some[:, 0]
+    cover = np.clip(1.0 - gap_fine * np.float32(view.scale), 0, 1)
     return Hits(start + depth * step, depth, cover, cells)
 
 
 def _march(
     radius: Array, start: Array, step: Array, depth: Array, steps: int, pace: float
 ) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Go from `depth` away from the viewer to the surface; return the best depth, the gap there, its cells."""
+    """Go from `depth` away from the viewer until the surface is passed, and halve the way back to it.
+
+    Returns:
+        the best depth, how far outside the surface the ray stays, its cells on the chart.
+    """
     cv2 = opencv()
-    best = depth
+    outside = best = depth
+    inside = np.full(depth.shape, -1e6, np.float32)
     least = np.full(depth.shape, 1e6, np.float32)
     for _ in range(steps):
         x, y, z = (start[i] + depth * step[i] for i in range(3))
         length = np.sqrt(x * x + y * y + z * z)
         cells = cells_of(x, y, z, length)
         gap = length - cv2.remap(radius, *cells, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        nearer = np.abs(gap) < least
+        passed = gap < 0
+        inside = np.where(passed, depth, inside)
+        outside = np.where(passed, outside, depth)
+        nearer = gap < least
         best = np.where(nearer, depth, best)
-        least = np.where(nearer, np.abs(gap), least)
-        depth = np.maximum(depth - np.float32(pace) * gap, -200)
-    return best, least, cells
+        least = np.where(nearer, gap, least)
+        onward = outside - np.maximum(np.float32(pace) * gap, 0.2)
+        halved = (outside + inside) * np.float32(0.5)
+        depth = np.where(passed | (onward < inside), halved, np.maximum(onward, -200))
+    found = inside > -1e5
+    best = np.where(found, (outside + np.maximum(inside, outside - 2)) * np.float32(0.5), best)
+    x, y, z = (start[i] + best * step[i] for i in range(3))
+    cells = cells_of(x, y, z, np.sqrt(x * x + y * y + z * z))
+    return best, np.where(found, 0, least), cells

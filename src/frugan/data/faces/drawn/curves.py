@@ -62,7 +62,7 @@ def eye(person: Person, moment: Moment, side: int) -> Eye:
     open_ = moment.lids * (1 - 0.18 * max(moment.smile, 0))
     height = eyes.height * open_
     # a shut eye's lids meet low; the lower lid rises in a smile
-    low = eyes.height * (0.36 - 0.10 * max(moment.smile, 0)) * min(1.0, 0.55 + 0.45 * open_)
+    low = eyes.height * (0.47 - 0.10 * max(moment.smile, 0)) * min(1.0, 0.55 + 0.45 * open_)
     place = np.array([-1, -0.72, -0.3, 0.15, 0.6, 0.88, 1], np.float32)
     tilt = -eyes.tilt * place / 2
     top = low - height
@@ -127,3 +127,37 @@ def brow(person: Person, moment: Moment, side: int) -> Brow:
     share = np.linspace(0, 1, len(spine), dtype=np.float32)
     thickness = brows.thickness * np.interp(share, [0, 0.12, 0.5, 0.8, 1], [0.7, 1.0, 0.95, 0.6, 0.15])
     return Brow(side, spine, thickness.astype(np.float32))
+
+
+# the jaw's left half from the ear to the chin: where it is, mm, and which way is out of the face there in the picture
+_JAW = (
+    (-73.0, -25.0, 2.0), (-72.5, -6.0, 4.0), (-70.5, 13.0, 5.0), (-67.0, 31.0, 7.0), (-60.0, 47.5, 11.0),
+    (-48.0, 61.5, 19.0), (-34.0, 72.0, 31.5), (-18.0, 80.0, 44.0), (0.0, 83.0, 50.0),
+)  # fmt: skip
+_OUT_DEGREES = (180, 180, 180, 170, 155, 135, 118, 104, 90)
+_FORWARD = np.linspace(0, 1, 25)
+
+
+def jaw_line(person: Person, moment: Moment) -> tuple[Array, Array]:
+    """Return where the jaw's landmarks may lie and which way is outward.
+
+    Returns:
+        unit vectors from each of the 17 landmarks forward, [17, 25, 3]; the way out in the picture, [17, 2].
+    """
+    left = np.array(_JAW)
+    left[:, 1] *= np.where(left[:, 1] > 0, person.bones.length, 1)
+    jaw = np.concatenate([left, (left * (-1, 1, 1))[7::-1]])  # [17, 3]
+    jaw[:, 1] += jaw_shift(jaw[:, 0], jaw[:, 1], moment, person.bones.length)
+    ahead = np.stack([jaw[:, 0] * 0.75, jaw[:, 1], jaw[:, 2] + 55], axis=1)
+    lines = jaw[:, None] + (ahead - jaw)[:, None] * _FORWARD[:, None]
+    lines /= np.linalg.norm(lines, axis=2, keepdims=True)
+    angles = np.radians([*_OUT_DEGREES, *(180 - a for a in _OUT_DEGREES[7::-1])]) + moment.roll
+    out = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    return lines.astype(np.float32), out.astype(np.float32)
+
+
+def jaw_shift(x: Array, y: Array, moment: Moment, length: float) -> Array:
+    """Return how far an open mouth moves the skin down, mm, at x, y as seen from the front."""
+    drop = np.float32(JAW_DROP * moment.jaw)
+    ramp = np.clip((y - 31 * length) / (16 + drop), 0, 1)
+    return np.asarray(drop * ramp * ramp * (3 - 2 * ramp) * np.exp(-((x / 68) ** 4)), np.float32)

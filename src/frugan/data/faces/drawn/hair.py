@@ -1,4 +1,4 @@
-"""Hair: where it grows, how thick it lies, and which way its strands run."""
+"""Hair and beard: where they grow, how thick they lie, and which way their strands run."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,73 +7,83 @@ import numpy as np
 
 from frugan.data.faces.drawn.chart import CELLS, REACH, Array, directions
 from frugan.data.faces.drawn.person import Hair, Person
-from frugan.data.faces.drawn.sculpture import ellipsoid, melt, reach
+from frugan.data.faces.drawn.sculpture import Bare, ellipsoid, melt, reach
 from frugan.data.faces.opencv import opencv
 
+STRAND_CELLS = 1024  # side of the chart of strands, which are finer than all else
 _BAKED_CELLS = 224
+# where a beard grows, right half of the chart from the top: along the cheek, under the nose; then back along the throat
+_BEARD = (
+    (0.0, 0.235), (0.14, 0.225), (0.27, 0.27), (0.40, 0.36), (0.55, 0.45), (0.78, 0.42), (0.98, 0.26), (1.10, -0.05),
+    (1.16, -0.30), (1.27, -0.30), (1.27, 0.1), (1.30, 0.4), (1.26, 0.75), (1.0, 1.02), (0.5, 1.14), (0.0, 1.2),
+)  # fmt: skip
+_CROWN = (0.0, -0.95, 0.3)
 
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """The hair on the chart, each float32 [CELLS, CELLS] but `normals`.
+    """A person's hair on the chart.
 
     Attributes:
-        cover: 0 (skin) to 1.
-        thickness: above the skin in mm.
-        strands: -1 (in the depth between strands) to 1 (at the top of one).
+        cover: of the hair, 0 (skin) to 1, [CELLS, CELLS].
+        thickness: above the skin in mm, [CELLS, CELLS].
         normals: of the hair's smooth outside, [3, CELLS, CELLS].
         along: unit vectors along the strands, [3, CELLS, CELLS].
+        strands: -1 (in the depth between strands) to 1 (at the top of one), [STRAND_CELLS, STRAND_CELLS].
+        beard: how densely it grows in the resting face, 0 to 1, [CELLS, CELLS].
+        beard_along: as `along`.
+        beard_strands: as `strands`.
     """
 
     cover: Array
     thickness: Array
-    strands: Array
     normals: Array
     along: Array
+    strands: Array
+    beard: Array
+    beard_along: Array
+    beard_strands: Array
 
 
 @lru_cache(maxsize=4)
+def growth_of(person: Person) -> Growth:
+    """Return a person's hair; kept, for it is the same in all frames."""
+    cv2 = opencv()
+    hair = person.hair
+    bare = Bare.of(person.bones).radius
+    way = directions(CELLS)
+    strands, along = _strands(np.array(hair.pole), hair.wave, 7)
+    coarse = cv2.resize(strands, (CELLS, CELLS), interpolation=cv2.INTER_AREA)
+    face = _filled([*hair.opening, *hair.opening_left[::-1]])  # 1 where skin shows
+    edge = cv2.GaussianBlur(face, (0, 0), 2.2)
+    cover = np.where(edge > 0.985, 0, np.clip((0.5 - edge) * 3.0 + 0.5 + 0.5 * coarse, 0, 1)).astype(np.float32)
+    rising = 1 - cv2.GaussianBlur(face, (0, 0), 4.0 if hair.long else 10.0)
+    slope = np.clip(rising * 2 - 0.5, 0.25, 1) if hair.long else np.clip(rising * 2.0 - 0.7, 0.10, 1)
+    depth = np.maximum(_outside(hair) - bare, 2.0) * slope
+    thickness = cover * (depth + 1.6 * coarse * np.sqrt(slope))
+    normals = outward(cv2.GaussianBlur(bare + depth, (0, 0), 4.0), way)
+    beard_strands, beard_along = _strands(np.array(_CROWN), 0.03, 8)
+    outline = [*_BEARD, *((-u, v) for u, v in _BEARD[::-1])]
+    beard = cv2.GaussianBlur(_filled(outline), (0, 0), 5.0) * np.float32(person.skin.beard)
+    return Growth(cover, thickness.astype(np.float32), normals, along, strands, beard, beard_along, beard_strands)
+
+
 def _outside(hair: Hair) -> Array:
     """Return how far the hair reaches, mm, [CELLS, CELLS]."""
     cv2 = opencv()
 
     def long(x: Array, y: Array, z: Array) -> Array:
         side = np.abs(x)
-        body = ellipsoid(x, y, z, (0, -50, -22), (88, 96, 100))
-        body = melt(body, ellipsoid(side, y, z, (52, 20, -14), (36, 84, 52)), 20)
-        return np.maximum(body, y - 96)
+        body = ellipsoid(x, y, z, (0, -50, -22), (88, 97, 100))
+        body = melt(body, ellipsoid(side, y, z, (52, 20, -14), (37, 84, 52)), 20)
+        return np.maximum(body, y - 98)
 
     def short(x: Array, y: Array, z: Array) -> Array:
-        body = ellipsoid(x, y, z, (0, -46, -20), (80, 94, 94))
-        return melt(body, ellipsoid(x, y, z, (6, -88, 8), (58, 58, 62)), 16)
+        body = ellipsoid(x, y, z, (0, -46, -22), (79, 93, 92))
+        return melt(body, ellipsoid(x, y, z, (5, -88, 4), (60, 56, 66)), 16)
 
     baked = reach(long if hair.long else short, _BAKED_CELLS)
     return cv2.resize(baked, (CELLS, CELLS), interpolation=cv2.INTER_CUBIC)  # type: ignore[no-any-return]
-
-
-def grow(person: Person, bare: Array) -> Growth:
-    """Return a person's hair on the bare head [CELLS, CELLS]."""
-    return _grown(person, bare.tobytes())
-
-
-@lru_cache(maxsize=4)
-def _grown(person: Person, bare_bytes: bytes) -> Growth:
-    cv2 = opencv()
-    hair = person.hair
-    bare = np.frombuffer(bare_bytes, np.float32).reshape(CELLS, CELLS)
-    way = directions(CELLS)
-    strands, along = _strands(hair, way)
-    face = _face_opening(hair)  # 1 where skin shows
-    blurred = cv2.GaussianBlur(face, (0, 0), 3.0)
-    cover = np.clip((0.5 - blurred) * 3.5 + 0.5 + 0.55 * strands, 0, 1)
-    cover = np.where(blurred > 0.985, 0, cover)
-    rising = 1 - cv2.GaussianBlur(face, (0, 0), 5.0 if hair.long else 9.0)
-    outside = _outside(hair)
-    depth = np.maximum(outside - bare, 2.0) + 2.2 * strands
-    slope = np.clip(rising * 2.0 - 0.55, 0.12, 1) if not hair.long else np.clip(rising * 2 - 0.4, 0.3, 1)
-    thickness = np.asarray(cover * depth * slope, np.float32)
-    smooth = cv2.GaussianBlur(bare + (np.maximum(outside - bare, 2.0) * slope), (0, 0), 4.0)
-    return Growth(np.asarray(cover, np.float32), thickness, strands, outward(smooth, way), along)
 
 
 def outward(radius: Array, way: Array) -> Array:
@@ -91,35 +101,36 @@ def outward(radius: Array, way: Array) -> Array:
     return np.asarray(normal / np.linalg.norm(normal, axis=0), np.float32)
 
 
-def _face_opening(hair: Hair) -> Array:
+def _filled(outline: list[tuple[float, float]]) -> Array:
+    """Return the inside of an outline on the chart, 0 to 1, [CELLS, CELLS]."""
     cv2 = opencv()
-    outline = np.array([*hair.opening, *hair.opening_left[::-1]], np.float32)
-    points = np.round(((outline + REACH) * (CELLS / (2 * REACH)) - 0.5) * 64).astype(np.int32)
+    points = np.round(((np.array(outline) + REACH) * (CELLS / (2 * REACH)) - 0.5) * 64).astype(np.int32)
     mask = np.zeros((CELLS, CELLS), np.uint8)
     cv2.fillPoly(mask, [points], 255, cv2.LINE_AA, 6)
     return mask.astype(np.float32) / 255
 
 
-def _strands(hair: Hair, way: Array) -> tuple[Array, Array]:
-    """Return the strands' pattern and direction: rings of noise about the pole, drawn out along its meridians."""
+def _strands(pole: Array, wave: float, seed: int) -> tuple[Array, Array]:
+    """Return strands' pattern, fine, and direction, coarse: noise about the pole, drawn out along its meridians."""
     cv2 = opencv()
-    pole = np.array(hair.pole, np.float32)
-    pole /= np.linalg.norm(pole)
-    first = np.cross(pole, [0.0, 0.0, 1.0])
+    pole = (pole / np.linalg.norm(pole)).astype(np.float32)
+    first = np.cross(pole, [0.0, 0.0, 1.0]).astype(np.float32)
     first /= np.linalg.norm(first)
     second = np.cross(pole, first)
+    way = directions(STRAND_CELLS)
     up, a, b = ((axis[:, None, None] * way).sum(axis=0) for axis in (pole, first, second))
     down = np.arccos(np.clip(up, -1, 1))  # from the pole
     turn = np.arctan2(b, a)
-    turn = turn + hair.wave * np.sin(down * 9 + 3 * np.sin(turn * 3)) + 0.5 * hair.wave * np.sin(down * 17 + 7 * turn)
-    rng = np.random.Generator(np.random.PCG64(7))
+    turn = turn + wave * np.sin(down * 7 + 2 * np.sin(turn * 2)) + 0.4 * wave * np.sin(down * 13 + 5 * turn)
+    rng = np.random.Generator(np.random.PCG64(seed))
     total = np.zeros(turn.shape, np.float32)
-    for columns, rows, weight in ((48, 5, 0.5), (160, 7, 0.75), (420, 10, 0.7)):
+    for columns, rows, weight in ((40, 4, 0.35), (150, 6, 0.45), (420, 9, 0.55), (800, 14, 0.45)):
         noise = rng.standard_normal((rows + 4, columns)).astype(np.float32)
         noise = np.concatenate([noise[:, -2:], noise, noise[:, :3]], axis=1)
         x = ((turn / (2 * np.pi)) % 1 * columns + 2).astype(np.float32)
         y = (down / np.pi * rows + 1).astype(np.float32)
         total += np.float32(weight) * cv2.remap(noise, x, y, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
-    along = pole[:, None, None] - up * way
+    way = directions(CELLS)
+    along = pole[:, None, None] - (pole[:, None, None] * way).sum(axis=0) * way
     along /= np.maximum(np.linalg.norm(along, axis=0), 1e-3)
     return np.tanh(total).astype(np.float32), along.astype(np.float32)

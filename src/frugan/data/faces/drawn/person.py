@@ -169,7 +169,7 @@ PEOPLE = (
     Person(
         name="Amara",
         bones=Bones(
-            width=0.97, length=0.96, jaw=38, chin=8, chin_forward=0, cheek=2, brow=-2, nose_width=17.5, nose_length=0,
+            width=0.96, length=0.97, jaw=35, chin=6, chin_forward=0, cheek=2, brow=-2, nose_width=17.5, nose_length=0,
             nose_drop=0, bridge=-1, neck=45, shoulders=165,
         ),
         eyes=Eyes(
@@ -179,23 +179,23 @@ PEOPLE = (
         brows=Brows(
             inner=13, outer=54, above=17.5, arch=5.0, slant=2.0, thickness=5.5, colour=(0.02, 0.012, 0.008)
         ),
-        lips=Lips(width=25, upper=8.5, lower=11, bow=2.2, full=5.0, colour=(0.42, 0.10, 0.085), gloss=0.8),
-        skin=Skin(colour=(0.46, 0.215, 0.115), blush=(0.50, 0.15, 0.075), freckles=0, beard=0.0),
+        lips=Lips(width=25, upper=8.5, lower=11, bow=2.2, full=5.0, colour=(0.36, 0.095, 0.085), gloss=0.8),
+        skin=Skin(colour=(0.44, 0.225, 0.135), blush=(0.47, 0.17, 0.09), freckles=0, beard=0.0),
         hair=Hair(
             long=True,
             opening=((-0.25, -1.0), (0.2, -0.97), (0.55, -0.86), (0.82, -0.6), (0.93, -0.25), (0.94, 0.15), (0.89, 0.5),
                      (0.82, 0.85), (0.78, 1.15), (0.6, 1.5), (0.0, 1.6)),
             opening_left=((-0.25, -1.0), (-0.55, -0.84), (-0.82, -0.6), (-0.93, -0.25), (-0.94, 0.15), (-0.89, 0.5),
                           (-0.82, 0.85), (-0.78, 1.15), (-0.6, 1.5), (0.0, 1.6)),
-            pole=(-0.25, -0.9, 0.25), colour=(0.022, 0.012, 0.009), tips=(0.11, 0.05, 0.028), wave=0.10,
+            pole=(-0.25, -0.9, 0.25), colour=(0.022, 0.012, 0.009), tips=(0.11, 0.05, 0.028), wave=0.05,
         ),
         cloth=((0.55, 0.12, 0.08), (0.75, 0.68, 0.58), (0.04, 0.20, 0.22)),
     ),
     Person(
         name="Bran",
         bones=Bones(
-            width=1.02, length=1.03, jaw=46, chin=13, chin_forward=3, cheek=0, brow=2, nose_width=17.5, nose_length=5,
-            nose_drop=2.5, bridge=3, neck=56, shoulders=195,
+            width=1.02, length=1.03, jaw=44, chin=13, chin_forward=3, cheek=0, brow=2, nose_width=17.5, nose_length=5,
+            nose_drop=2.5, bridge=3, neck=53, shoulders=195,
         ),
         eyes=Eyes(
             apart=31, width=13.8, height=8.6, tilt=0.4, iris=6.0, colour=(0.16, 0.34, 0.36),
@@ -203,15 +203,17 @@ PEOPLE = (
         ),
         brows=Brows(inner=12, outer=55, above=14.5, arch=2.5, slant=1.0, thickness=7.5, colour=(0.16, 0.06, 0.02)),
         lips=Lips(width=26.5, upper=5.2, lower=7.5, bow=1.2, full=2.6, colour=(0.56, 0.22, 0.18), gloss=0.3),
-        skin=Skin(colour=(0.74, 0.475, 0.365), blush=(0.74, 0.30, 0.22), freckles=260, beard=0.8),
+        skin=Skin(colour=(0.74, 0.475, 0.365), blush=(0.74, 0.36, 0.27), freckles=260, beard=0.8),
         hair=Hair(
             long=False,
             opening=((0.0, -0.93), (0.4, -0.92), (0.72, -0.80), (0.90, -0.58), (1.02, -0.36), (1.10, -0.16), (1.13, 0.05),
-                     (1.26, 0.05), (1.36, 0.0), (1.50, 0.2), (1.55, 0.6), (0.9, 1.55), (0.0, 1.7)),
+                     (1.24, 0.05), (1.25, -0.35), (1.20, -0.74), (1.30, -0.88), (1.52, -0.84), (1.68, -0.45), (1.72, 0.0),
+                     (1.64, 0.45), (1.55, 0.6), (0.9, 1.55), (0.0, 1.7)),
             opening_left=((0.0, -0.93), (-0.4, -0.92), (-0.72, -0.80), (-0.90, -0.58), (-1.02, -0.36), (-1.10, -0.16),
-                          (-1.13, 0.05), (-1.26, 0.05), (-1.36, 0.0), (-1.50, 0.2), (-1.55, 0.6), (-0.9, 1.55),
+                          (-1.13, 0.05), (-1.24, 0.05), (-1.25, -0.35), (-1.20, -0.74), (-1.30, -0.88), (-1.52, -0.84),
+                          (-1.68, -0.45), (-1.72, 0.0), (-1.64, 0.45), (-1.55, 0.6), (-0.9, 1.55),
                           (0.0, 1.7)),
-            pole=(0.35, -0.75, -0.55), colour=(0.25, 0.075, 0.018), tips=(0.62, 0.25, 0.075), wave=0.05,
+            pole=(0.35, -0.75, -0.55), colour=(0.25, 0.075, 0.018), tips=(0.62, 0.25, 0.075), wave=0.03,
         ),
         cloth=((0.03, 0.06, 0.16), (0.10, 0.16, 0.09), (0.35, 0.34, 0.33)),
     ),

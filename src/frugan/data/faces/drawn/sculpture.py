@@ -4,21 +4,36 @@ Each part is a distance to its surface (negative inside), as in I. Quilez, "Dist
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.drawn.chart import Array, directions
+from frugan.data.faces.drawn.chart import CELLS, Array, directions
 from frugan.data.faces.drawn.person import Bones
+from frugan.data.faces.opencv import opencv
 
 Point = tuple[float, float, float]
 Distance = Callable[[Array, Array, Array], Array]
 
 _OUTSIDE_MM = 200.0
+_BAKED_CELLS = 288
 
 
-def bare_head(bones: Bones, cells: int) -> Array:
-    """Return how far the skin is from the head's centre in every direction, mm, float32 [cells, cells]."""
-    return reach(lambda x, y, z: _head(bones, x, y, z), cells)
+@dataclass(frozen=True, eq=False)
+class Bare:
+    """A head without hair and expression: how far its skin is in every direction, mm, float32 [CELLS, CELLS]."""
+
+    radius: Array
+
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def of(bones: Bones) -> "Bare":
+        """Return the head with those bones; kept, for it is the same in all frames."""
+        cv2 = opencv()
+        baked = reach(lambda x, y, z: _head(bones, x, y, z), _BAKED_CELLS)
+        baked = cv2.GaussianBlur(baked, (0, 0), 0.8)
+        return Bare(cv2.resize(baked, (CELLS, CELLS), interpolation=cv2.INTER_CUBIC))
 
 
 def reach(distance: Distance, cells: int, steps: int = 22) -> Array:
@@ -70,14 +85,17 @@ def _head(bones: Bones, x: Array, y: Array, z: Array) -> Array:
     body = ellipsoid(x, y, z, (0, -46, -20), (75 * w, 88, 88))  # skull
     body = melt(body, ellipsoid(x, y, z, (0, -48, 10), (63 * w, 56, 54)), 14)  # forehead
     body = melt(body, ellipsoid(x, y, z, (0, 4, 4), (64 * w, 79 * tall, 57)), 14)  # middle of the face
-    jaw = rod(side, y, z, (bones.jaw, 36 * tall, 2), (bones.chin, 66 * tall, 36 + bones.chin_forward), (14, 13))
+    jaw = rod(side, y, z, (bones.jaw, 36 * tall, 2), (bones.chin, 66 * tall, 36 + bones.chin_forward), (10, 13))
     body = melt(body, jaw, 22)
     body = melt(body, ellipsoid(x, y, z, (0, 68 * tall, 41 + bones.chin_forward), (bones.chin + 10, 13, 15)), 16)
     body = melt(body, ellipsoid(side, y, z, (42 * w, -8, 28 + bones.cheek), (22, 20, 20)), 18)  # cheekbones
     body = melt(body, rod(side, y, z, (0, -51, 47 + bones.brow), (36, -54, 40 + bones.brow), (12, 10)), 14)
     body = carve(body, ellipsoid(side, y, z, (31, -34, 70), (19, 13, 15)), 14)  # sockets
     body = melt(body, ellipsoid(x, y, z, (0, 34 * tall, 40), (32, 26, 21)), 16)  # muzzle
-    return melt(body, _nose(bones, x, y, z), 7)
+    body = melt(body, _nose(bones, x, y, z), 7)
+    ear = ellipsoid(side, y, z, (75 * w, -17, -12), (12, 30, 16))
+    ear = carve(ear, ellipsoid(side, y, z, (86 * w, -16, -5), (7, 19, 9)), 3)
+    return melt(body, ear, 4)
 
 
 def _nose(bones: Bones, x: Array, y: Array, z: Array) -> Array:

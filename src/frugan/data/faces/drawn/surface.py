@@ -1,20 +1,18 @@
 """The surface of one person's head in one moment: the sculpture with expression, and hair upon it."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from frugan.data.faces.drawn.canvas import LEFT, TOP, Canvas
 from frugan.data.faces.drawn.chart import CELLS, Array, cells_of, directions, grid
-from frugan.data.faces.drawn.curves import EYE_Y, JAW_DROP, Mouth, brow, eye, mouth
-from frugan.data.faces.drawn.hair import Growth, grow
+from frugan.data.faces.drawn.curves import EYE_Y, Mouth, brow, eye, jaw_shift, mouth
+from frugan.data.faces.drawn.hair import Growth, growth_of
 from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Bones, Person
-from frugan.data.faces.drawn.sculpture import bare_head
+from frugan.data.faces.drawn.person import Person
+from frugan.data.faces.drawn.sculpture import Bare
 from frugan.data.faces.opencv import opencv
 
-_BAKED_CELLS = 288
 _BUMPS_PER_MM = 1.25
 _LID_MM = 0.8
 _MM_PER_CHART = 84.0  # about the mouth
@@ -27,7 +25,8 @@ class Surface:
     Attributes:
         radius: mm, float32 [CELLS, CELLS].
         skin: the same without hair.
-        growth: of the hair.
+        growth: the hair.
+        beard: how densely it grows, 0 to 1, [CELLS, CELLS].
         balls: middles of the eyeballs, [2, 3], mm, left of the picture first.
         ball: the eyeballs' radius in mm.
     """
@@ -35,12 +34,20 @@ class Surface:
     radius: Array
     skin: Array
     growth: Growth
+    beard: Array
     balls: Array
     ball: float
 
     def points(self, flat: Array) -> Array:
         """Return where the skin has the given x, y: [n, 2] -> [n, 3], mm."""
         return on_surface(self.skin, flat)
+
+    def reach(self, ways: Array) -> Array:
+        """Return how far the skin is in given directions, unit vectors [n, 3] -> [n], mm."""
+        cv2 = opencv()
+        x, y, z = (np.ascontiguousarray(ways[:, i : i + 1]) for i in range(3))
+        cells = cells_of(x, y, z, np.ones_like(x))
+        return cv2.remap(self.skin, *cells, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)[:, 0]  # type: ignore[no-any-return]
 
 
 def on_surface(radius: Array, flat: Array) -> Array:
@@ -55,36 +62,38 @@ def on_surface(radius: Array, flat: Array) -> Array:
     return np.concatenate([x, y, z], axis=1)
 
 
-@lru_cache(maxsize=4)
-def _baked(bones: Bones) -> Array:
-    """Return the bare head, [CELLS, CELLS]; kept, for it is the same in all frames."""
-    cv2 = opencv()
-    return cv2.resize(bare_head(bones, _BAKED_CELLS), (CELLS, CELLS), interpolation=cv2.INTER_CUBIC)  # type: ignore[no-any-return]
-
-
-def jaw_shift(x: Array, y: Array, moment: Moment, length: float) -> Array:
-    """Return how far an open mouth moves the skin down, mm, at x, y as seen from the front."""
-    drop = np.float32(JAW_DROP * moment.jaw)
-    ramp = np.clip((y - 31 * length) / (16 + drop), 0, 1)
-    return drop * ramp * ramp * (3 - 2 * ramp) * np.exp(-((x / 68) ** 4))
-
-
 def shape(person: Person, moment: Moment) -> Surface:
     """Return the surface of one person in one moment."""
     cv2 = opencv()
-    bare = _baked(person.bones)
+    bare = Bare.of(person.bones).radius
     u, v = grid(CELLS)
     way = directions(CELLS)
     shifted = v - jaw_shift(way[0] * bare, way[1] * bare, moment, person.bones.length) / _MM_PER_CHART
     cell = np.float32(CELLS / 3.7)
     middle = np.float32(CELLS / 2 - 0.5)
-    skin = cv2.remap(bare, u * cell + middle, shifted * cell + middle, cv2.INTER_LINEAR)
+    moved = u * cell + middle, shifted * cell + middle
+    skin = cv2.remap(bare, *moved, cv2.INTER_LINEAR)
     balls, ball = _eyeballs(person, skin)
     skin = _over_balls(skin, way, balls, ball + _LID_MM)
     skin = skin + _looked_up(bumps(person, moment), way, skin)
-    growth = grow(person, bare)
+    growth = growth_of(person)
     radius = skin + growth.thickness
-    return Surface(radius, skin, growth, balls, ball)
+    beard = growth.beard
+    if person.skin.beard > 0:
+        beard = cv2.remap(beard, *moved, cv2.INTER_LINEAR)
+        beard *= 1 - _looked_up(_lip_sheet(person, moment), way, skin)
+        rough = cv2.resize(growth.beard_strands, (CELLS, CELLS), interpolation=cv2.INTER_AREA)
+        radius = radius + beard * (2.6 + 1.0 * rough)
+    return Surface(radius, skin, growth, beard, balls, ball)
+
+
+def _lip_sheet(person: Person, moment: Moment) -> Canvas:
+    """Return where no beard grows about the lips, 0 to 1."""
+    sheet = Canvas(_BUMPS_PER_MM)
+    lines = mouth(person, moment)
+    around = np.concatenate([lines.upper_outer - (0, 0.5), (lines.lower_outer + (0, 1))[::-1]]).astype(np.float32)
+    sheet.paint(around, 1.0, 0.9)
+    return sheet
 
 
 def _looked_up(heights: Canvas, way: Array, skin: Array) -> Array:

@@ -1,0 +1,189 @@
+"""What is painted on the skin: its tones, lips, brows, lashes, folds."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from frugan.data.faces.drawn.canvas import HEIGHT, LEFT, TOP, WIDTH, Canvas, ribbon
+from frugan.data.faces.drawn.chart import Array
+from frugan.data.faces.drawn.curves import EYE_Y, Brow, Eye, Mouth, brow, eye, jaw_shift, mouth
+from frugan.data.faces.drawn.moment import Moment
+from frugan.data.faces.drawn.person import Person
+from frugan.data.faces.opencv import opencv
+
+_FINENESS = 2.5  # pixels per mm
+
+
+def paint(person: Person, moment: Moment) -> tuple[Canvas, Canvas]:
+    """Return a face's paint and its openings.
+
+    Returns:
+        R, G, B and gloss, [h, w, 4]; coverage of the eyes' and of the mouth's opening, and of the lips, [h, w, 3].
+    """
+    paints = Canvas(_FINENESS, _with_open_jaw(person, moment))
+    openings = Canvas(_FINENESS)
+    openings.pixels = np.zeros((*openings.pixels.shape, 3), np.float32)
+    lines = mouth(person, moment)
+    _paint_mouth(paints, person, lines)
+    inside = np.concatenate([lines.upper_inner, lines.lower_inner[::-1]])
+    lips = np.concatenate([lines.upper_outer, lines.lower_outer[::-1]])
+    openings.paint(lips, np.array([0, 0, 1], np.float32), 0.5)
+    if moment.jaw > 0:
+        openings.paint(inside, np.array([0, 1, 1], np.float32), 0.3)
+    _paint_nose(paints, person)
+    for side in (-1, 1):
+        _paint_brow(paints, person, moment, brow(person, moment, side))
+        lids = eye(person, moment, side)
+        _paint_eye(paints, person, lids)
+        openings.paint(np.concatenate([lids.upper, lids.lower[::-1]]), np.array([1, 0, 0], np.float32), 0.25)
+    return paints, openings
+
+
+def _with_open_jaw(person: Person, moment: Moment) -> Array:
+    base = _tones(person)
+    if moment.jaw == 0:
+        return base.copy()
+    cv2 = opencv()
+    x, y = _places()
+    shift = jaw_shift(x, y, moment, person.bones.length)
+    to_x, to_y = ((x - np.float32(LEFT)) * _FINENESS - 0.5, (y - shift - np.float32(TOP)) * _FINENESS - 0.5)
+    return cv2.remap(base, to_x, to_y.astype(np.float32), cv2.INTER_LINEAR)  # type: ignore[no-any-return]
+
+
+def _places() -> tuple[Array, Array]:
+    """Return x, y in mm of a canvas's pixels."""
+    columns = (np.arange(round(WIDTH * _FINENESS), dtype=np.float32) + 0.5) / _FINENESS + LEFT
+    rows = (np.arange(round(HEIGHT * _FINENESS), dtype=np.float32) + 0.5) / _FINENESS + TOP
+    x, y = np.meshgrid(columns, rows)
+    return x.astype(np.float32), y.astype(np.float32)
+
+
+@lru_cache(maxsize=4)
+def _tones(person: Person) -> Array:
+    """Return the resting face's bare skin, [h, w, 4]; kept, for it is the same in all frames."""
+    cv2 = opencv()
+    x, y = _places()
+    skin = person.skin
+    colour = np.array(skin.colour, np.float32)
+    blush = np.array(skin.blush, np.float32)
+    side = np.abs(x)
+
+    def spot(cx: float, cy: float, rx: float, ry: float) -> Array:
+        return np.exp(-(((side - cx) / rx) ** 2) - ((y - cy) / ry) ** 2)[..., None]
+
+    paints = np.broadcast_to(colour, (*x.shape, 3)).copy()
+    paints += (blush - colour) * (0.75 * spot(42, 2, 20, 16) + 0.6 * spot(0, -2, 14, 9) + 0.35 * spot(0, 74, 16, 12))
+    paints *= 1 - np.array([0.10, 0.16, 0.14], np.float32) * spot(30, -22, 14, 7)  # under the eyes
+    paints *= 1 - np.array([0.12, 0.20, 0.20], np.float32) * spot(31, -43, 17, 7)  # on the lids
+    paints *= 1 + np.array([0.05, 0.04, 0.02], np.float32) * spot(0, -85, 45, 22)  # forehead
+    rng = np.random.Generator(np.random.PCG64(11))
+    for sigma, strength in ((1.0, 0.025), (5.0, 0.03), (16.0, 0.035)):
+        noise = cv2.GaussianBlur(rng.standard_normal(x.shape).astype(np.float32), (0, 0), sigma)
+        paints *= 1 + np.float32(strength) * (noise / noise.std())[..., None] * np.array([0.7, 1.0, 1.1], np.float32)
+    gloss = 0.30 + 0.35 * spot(0, -10, 9, 30)[..., 0] + 0.25 * spot(0, -80, 35, 18)[..., 0]
+    gloss += 0.12 * spot(40, -12, 16, 10)[..., 0]
+    whole = Canvas(_FINENESS, np.concatenate([paints, gloss[..., None]], axis=2).astype(np.float32))
+    _freckle(whole, person, rng)
+    return whole.pixels
+
+
+def _freckle(sheet: Canvas, person: Person, rng: np.random.Generator) -> None:
+    dark = np.array([0.42, 0.19, 0.10, 0.3], np.float32)
+    for _ in range(person.skin.freckles):
+        place = np.array([rng.normal(0, 30), rng.normal(-8, 14)], np.float32)
+        size = rng.uniform(0.35, 0.95)
+        turn = np.linspace(0, 2 * np.pi, 9)[:-1]
+        round_ = np.stack([np.cos(turn), np.sin(turn) * rng.uniform(0.7, 1.0)], axis=1)
+        sheet.paint((place + size * round_).astype(np.float32), dark, 0.35, rng.uniform(0.15, 0.55))
+
+
+def _paint_mouth(sheet: Canvas, person: Person, lines: Mouth) -> None:
+    lips = person.lips
+    red = np.array([*lips.colour, 0.25 + lips.gloss], np.float32)
+    upper = np.concatenate([lines.upper_outer, lines.upper_inner[::-1]])
+    lower = np.concatenate([lines.lower_inner, lines.lower_outer[::-1]])
+    darker = red * np.array([0.78, 0.72, 0.74, 0.8], np.float32)
+    sheet.paint(upper, darker, 0.8, 0.9)
+    sheet.paint(lower, red, 0.9, 0.88)
+    middle = (0.45 * lines.lower_inner + 0.55 * lines.lower_outer)[8:-8]
+    sheet.stroke(middle, 3.0, red * np.array([1.15, 1.25, 1.25, 1.2], np.float32), 1.5, 0.5)
+    line = np.array([lips.colour[0] * 0.25, lips.colour[1] * 0.16, lips.colour[2] * 0.16, 0.1], np.float32)
+    taper = 1.6 * np.sin(np.linspace(0.25, np.pi - 0.25, len(lines.upper_inner)))
+    sheet.paint(ribbon(lines.upper_inner, taper), line, 0.35, 0.85)
+    for corner in (lines.upper_inner[0], lines.upper_inner[-1]):
+        dot = corner + np.array([[-1.6, -1.2], [1.6, -1.2], [1.6, 1.2], [-1.6, 1.2]], np.float32)
+        sheet.paint(dot, line, 1.2, 0.55)
+
+
+def _paint_nose(sheet: Canvas, person: Person) -> None:
+    bones, colour = person.bones, np.array(person.skin.colour, np.float32)
+    dark = np.array([*(colour * np.array([0.10, 0.055, 0.05])), 0.0], np.float32)
+    edge = np.array([*(colour * np.array([0.45, 0.30, 0.27])), 0.2], np.float32)
+    for side in (-1, 1):
+        y = 5.6 + bones.nose_drop
+        out = bones.nose_width
+        hole = np.array([[side * 3.2, y + 1.2], [side * 5.5, y - 0.9], [side * (out - 6.5), y - 0.6],
+                         [side * (out - 5.2), y + 1.2], [side * 6.5, y + 2.2]], np.float32)  # fmt: skip
+        sheet.paint(hole, dark, 0.6, 0.9)
+        wing = np.array([[side * (out - 1.5), -5 + bones.nose_drop], [side * (out + 0.2), -1.0 + bones.nose_drop],
+                         [side * (out - 0.4), 4.0 + bones.nose_drop], [side * (out - 4), 7 + bones.nose_drop]], np.float32)  # fmt: skip
+        sheet.stroke(wing, 1.0, edge, 0.9, 0.5)
+
+
+def _paint_brow(sheet: Canvas, person: Person, moment: Moment, arch: Brow) -> None:
+    del moment
+    hair = np.array([*person.brows.colour, 0.15], np.float32)
+    sheet.paint(ribbon(arch.spine, arch.thickness * 0.8), hair, 1.1, 0.55)
+    rng = np.random.Generator(np.random.PCG64(17 + arch.side))
+    along = np.gradient(arch.spine, axis=0)
+    along /= np.linalg.norm(along, axis=1, keepdims=True)
+    for _ in range(110):
+        share = rng.random() ** 1.1
+        i = min(int(share * len(arch.spine)), len(arch.spine) - 1)
+        across = np.array([0.0, 1.0]) * (rng.uniform(-0.5, 0.5) * arch.thickness[i])
+        root = arch.spine[i] + across
+        lift = np.interp(share, [0, 0.25, 0.7, 1], [-1.7, -0.75, -0.2, 0.15])
+        way = along[i] + np.array([0, lift + (0.25 if across[1] < 0 else -0.15)])
+        length = np.interp(share, [0, 0.3, 1], [4.2, 5.0, 3.2]) * rng.uniform(0.7, 1.15)
+        tip = root + way / np.linalg.norm(way) * length
+        hairlet = np.stack([root, (root + tip) / 2 + along[i] * 0.35, tip]).astype(np.float32)
+        sheet.paint(ribbon(hairlet, np.array([0.75, 0.6, 0.15])), hair, 0.0, rng.uniform(0.5, 0.95))
+
+
+def _paint_eye(sheet: Canvas, person: Person, lids: Eye) -> None:
+    eyes, skin = person.eyes, np.array(person.skin.colour, np.float32)
+    fold = np.array([*(skin * np.array([0.42, 0.30, 0.27])), 0.15], np.float32)
+    sheet.paint(ribbon(lids.crease, 1.3 * _taper(len(lids.crease), 0.2)), fold, 0.7, 0.75)
+    rim = np.array([*np.minimum(skin * np.array([0.95, 0.66, 0.62]), 1), 0.8], np.float32)
+    sheet.stroke(lids.lower + np.array([0, 0.7], np.float32), 1.5, rim, 0.4, 0.7)
+    under = np.array([*(skin * np.array([0.55, 0.42, 0.40])), 0.2], np.float32)
+    sheet.stroke(lids.lower[8:] + np.array([0, 1.5], np.float32), 0.9, under, 0.6, 0.35 + 0.3 * eyes.lashes)
+    lash = np.array([0.012, 0.008, 0.007, 0.05], np.float32)
+    if eyes.lashes < 0.5:
+        lash = np.array([*(np.array(person.brows.colour) * 0.35), 0.05], np.float32)
+    width = (0.9 + 1.1 * eyes.lashes) * _taper(len(lids.upper), 0.55)
+    sheet.paint(ribbon(lids.upper - np.array([0, 0.3], np.float32), width), lash, 0.25, 0.95)
+    corner = lids.upper[0]
+    duct = corner + np.array([[-0.9, -0.7], [0.9, -0.7], [0.9, 0.8], [-0.9, 0.8]], np.float32)
+    sheet.paint(duct, np.array([*(skin * np.array([0.9, 0.5, 0.45])), 0.8], np.float32), 0.6, 0.7)
+    if eyes.lashes > 0.5:
+        _paint_lashes(sheet, lids, lash)
+
+
+def _taper(points: int, start: float) -> Array:
+    """Return widths that grow from the inner corner outward."""
+    return np.interp(np.linspace(0, 1, points), [0, 0.3, 0.75, 1], [start * 0.4, 0.75, 1.0, 0.9]).astype(np.float32)
+
+
+def _paint_lashes(sheet: Canvas, lids: Eye, lash: Array) -> None:
+    for i in range(14, len(lids.upper), 4):
+        share = i / len(lids.upper)
+        root = lids.upper[i]
+        out = np.array([lids.side * (share - 0.45) * 5.0, -(1.6 + 1.6 * share * (1.35 - share))], np.float32)
+        bend = root + out * 0.5 + np.array([lids.side * 0.4, 0.5], np.float32)
+        sheet.paint(ribbon(np.stack([root, bend, root + out]), np.array([0.8, 0.6, 0.1])), lash, 0.0, 0.85)
+
+
+def eyes_height() -> float:
+    """Return the height of the eyes on the canvas in mm."""
+    return EYE_Y

@@ -1,0 +1,193 @@
+"""From facesets to a run: stages, changed options, parked discriminators, pretraining, previews."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import frugan
+from frugan.api.sampling import sample
+from frugan.api.session import TrainingOptions, TrainingResult
+from frugan.api.training import train
+from frugan.engine.events import read_events
+from frugan.errors import BadInput
+from frugan.phase import SheetRequest
+
+FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
+DATA = {"src": FACES, "dst": FACES}
+CPU = TrainingOptions(device="cpu", workers=0)
+SMALL = (
+    "networks.face_type=f",
+    "networks.ae_dims=32",
+    "networks.gan_dims=4",
+    "training.precision=fp32",
+    "training.batch=2",
+    "saving.snapshot_every=100 steps",
+)
+STAGED = """
+family = "saehd"
+[networks]
+archi = "liae-ud"
+resolution = 64
+face_type = "f"
+ae_dims = 32
+e_dims = 16
+d_dims = 16
+gan_dims = 4
+[training]
+batch = 2
+duration = "4 steps"
+precision = "fp32"
+[optimizers.default]
+kind = "adabelief"
+[[stages]]
+at = "2 steps"
+set = { "objective.random_warp" = false, "optimizers.default.dropout" = 0.3, "optimizers.default.period" = 10 }
+[[stages]]
+at = "3 steps"
+set = { "objective.gan_power" = 0.1 }
+"""
+
+
+def _train(run: Path, *overrides: str, steps: int, **more: object) -> tuple[TrainingResult, str]:
+    lines: list[str] = []
+    words = [*SMALL, f"training.duration={steps} steps", *overrides]
+    result = train("saehd-demo-64", DATA, run, overrides=words, options=CPU, say=lines.append, **more)  # type: ignore[arg-type]
+    return result, "\n".join(lines)
+
+
+def _tensors(run: Path, file: str = "networks") -> dict[str, torch.Tensor]:
+    return load_file(sorted((run / "checkpoints").iterdir())[-1] / f"{file}.safetensors")
+
+
+def _of(tensors: dict[str, torch.Tensor], network: str) -> list[torch.Tensor]:
+    found = [value for key, value in tensors.items() if f"{network}." in key]
+    assert found
+    return found
+
+
+def _same(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_stages_take_effect_and_a_stopped_run_is_the_same_run(tmp_path: Path) -> None:
+    recipe = tmp_path / "staged.toml"
+    recipe.write_text(STAGED, "utf-8")
+
+    def run(name: str, *parts: int) -> tuple[Path, str]:
+        lines: list[str] = []
+        for steps in parts:
+            words = [f"training.duration={steps} steps"]
+            train(str(recipe), DATA, tmp_path / name, overrides=words, options=CPU, say=lines.append)
+        return tmp_path / name, "\n".join(lines)
+
+    whole, said = run("whole", 4)
+    assert "stage from step 2 on: objective.random_warp = False" in said
+    assert "stage from step 3 on: objective.gan_power = 0.1" in said
+    phases = [set(e["phases"]) for e in read_events(whole / "events.jsonl") if e["event"] == "step"]
+    assert phases == [{"autoencoder"}] * 3 + [{"autoencoder", "patch_discriminator"}]
+    early, _ = run("early", 2)
+    late, _ = run("late", 3)
+    assert not _same(_of(_tensors(early), "inter_B"), _of(_tensors(late), "inter_B"))
+    assert _same(_of(_tensors(early), "inter_AB"), _of(_tensors(late), "inter_AB"))  # rests without random warp
+    pieces, _ = run("pieces", 1, 2, 3, 4)
+    for file in ("networks", "optimizers"):
+        a, b = _tensors(whole, file), _tensors(pieces, file)
+        assert a.keys() == b.keys()
+        assert [k for k in a if not torch.equal(a[k], b[k])] == []
+
+
+def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    _, said = _train(run, steps=1)
+    assert not any(key.startswith("patch_discriminator") for key in _tensors(run))
+    _, said = _train(run, "objective.gan_power=0.1", steps=3)
+    assert "patch_discriminator: starts with fresh weights" in said
+    trained = _of(_tensors(run), "patch_discriminator"), _of(_tensors(run, "optimizers"), "patch_discriminator")
+    _, said = _train(run, steps=4)
+    assert "patch_discriminator: not used at present; kept as it is" in said
+    kept = _of(_tensors(run), "patch_discriminator"), _of(_tensors(run, "optimizers"), "patch_discriminator")
+    assert _same(trained[0], kept[0])
+    assert _same(trained[1], kept[1])
+    _, said = _train(run, "objective.gan_power=0.1", "networks.gan_dims=8", steps=5)
+    assert "patch_discriminator: starts with fresh weights" in said
+
+
+def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
+    _train(tmp_path / "run", steps=1)
+    _, said = _train(tmp_path / "run", "optimizers.default.kind=rmsprop", steps=2)
+    assert "optimizer autoencoder: another kind than before (ms, vs); its state is fresh" in said
+    assert {key.rsplit("/", 1)[1] for key in _tensors(tmp_path / "run", "optimizers")} == {"acc", "updates"}
+
+
+def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
+    _train(tmp_path / "many", "objective.pretrain=true", steps=2)
+    with pytest.raises(BadInput, match=r"objective\.pretrain: True in the run, False now"):
+        _train(tmp_path / "many", steps=3)
+    result, said = _train(tmp_path / "one", steps=0, init=tmp_path / "many")
+    assert result.step == 0
+    assert "fresh: inter" in said
+    _, said = _train(tmp_path / "two", "training.seed=1", steps=1, init=tmp_path / "many")
+    assert "optimizer state is taken over" in said
+    before, after = _tensors(tmp_path / "many"), _tensors(tmp_path / "two")
+    encoder, inter = "encoder.down1.downs.1.conv1.weight", "inter.dense1.weight"
+    assert float((before[encoder] - after[encoder]).abs().max()) < 5e-3  # one step of at most 3.5 times the rate
+    assert float((before[inter] - after[inter]).abs().max()) > 0.02
+    slots = _tensors(tmp_path / "two", "optimizers")
+    assert int(slots["autoencoder/updates"]) == 3
+
+
+def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    _train(run, steps=3)
+    paths = sorted((run / "samples").iterdir())
+    assert [p.name for p in paths] == ["step-000000003-preview-masked.png", "step-000000003-preview.png"]
+    with Image.open(paths[1]) as preview:
+        assert "synthetic" in preview.text["Description"]  # type: ignore[attr-defined]
+        assert preview.width == 5 * 66 + 2
+        assert preview.height > 4 * 66 + 100
+    (shown,) = {p.name for p in sample(run, tmp_path / "more", data=DATA, device="cpu", say=print)} - {
+        "preview-masked.png"
+    }
+    assert shown == "preview.png"
+    with pytest.raises(BadInput, match="add --data WORKSPACE"):
+        sample(run, tmp_path / "more", device="cpu", say=print)
+    with pytest.raises(BadInput, match="not for faces"):
+        sample(run, tmp_path / "more", SheetRequest(classes=(1,)), data=DATA, device="cpu", say=print)
+
+
+def test_networks_from_a_run_can_be_called(tmp_path: Path) -> None:
+    _train(tmp_path / "run", steps=1)
+    networks = frugan.load(tmp_path / "run")
+    vectors = networks["encoder"](torch.rand(2, 3, 64, 64))
+    face, mask = networks["decoder_src"](networks["inter"](vectors))
+    assert face.shape == (2, 3, 64, 64)
+    assert mask.shape == (2, 1, 64, 64)
+
+
+def test_the_number_of_workers_does_not_matter(tmp_path: Path) -> None:
+    _train(tmp_path / "none", steps=2)
+    words = [*SMALL, "training.duration=2 steps"]
+    train("saehd-demo-64", DATA, tmp_path / "two", overrides=words, options=replace(CPU, workers=2))
+    assert _same(list(_tensors(tmp_path / "none").values()), list(_tensors(tmp_path / "two").values()))
+
+
+@pytest.mark.parametrize(
+    ("data", "overrides", "message"),
+    [
+        (None, (), "no pictures given for 'dst'"),
+        ({"src": FACES}, (), "no pictures given for 'dst'"),
+        ({"src": FACES, "dst": FACES, "more": FACES}, (), "no such source"),
+        ("/does/not/exist", (), "is no folder; expected a DeepFaceLab workspace"),
+        ({"src": "/does/not/exist", "dst": FACES}, (), "/does/not/exist"),
+        (DATA, ("networks.face_type=head",), "extracted as"),
+    ],
+)
+def test_data_that_cannot_be_used(tmp_path: Path, data: object, overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        train("saehd-demo-64", data, tmp_path / "run", overrides=[*SMALL, *overrides], options=CPU)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
