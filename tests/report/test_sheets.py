@@ -97,5 +97,5 @@ def test_strips_and_titles_stand_above_and_text_stands_inside(tmp_path: Path) ->
         assert np.array_equal(pixels[:10], strip)
         assert np.array_equal(pixels[-plain.height :], np.asarray(plain))
         titles = pixels[10 : -plain.height]
-        assert titles.max() == 255
+        assert titles.max() > 200
         assert full.text["Description"] == "synthetic: ä"  # type: ignore[attr-defined]

@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from frugan.data.faces.drawn.chart import Array, cells_of
+from frugan.data.faces.drawn.chart import Array, cells_of, looked_up
 from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.opencv import opencv
 
 DISTANCE_MM = 1400.0  # of the camera from the head's centre
+NOTHING = -500.0  # mm: the depth of what is not there
 _SIDE_MM = 315.0  # that the picture shows at the head's depth
-_EYES_ABOVE_MIDDLE = -8.0  # mm: the head's centre lies a little above the picture's
+_RAISED_MM = 8.0  # the head's centre lies a little above the picture's
+_ROW = 256  # pixels: those that see the head are kept as rows of that length, for OpenCV wants two dimensions
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,20 +38,21 @@ class View:
         nearer = DISTANCE_MM / (DISTANCE_MM - seen[:, 2:])
         return np.asarray(seen[:, :2] * nearer * self.scale + self.middle, np.float32)
 
-    def rays(self, size: int) -> tuple[Array, Array]:
-        """Return the rays of a picture of `size`: starts and steps toward the viewer, each [3, size, size], head frame.
+    def rays(self, rows: NDArray[np.intp], columns: NDArray[np.intp], shrink: int = 1) -> tuple[Array, Array]:
+        """Return the rays of pixels: starts and steps of 1 mm toward the viewer, each [3, ...], head frame.
 
-        A step is 1 mm deep.
+        Args:
+            rows: of the pixels, [...].
+            columns: of the pixels, [...].
+            shrink: how many pixels of this view make one of those.
         """
-        shrink = self.size / size
-        line = (np.arange(size, dtype=np.float32) + 0.5) * shrink - 0.5
-        x = np.broadcast_to((line - self.middle[0]) / self.scale, (size, size)).astype(np.float32)
-        y = np.broadcast_to(((line - self.middle[1]) / self.scale)[:, None], (size, size)).astype(np.float32)
+        x = ((columns + 0.5) * shrink - 0.5 - self.middle[0]) / self.scale
+        y = ((rows + 0.5) * shrink - 0.5 - self.middle[1]) / self.scale
+        x, y = x.astype(np.float32), y.astype(np.float32)
         back = self.turn.T
-        flat = np.stack([x, y]).reshape(2, -1)
-        start = (back[:, :2] @ flat).reshape(3, size, size)
-        step = back[:, 2, None, None] - start / np.float32(DISTANCE_MM)
-        return start.astype(np.float32), step.astype(np.float32)
+        start = np.stack([back[i, 0] * x + back[i, 1] * y for i in range(3)])
+        step = np.stack([back[i, 2] - start[i] * np.float32(1 / DISTANCE_MM) for i in range(3)])
+        return start, step
 
 
 def view_of(moment: Moment, size: int) -> View:
@@ -58,85 +62,90 @@ def view_of(moment: Moment, size: int) -> View:
     nod = np.array([[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]])
     tilt = np.array([[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]])
     scale = size / _SIDE_MM * moment.zoom
-    middle = (
-        size * (0.5 + moment.shift[0]) - 0.5,
-        size * (0.5 + moment.shift[1]) - 0.5 + _EYES_ABOVE_MIDDLE * scale,
-    )
+    middle = (size * (0.5 + moment.shift[0]) - 0.5, size * (0.5 + moment.shift[1]) - 0.5 - _RAISED_MM * scale)
     return View((tilt @ nod @ side).astype(np.float32), scale, middle, size)
 
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """What the pixels see of a head.
+    """What the pixels see that see the head; the last one may come more than once.
 
     Attributes:
-        points: where the rays meet it, or come nearest, [3, S, S], head frame, mm.
-        depth: along the rays, mm toward the viewer, [S, S].
-        cover: share of the pixel that the head fills, [S, S].
-        cells: the points' places on the chart, for cv2.remap, two [S, S].
+        rows: of the pixels, [k, 256].
+        columns: of the pixels, [k, 256].
+        points: where their rays meet the head, or come nearest, [3, k, 256], head frame, mm.
+        depth: along the rays, mm toward the viewer, [k, 256].
+        cover: share of the pixel that the head fills, [k, 256].
+        cells: the points' places on the chart, for cv2.remap, two [k, 256].
     """
 
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
     points: Array
     depth: Array
     cover: Array
     cells: tuple[Array, Array]
+
+    def spread(self, values: Array, size: int, elsewhere: float) -> Array:
+        """Return values of the pixels, [k, 256], as a picture, [size, size]."""
+        picture = np.full((size, size), elsewhere, np.float32)
+        picture[self.rows, self.columns] = values
+        return picture
 
 
 def look(radius: Array, view: View) -> Hits:
     """Return what each pixel of a view sees of a head, float32 [CELLS, CELLS]."""
     cv2 = opencv()
     half = view.size // 2
+    start, step = view.rays(*np.indices((half, half)), shrink=2)
     reach = np.float32(radius.max())
-    start, step = view.rays(half)
-    square = (start * start).sum(axis=0)
-    depth = np.sqrt(np.maximum(reach * reach - square, 0))
-    depth, gap, _ = _march(radius, start, step, depth, 30, 0.6)
+    depth = np.sqrt(np.maximum(reach * reach - (start * start).sum(axis=0), 0))
+    depth, gap = _march(radius, start, step, depth, 30, 0.6)
     # a pixel beside an edge may see what its neighbour sees: start from the nearer
-    depth = cv2.dilate(depth, np.ones((3, 3), np.uint8))
-    depth = cv2.resize(depth, (view.size, view.size), interpolation=cv2.INTER_LINEAR)
-    start, step = view.rays(view.size)
-    depth, gap_fine, cells = _march(radius, start, step, depth + 1, 9, 0.7)
+    around = np.ones((3, 3), np.uint8)
+    whole = (view.size, view.size)
+    depth = cv2.resize(cv2.dilate(depth, around), whole, interpolation=cv2.INTER_LINEAR)
+    near = cv2.resize(cv2.dilate((gap < 2).astype(np.uint8), around), whole, interpolation=cv2.INTER_NEAREST)
+    rows, columns = (_in_rows(places) for places in np.nonzero(near))
+    start, step = view.rays(rows, columns)
+    depth, gap = _march(radius, start, step, depth[rows, columns] + 1, 8, 0.7)
     # rays that pass close by a foremost part, such as the nose, have further to go
-    near = cv2.dilate((gap < 1).astype(np.uint8), np.ones((3, 3), np.uint8))
-    near = cv2.resize(near, (view.size, view.size), interpolation=cv2.INTER_NEAREST)
-    rows, columns = np.nonzero((gap_fine > 0) & (near > 0))
-    few = (start[:, rows, columns, None], step[:, rows, columns, None])  # [3, n, 1]
-    onward, gap_few, cells_few = _march(radius, *few, depth[rows, columns, None], 24, 0.6)
-    depth[rows, columns], gap_fine[rows, columns] = onward[:, 0], gap_few[:, 0]
-    for all_cells, some in zip(cells, cells_few, strict=True):
-        all_cells[rows, columns] = some[:, 0]
-    cover = np.clip(1.0 - gap_fine * np.float32(view.scale), 0, 1)
-    return Hits(start + depth * step, depth, cover, cells)
+    late = np.nonzero(gap > 0)
+    few = (_in_rows(start[i][late]) for i in range(3)), (_in_rows(step[i][late]) for i in range(3))
+    onward, still = _march(radius, *(np.stack(list(part)) for part in few), _in_rows(depth[late]), 24, 0.6)
+    depth[late], gap[late] = onward.ravel()[: len(late[0])], still.ravel()[: len(late[0])]
+    cover = np.clip(1.0 - gap * np.float32(view.scale), 0, 1)
+    points = start + depth * step
+    cells = cells_of(*points, np.sqrt((points * points).sum(axis=0)))
+    return Hits(rows, columns, points, depth, cover, cells)
 
 
-def _march(
-    radius: Array, start: Array, step: Array, depth: Array, steps: int, pace: float
-) -> tuple[Array, Array, tuple[Array, Array]]:
+def _in_rows(values: NDArray) -> NDArray:
+    """Return [n] as [k, 256], the last one repeated."""
+    return np.pad(values, (0, -len(values) % _ROW), mode="edge").reshape(-1, _ROW)
+
+
+def _march(radius: Array, start: Array, step: Array, depth: Array, steps: int, pace: float) -> tuple[Array, Array]:
     """Go from `depth` away from the viewer until the surface is passed, and halve the way back to it.
 
     Returns:
-        the best depth, how far outside the surface the ray stays, its cells on the chart.
+        the depth where the surface is met, or nearest; how far outside of it the ray stays, mm.
     """
-    cv2 = opencv()
     outside = best = depth
     inside = np.full(depth.shape, -1e6, np.float32)
     least = np.full(depth.shape, 1e6, np.float32)
     for _ in range(steps):
         x, y, z = (start[i] + depth * step[i] for i in range(3))
         length = np.sqrt(x * x + y * y + z * z)
-        cells = cells_of(x, y, z, length)
-        gap = length - cv2.remap(radius, *cells, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        gap = length - looked_up(radius, cells_of(x, y, z, length))
         passed = gap < 0
         inside = np.where(passed, depth, inside)
         outside = np.where(passed, outside, depth)
-        nearer = gap < least
-        best = np.where(nearer, depth, best)
-        least = np.where(nearer, gap, least)
-        onward = outside - np.maximum(np.float32(pace) * gap, 0.2)
+        best = np.where(gap < least, depth, best)
+        least = np.minimum(gap, least)
+        onward = outside - np.maximum(np.float32(pace) * gap, np.float32(0.2))
         halved = (outside + inside) * np.float32(0.5)
-        depth = np.where(passed | (onward < inside), halved, np.maximum(onward, -200))
+        depth = np.where(passed | (onward < inside), halved, np.maximum(onward, np.float32(-200)))
     found = inside > -1e5
     best = np.where(found, (outside + np.maximum(inside, outside - 2)) * np.float32(0.5), best)
-    x, y, z = (start[i] + best * step[i] for i in range(3))
-    cells = cells_of(x, y, z, np.sqrt(x * x + y * y + z * z))
-    return best, np.where(found, 0, least), cells
+    return best, np.where(found, np.float32(0), least)

@@ -8,6 +8,8 @@ the map is smooth but for the point straight behind, and no trigonometry is need
 import numpy as np
 from numpy.typing import NDArray
 
+from frugan.data.faces.opencv import opencv
+
 Array = NDArray[np.float32]
 
 CELLS = 448  # side of the map; about 0.7 mm on the face
@@ -44,3 +46,9 @@ def cells_of(x: Array, y: Array, z: Array, length: Array, cells: int = CELLS) ->
     scale *= cells / (2 * REACH)
     middle = np.float32(cells / 2 - 0.5)
     return x * scale + middle, y * scale + middle
+
+
+def looked_up(chart: Array, cells: tuple[Array, Array]) -> Array:
+    """Return what a chart, [CELLS, CELLS] or with channels behind, holds at cells, two [k, m] (linear)."""
+    cv2 = opencv()
+    return cv2.remap(chart, *cells, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)  # type: ignore[no-any-return]

@@ -160,4 +160,4 @@ def jaw_shift(x: Array, y: Array, moment: Moment, length: float) -> Array:
     """Return how far an open mouth moves the skin down, mm, at x, y as seen from the front."""
     drop = np.float32(JAW_DROP * moment.jaw)
     ramp = np.clip((y - 31 * length) / (16 + drop), 0, 1)
-    return np.asarray(drop * ramp * ramp * (3 - 2 * ramp) * np.exp(-((x / 68) ** 4)), np.float32)
+    return np.asarray(drop * ramp * ramp * (3 - 2 * ramp) * np.exp(-np.square(np.square(x / 68))), np.float32)

@@ -25,17 +25,17 @@ class Growth:
     """A person's hair on the chart.
 
     Attributes:
-        cover: of the hair, 0 (skin) to 1, [CELLS, CELLS].
+        shown: how far the skin is hidden, 0 to 1, [CELLS, CELLS].
         thickness: above the skin in mm, [CELLS, CELLS].
-        normals: of the hair's smooth outside, [3, CELLS, CELLS].
-        along: unit vectors along the strands, [3, CELLS, CELLS].
+        normals: of the hair's smooth outside, [CELLS, CELLS, 3].
+        along: unit vectors along the strands, [CELLS, CELLS, 3].
         strands: -1 (in the depth between strands) to 1 (at the top of one), [STRAND_CELLS, STRAND_CELLS].
         beard: how densely it grows in the resting face, 0 to 1, [CELLS, CELLS].
         beard_along: as `along`.
         beard_strands: as `strands`.
     """
 
-    cover: Array
+    shown: Array
     thickness: Array
     normals: Array
     along: Array
@@ -52,7 +52,7 @@ def growth_of(person: Person) -> Growth:
     hair = person.hair
     bare = Bare.of(person.bones).radius
     way = directions(CELLS)
-    strands, along = _strands(np.array(hair.pole), hair.wave, 7)
+    strands, along = _strands(np.array(hair.pole), hair.wave, _LONG_NOISE, 7)
     coarse = cv2.resize(strands, (CELLS, CELLS), interpolation=cv2.INTER_AREA)
     face = _filled([*hair.opening, *hair.opening_left[::-1]])  # 1 where skin shows
     edge = cv2.GaussianBlur(face, (0, 0), 2.2)
@@ -61,11 +61,13 @@ def growth_of(person: Person) -> Growth:
     slope = np.clip(rising * 2 - 0.5, 0.25, 1) if hair.long else np.clip(rising * 2.0 - 0.7, 0.10, 1)
     depth = np.maximum(_outside(hair) - bare, 2.0) * slope
     thickness = cover * (depth + 1.6 * coarse * np.sqrt(slope))
+    # somewhat beyond the edge, so that no skin is seen on the side of a lock
+    shown = np.clip(2.5 * cv2.GaussianBlur(cv2.dilate(cover, np.ones((3, 3), np.uint8)), (0, 0), 0.7), 0, 1)
     normals = outward(cv2.GaussianBlur(bare + depth, (0, 0), 4.0), way)
-    beard_strands, beard_along = _strands(np.array(_CROWN), 0.03, 8)
+    beard_strands, beard_along = _strands(np.array(_CROWN), 0.03, _SHORT_NOISE, 8)
     outline = [*_BEARD, *((-u, v) for u, v in _BEARD[::-1])]
     beard = cv2.GaussianBlur(_filled(outline), (0, 0), 5.0) * np.float32(person.skin.beard)
-    return Growth(cover, thickness.astype(np.float32), normals, along, strands, beard, beard_along, beard_strands)
+    return Growth(shown, thickness.astype(np.float32), normals, along, strands, beard, beard_along, beard_strands)
 
 
 def _outside(hair: Hair) -> Array:
@@ -76,7 +78,7 @@ def _outside(hair: Hair) -> Array:
         side = np.abs(x)
         body = ellipsoid(x, y, z, (0, -50, -22), (88, 97, 100))
         body = melt(body, ellipsoid(side, y, z, (52, 20, -14), (37, 84, 52)), 20)
-        return np.maximum(body, y - 98)
+        return -melt(-body, 98 - y, 8)
 
     def short(x: Array, y: Array, z: Array) -> Array:
         body = ellipsoid(x, y, z, (0, -46, -22), (79, 93, 92))
@@ -87,7 +89,7 @@ def _outside(hair: Hair) -> Array:
 
 
 def outward(radius: Array, way: Array) -> Array:
-    """Return unit normals, [3, n, n], of a body that reaches `radius` in the directions `way`, [3, n, n]."""
+    """Return unit normals, [n, n, 3], of a body that reaches `radius` in the directions `way`, [3, n, n]."""
     cv2 = opencv()
     cell = np.float32(2 * REACH / radius.shape[0])
     by_u = cv2.Sobel(radius, cv2.CV_32F, 1, 0, ksize=3, scale=1 / (8 * float(cell)))
@@ -98,7 +100,8 @@ def outward(radius: Array, way: Array) -> Array:
     slope = np.stack([by_u * scale, by_v * scale, pull])
     slope -= way * (slope * way).sum(axis=0)
     normal = way - slope / radius
-    return np.asarray(normal / np.linalg.norm(normal, axis=0), np.float32)
+    normal /= np.sqrt((normal * normal).sum(axis=0))
+    return np.ascontiguousarray(normal.transpose(1, 2, 0), np.float32)
 
 
 def _filled(outline: list[tuple[float, float]]) -> Array:
@@ -110,7 +113,11 @@ def _filled(outline: list[tuple[float, float]]) -> Array:
     return mask.astype(np.float32) / 255
 
 
-def _strands(pole: Array, wave: float, seed: int) -> tuple[Array, Array]:
+_LONG_NOISE = ((40, 4, 0.35), (150, 6, 0.45), (420, 9, 0.55), (800, 14, 0.45))  # round the pole, along, weight
+_SHORT_NOISE = ((60, 6, 0.25), (300, 40, 0.5), (700, 70, 0.7))
+
+
+def _strands(pole: Array, wave: float, noises: tuple[tuple[int, int, float], ...], seed: int) -> tuple[Array, Array]:
     """Return strands' pattern, fine, and direction, coarse: noise about the pole, drawn out along its meridians."""
     cv2 = opencv()
     pole = (pole / np.linalg.norm(pole)).astype(np.float32)
@@ -124,7 +131,7 @@ def _strands(pole: Array, wave: float, seed: int) -> tuple[Array, Array]:
     turn = turn + wave * np.sin(down * 7 + 2 * np.sin(turn * 2)) + 0.4 * wave * np.sin(down * 13 + 5 * turn)
     rng = np.random.Generator(np.random.PCG64(seed))
     total = np.zeros(turn.shape, np.float32)
-    for columns, rows, weight in ((40, 4, 0.35), (150, 6, 0.45), (420, 9, 0.55), (800, 14, 0.45)):
+    for columns, rows, weight in noises:
         noise = rng.standard_normal((rows + 4, columns)).astype(np.float32)
         noise = np.concatenate([noise[:, -2:], noise, noise[:, :3]], axis=1)
         x = ((turn / (2 * np.pi)) % 1 * columns + 2).astype(np.float32)
@@ -133,4 +140,4 @@ def _strands(pole: Array, wave: float, seed: int) -> tuple[Array, Array]:
     way = directions(CELLS)
     along = pole[:, None, None] - (pole[:, None, None] * way).sum(axis=0) * way
     along /= np.maximum(np.linalg.norm(along, axis=0), 1e-3)
-    return np.tanh(total).astype(np.float32), along.astype(np.float32)
+    return np.tanh(total).astype(np.float32), np.ascontiguousarray(along.transpose(1, 2, 0), np.float32)

@@ -153,7 +153,13 @@ class Hair:
 
 @dataclass(frozen=True)
 class Person:
-    """Someone who does not exist."""
+    """Someone who does not exist.
+
+    Attributes:
+        name: of the person.
+        cloth: colours of the clothes.
+        neckline: how deep the collar is cut, mm.
+    """
 
     name: str
     bones: Bones
@@ -163,33 +169,35 @@ class Person:
     skin: Skin
     hair: Hair
     cloth: tuple[Colour, ...]
+    neckline: float
 
 
 PEOPLE = (
     Person(
         name="Amara",
         bones=Bones(
-            width=0.96, length=0.97, jaw=35, chin=6, chin_forward=0, cheek=2, brow=-2, nose_width=17.5, nose_length=0,
+            width=0.95, length=0.95, jaw=32, chin=4, chin_forward=-1, cheek=2, brow=-3, nose_width=15.8, nose_length=0,
             nose_drop=0, bridge=-1, neck=45, shoulders=165,
         ),
         eyes=Eyes(
-            apart=31.5, width=15.5, height=11.5, tilt=1.6, iris=6.6, colour=(0.16, 0.065, 0.022),
+            apart=31.5, width=16.5, height=12.4, tilt=1.8, iris=7.1, colour=(0.16, 0.065, 0.022),
             ring=(0.03, 0.012, 0.006), lashes=1.0,
         ),
         brows=Brows(
-            inner=13, outer=54, above=17.5, arch=5.0, slant=2.0, thickness=5.5, colour=(0.02, 0.012, 0.008)
+            inner=14, outer=54, above=18.5, arch=4.0, slant=0.5, thickness=4.6, colour=(0.03, 0.017, 0.011)
         ),
-        lips=Lips(width=25, upper=8.5, lower=11, bow=2.2, full=5.0, colour=(0.36, 0.095, 0.085), gloss=0.8),
+        lips=Lips(width=23.5, upper=7.8, lower=10.5, bow=2.2, full=5.0, colour=(0.36, 0.095, 0.085), gloss=0.8),
         skin=Skin(colour=(0.44, 0.225, 0.135), blush=(0.47, 0.17, 0.09), freckles=0, beard=0.0),
         hair=Hair(
             long=True,
-            opening=((-0.25, -1.0), (0.2, -0.97), (0.55, -0.86), (0.82, -0.6), (0.93, -0.25), (0.94, 0.15), (0.89, 0.5),
+            opening=((-0.30, -1.03), (0.05, -0.93), (0.38, -0.78), (0.66, -0.57), (0.84, -0.25), (0.90, 0.15), (0.89, 0.5),
                      (0.82, 0.85), (0.78, 1.15), (0.6, 1.5), (0.0, 1.6)),
-            opening_left=((-0.25, -1.0), (-0.55, -0.84), (-0.82, -0.6), (-0.93, -0.25), (-0.94, 0.15), (-0.89, 0.5),
+            opening_left=((-0.30, -1.03), (-0.55, -0.84), (-0.80, -0.6), (-0.93, -0.25), (-0.94, 0.15), (-0.89, 0.5),
                           (-0.82, 0.85), (-0.78, 1.15), (-0.6, 1.5), (0.0, 1.6)),
-            pole=(-0.25, -0.9, 0.25), colour=(0.022, 0.012, 0.009), tips=(0.11, 0.05, 0.028), wave=0.05,
+            pole=(-0.27, -0.92, 0.33), colour=(0.022, 0.012, 0.009), tips=(0.11, 0.05, 0.028), wave=0.05,
         ),
         cloth=((0.55, 0.12, 0.08), (0.75, 0.68, 0.58), (0.04, 0.20, 0.22)),
+        neckline=16,
     ),
     Person(
         name="Bran",
@@ -203,7 +211,7 @@ PEOPLE = (
         ),
         brows=Brows(inner=12, outer=55, above=14.5, arch=2.5, slant=1.0, thickness=7.5, colour=(0.16, 0.06, 0.02)),
         lips=Lips(width=26.5, upper=5.2, lower=7.5, bow=1.2, full=2.6, colour=(0.56, 0.22, 0.18), gloss=0.3),
-        skin=Skin(colour=(0.74, 0.475, 0.365), blush=(0.74, 0.36, 0.27), freckles=260, beard=0.8),
+        skin=Skin(colour=(0.74, 0.475, 0.365), blush=(0.74, 0.36, 0.27), freckles=260, beard=0.9),
         hair=Hair(
             long=False,
             opening=((0.0, -0.93), (0.4, -0.92), (0.72, -0.80), (0.90, -0.58), (1.02, -0.36), (1.10, -0.16), (1.13, 0.05),
@@ -216,5 +224,6 @@ PEOPLE = (
             pole=(0.35, -0.75, -0.55), colour=(0.25, 0.075, 0.018), tips=(0.62, 0.25, 0.075), wave=0.03,
         ),
         cloth=((0.03, 0.06, 0.16), (0.10, 0.16, 0.09), (0.35, 0.34, 0.33)),
+        neckline=2,
     ),
 )

@@ -93,8 +93,8 @@ def _head(bones: Bones, x: Array, y: Array, z: Array) -> Array:
     body = carve(body, ellipsoid(side, y, z, (31, -34, 70), (19, 13, 15)), 14)  # sockets
     body = melt(body, ellipsoid(x, y, z, (0, 34 * tall, 40), (32, 26, 21)), 16)  # muzzle
     body = melt(body, _nose(bones, x, y, z), 7)
-    ear = ellipsoid(side, y, z, (75 * w, -17, -12), (12, 30, 16))
-    ear = carve(ear, ellipsoid(side, y, z, (86 * w, -16, -5), (7, 19, 9)), 3)
+    ear = ellipsoid(side, y, z, (74 * w, -19, -14), (9.5, 27, 14))
+    ear = carve(ear, ellipsoid(side, y, z, (83 * w, -19, -9), (5, 18, 8)), 3)
     return melt(body, ear, 4)
 
 

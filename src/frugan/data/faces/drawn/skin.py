@@ -79,7 +79,8 @@ def _tones(person: Person) -> Array:
     rng = np.random.Generator(np.random.PCG64(11))
     for sigma, strength in ((1.0, 0.025), (5.0, 0.03), (16.0, 0.035)):
         noise = cv2.GaussianBlur(rng.standard_normal(x.shape).astype(np.float32), (0, 0), sigma)
-        paints *= 1 + np.float32(strength) * (noise / noise.std())[..., None] * np.array([0.7, 1.0, 1.1], np.float32)
+        noise *= np.clip((80 - side) / 20, 0, 1) / noise.std()  # the sides of the head are seen at a slant
+        paints *= 1 + np.float32(strength) * noise[..., None] * np.array([0.7, 1.0, 1.1], np.float32)
     gloss = 0.30 + 0.35 * spot(0, -10, 9, 30)[..., 0] + 0.25 * spot(0, -80, 35, 18)[..., 0]
     gloss += 0.12 * spot(40, -12, 16, 10)[..., 0]
     whole = Canvas(_FINENESS, np.concatenate([paints, gloss[..., None]], axis=2).astype(np.float32))

@@ -4,17 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frugan.data.faces.drawn.camera import View
+from frugan.data.faces.drawn.camera import NOTHING, View
 from frugan.data.faces.drawn.chart import Array
 from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.drawn.person import Person
 from frugan.data.faces.opencv import opencv
 
 _SMALL = 96  # pixels: the background is out of focus
+_COLLAR_MM = 94.0  # below the head's centre, where the neck widens
 
 
 def background(moment: Moment, size: int) -> Array:
-    """Return the background of one moment, linear light, [size, size, 3]."""
+    """Return the background of one moment, linear light, [3, size, size]."""
     cv2 = opencv()
     rng = np.random.Generator(np.random.PCG64(moment.scene))
     hue = rng.uniform(0, 1)
@@ -39,7 +40,8 @@ def background(moment: Moment, size: int) -> Array:
         cv2.circle(layer, centre, int(rng.integers(3, 8)), tint.tolist(), -1, cv2.LINE_AA)
         picture += (layer - picture) * np.float32(rng.uniform(0.05, 0.25))
     picture = cv2.GaussianBlur(picture, (0, 0), 0.8)
-    return cv2.resize(picture, (size, size), interpolation=cv2.INTER_CUBIC).clip(0.005, 1)  # type: ignore[no-any-return]
+    large = cv2.resize(picture, (size, size), interpolation=cv2.INTER_LINEAR)
+    return np.ascontiguousarray(large.transpose(2, 0, 1))
 
 
 def _colour(hue: float, saturation: float, value: float) -> Array:
@@ -50,56 +52,65 @@ def _colour(hue: float, saturation: float, value: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """Neck and shoulders as the pixels see them.
+    """Neck and shoulders as the pixels see them; T rows of the picture are below `top`.
 
     Attributes:
-        paint: reflected share, [S, S, 3].
-        gloss: [S, S].
-        normal: [3, S, S], camera frame.
+        top: the first row with a body.
+        paint: reflected share, [3, T, S].
+        gloss: [T, S].
+        normal: [3, T, S], camera frame.
+        open_: share of the surroundings' light that arrives, [T, S].
         depth: mm toward the viewer, [S, S].
         cover: share of the pixel, [S, S].
     """
 
+    top: int
     paint: Array
     gloss: Array
     normal: Array
+    open_: Array
     depth: Array
     cover: Array
 
 
 def body(person: Person, moment: Moment, view: View) -> Body:
     """Return neck and shoulders: a stack of ellipses, in the camera's frame, that widens downward."""
-    size, scale = view.size, view.scale
-    bones = person.bones
+    size, scale, bones = view.size, view.scale, person.bones
+    nape = view.turn @ np.array([0, 15, -28], np.float32)
+    top = int(np.clip(np.floor(nape[1] * scale + view.middle[1]), 0, size - 1))
     x = ((np.arange(size, dtype=np.float32) - view.middle[0]) / scale)[None, :]
-    y = ((np.arange(size, dtype=np.float32) - view.middle[1]) / scale)[:, None]
-    top = view.turn @ np.array([0, 15, -28], np.float32)
-    share = np.clip((y - top[1]) / 110, 0, 1)
-    axis = top[0] * (1 - share) * 0.9 + top[0] * share * 0.25
-    low = 96 * bones.length
+    y = ((np.arange(top, size, dtype=np.float32) - view.middle[1]) / scale)[:, None]
+    share = np.clip((y - nape[1]) / 110, 0, 1)
+    axis = nape[0] * (0.9 - 0.65 * share)
+    low = _COLLAR_MM * bones.length
     down = np.clip(y - low, 0, None)
-    half = bones.neck * (1 + 0.10 * np.clip((y - 60) / 60, -1, 1) ** 2) + (bones.shoulders - bones.neck) * (
-        1 - np.exp(-((down / 40) ** 1.5))
-    )
+    waist = np.clip((y - 60) / 60, -1, 1)
+    half = bones.neck * (1 + 0.10 * waist * waist) + (bones.shoulders - bones.neck) * (1 - np.exp(-((down / 46) ** 2)))
     thick = np.minimum(half, bones.neck * 1.08 + 0.5 * down)
     inside = (x - axis) / half
     round_ = np.sqrt(np.clip(1 - inside * inside, 0, 1))
-    depth = top[2] - 6 + 0.10 * down + thick * round_
     slope = np.gradient(half, axis=0) * scale * 0.7
-    normal = np.stack([inside, -slope * np.maximum(0.25, np.abs(inside)) + 0 * x, round_ + 0.05])
+    normal = np.stack([inside, -slope * np.maximum(0.25, np.abs(inside)), round_ + 0.05])
     normal /= np.linalg.norm(normal, axis=0)
-    cover = np.clip((1 - np.abs(inside)) * half * scale + 0.5, 0, 1) * np.clip((y - top[1]) / 4, 0, 1)
+    depth = np.full((size, size), NOTHING, np.float32)
+    depth[top:] = nape[2] - 6 + 0.10 * down + thick * round_
+    cover = np.zeros((size, size), np.float32)
+    cover[top:] = np.clip((1 - np.abs(inside)) * half * scale + 0.5, 0, 1)
+    paint, gloss = _dressed(person, moment, x - axis, y, scale)
+    under_chin = np.clip((y - 55) / 90, 0.35, 1)
+    open_ = np.broadcast_to(under_chin, gloss.shape).astype(np.float32)
+    return Body(top, paint, gloss, normal.astype(np.float32), open_, depth, cover)
+
+
+def _dressed(person: Person, moment: Moment, x: Array, y: Array, scale: float) -> tuple[Array, Array]:
+    """Return paint, [3, T, S], and gloss, [T, S], of skin above the collar and cloth below it; x, y in mm."""
     rng = np.random.Generator(np.random.PCG64(moment.scene))
-    cloth = np.array(person.cloth[int(rng.integers(len(person.cloth)))], np.float32)
-    collar = low + 24 + (16 if person.hair.long else 2) * (1 - np.clip(np.abs(x - axis) / (bones.neck * 1.1), 0, 1) ** 2)
-    dressed = np.clip((y - collar) * scale + 0.5, 0, 1)[..., None]
-    hem = (1 - 0.25 * np.exp(-(((y - collar - 3.5) / 1.2) ** 2)))[..., None]
-    skin = np.array(person.skin.colour, np.float32) * np.array([0.95, 0.92, 0.90], np.float32)
-    paint = skin + (cloth * hem - skin) * dressed
-    return Body(
-        paint.astype(np.float32),
-        (0.25 * (1 - dressed[..., 0])).astype(np.float32),
-        normal.astype(np.float32),
-        np.broadcast_to(depth, (size, size)).astype(np.float32),
-        cover.astype(np.float32),
-    )
+    cloth = person.cloth[int(rng.integers(len(person.cloth)))]
+    bones = person.bones
+    across = np.clip(np.abs(x) / (bones.neck * 1.1), 0, 1)
+    collar = _COLLAR_MM * bones.length + 24 + person.neckline * (1 - across * across)
+    dressed = np.clip((y - collar) * scale + 0.5, 0, 1)
+    hem = 1 - 0.25 * np.exp(-(((y - collar - 3.5) / 1.2) ** 2))
+    skin = np.array(person.skin.colour) * (0.95, 0.92, 0.90)
+    paint = np.stack([skin[i] + (cloth[i] * hem - skin[i]) * dressed for i in range(3)])
+    return paint.astype(np.float32), (0.25 * (1 - dressed)).astype(np.float32)
