@@ -23,7 +23,7 @@ from frugan.api.feed import feeding
 from frugan.api.loss_history import sides_of
 from frugan.api.networks import build_networks
 from frugan.api.sources import open_sources
-from frugan.data.faces.drawn.workspace import draw_workspace
+from frugan.data.faces.drawn.drawn_faceset import draw_workspace
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.readout import Readout

@@ -78,6 +78,7 @@ class Rig:
         family: Family,
         *,
         networks: Any = None,
+        objective: Any = None,
         batch: int = 8,
         micro_batch: int = 8,
         group: int | None = 4,
@@ -91,8 +92,8 @@ class Rig:
         learning_rate: float = 1e-2,
         optimizers: Callable[[float], OptimizerSettings] | None = None,
     ) -> "Rig":
-        tiny, objective = family.tiny()
-        config = networks or tiny
+        tiny, every_term = family.tiny()
+        config, objective = networks or tiny, objective or every_term
         phases = family.phases(config, objective)
         built = family.build(config)
         family.initialise(config, built, lambda name: derive_seed(3, "weights", name))

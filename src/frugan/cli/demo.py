@@ -1,27 +1,42 @@
 """`frugan demo`."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from frugan.api.demo import demo as run_demo
-from frugan.cli.output import print_json, say
+from frugan.api.demo import demo as demo_digits
+from frugan.cli.output import Bar, print_json, say
 from frugan.folders import Folders
 from frugan.report.progress_line import LiveLine
 
 
+class Subject(StrEnum):
+    """What the demo is of."""
+
+    DIGITS = "digits"
+    FACES = "faces"
+
+
 def demo(
-    out: Annotated[Path | None, typer.Option(help="run folder; default: demo in the folder for runs")] = None,
+    subject: Annotated[Subject, typer.Argument(help="digits: BigGAN; faces: SAEHD")] = Subject.DIGITS,
+    out: Annotated[Path | None, typer.Option(help="folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,
 ) -> None:
-    """Train a small BigGAN on embedded handwritten digits: the whole job, on a CPU, in minutes.
+    """Show the whole job, on a CPU, in minutes: BigGAN on embedded digits, or SAEHD on two people that it draws.
 
-    Example: frugan demo --out runs/demo
+    Example: frugan demo faces --out runs/faces
     """
-    run = out if out is not None else Folders.from_environment().runs / "demo"
+    if subject == Subject.FACES:
+        _faces(out if out is not None else Folders.from_environment().runs / "demo-faces", as_json)
+    else:
+        _digits(out if out is not None else Folders.from_environment().runs / "demo", as_json)
+
+
+def _digits(run: Path, as_json: bool) -> None:
     with LiveLine() as line:
-        result = run_demo(run, say=say, show=line.show)
+        result = demo_digits(run, say=say, show=line.show)
     if as_json:
         print_json(
             {
@@ -50,5 +65,40 @@ def demo(
         f"  frugan sample {result.run} --out sheets --interpolate class   more pictures from this run\n"
         "  frugan train biggan-cifar10-32 networks.classes=2 --data PICTURES --out runs/mine\n"
         "                                     your own: PICTURES holds one folder for each class\n"
+        "  frugan demo faces                  the face model, on people that the program draws\n"
         "  frugan recipes                     what else ships"
+    )
+
+
+def _faces(out: Path, as_json: bool) -> None:
+    from frugan.api.face_demo import demo_faces  # noqa: PLC0415  (drawing is a large import)
+
+    with LiveLine() as line, Bar("drawing") as move:
+        result = demo_faces(out, say=say, show=line.show, progress=move)
+    if as_json:
+        print_json(
+            {
+                "swap_error": round(result.swap_error, 4),
+                "unswapped_error": round(result.unswapped_error, 4),
+                "reconstruction_error": round(result.reconstruction_error, 4),
+                "seconds": round(result.seconds, 1),
+            }
+        )
+        return
+    if not result.finished:
+        print(f"Stopped and saved in {result.run}; the same command goes on.")
+    print(f"Destination, swap, and what the program would have drawn: {result.comparison}")
+    print(f"Preview: {result.preview}")
+    print(
+        f"swap_error           {result.swap_error:.4f}  mean difference from the source drawn in the same moment\n"
+        f"unswapped_error      {result.unswapped_error:.4f}  the same for the destination's face as it is\n"
+        f"reconstruction_error {result.reconstruction_error:.4f}  of unseen faces of the source\n"
+        f"seconds              {result.seconds:.0f}"
+    )
+    print(
+        "\nNext:\n"
+        f"  frugan sample {result.run} --data {result.workspace} --out sheets --rows 8   more previews\n"
+        f"  frugan convert {result.run} model --to leras     files that DeepFaceLab goes on with\n"
+        f"  frugan convert {result.run} faces.dfm --to dfm   a model for DeepFaceLive\n"
+        "  frugan train saehd-df-ud-256 --data WORKSPACE --out runs/swap   your own: a DeepFaceLab workspace"
     )

@@ -24,7 +24,7 @@ STOP, MARK, MEMOIZE, EMPTY_LIST, APPENDS, BINFLOAT = b"".join(
 )
 
 # What the handlers and NumPy raise on bytes that are no pickle.
-DAMAGED = (LookupError, struct.error, ValueError, TypeError, EOFError, OverflowError, MemoryError)
+DAMAGED = (LookupError, struct.error, ValueError, TypeError, EOFError, OverflowError)
 
 _UINT8, _UINT16, _UINT32, _UINT64 = (struct.Struct(form) for form in ("<B", "<H", "<I", "<Q"))
 _INT32, _FLOAT64 = struct.Struct("<i"), struct.Struct(">d")

@@ -37,8 +37,8 @@ def dump_pickle(value: Any, protocol: int = 4) -> bytes:
     Arrays are written by rows and little-endian; objects met twice are written once.
 
     Args:
-        value: of None, bool, int, float, str, bytes, list, tuple, dict with text keys, NumPy arrays and scalars of plain
-            numbers, and `Global`. No container may hold itself.
+        value: of None, bool, int, float, str, bytes, list, tuple, dict with text keys, NumPy arrays and scalars of
+            plain numbers, and `Global`. No container may hold itself.
         protocol: 3 or 4.
 
     Raises:

@@ -11,7 +11,7 @@ from frugan.data.faces.opencv import opencv
 
 DISTANCE_MM = 1400.0  # of the camera from the head's centre
 NOTHING = -500.0  # mm: the depth of what is not there
-_SIDE_MM = 315.0  # that the picture shows at the head's depth
+_SIDE_MM = 340.0  # that the picture shows at the head's depth
 _RAISED_MM = 8.0  # the head's centre lies a little above the picture's
 _ROW = 256  # pixels: those that see the head are kept as rows of that length, for OpenCV wants two dimensions
 
@@ -104,17 +104,24 @@ def look(radius: Array, view: View) -> Hits:
     # a pixel beside an edge may see what its neighbour sees: start from the nearer
     around = np.ones((3, 3), np.uint8)
     whole = (view.size, view.size)
-    depth = cv2.resize(cv2.dilate(depth, around), whole, interpolation=cv2.INTER_LINEAR)
+    front, back = (cv2.resize(edge(depth, around), whole) for edge in (cv2.dilate, cv2.erode))
     near = cv2.resize(cv2.dilate((gap < 2).astype(np.uint8), around), whole, interpolation=cv2.INTER_NEAREST)
     rows, columns = (_in_rows(places) for places in np.nonzero(near))
     start, step = view.rays(rows, columns)
-    depth, gap = _march(radius, start, step, depth[rows, columns] + 1, 8, 0.7)
-    # rays that pass close by a foremost part, such as the nose, have further to go
+    depth, gap = _march(radius, start, step, front[rows, columns] + 1, 8, 0.7)
+    # rays that pass close by a foremost part, such as the nose: on to what is behind it
     late = np.nonzero(gap > 0)
-    few = (_in_rows(start[i][late]) for i in range(3)), (_in_rows(step[i][late]) for i in range(3))
-    onward, still = _march(radius, *(np.stack(list(part)) for part in few), _in_rows(depth[late]), 24, 0.6)
-    depth[late], gap[late] = onward.ravel()[: len(late[0])], still.ravel()[: len(late[0])]
-    cover = np.clip(1.0 - gap * np.float32(view.scale), 0, 1)
+    few = [np.stack([_in_rows(axis[late]) for axis in part]) for part in (start, step)]
+    behind = np.minimum(depth, back[rows, columns] + 2)[late]
+    onward, still = _march(radius, few[0], few[1], _in_rows(behind), 24, 0.6)
+    better = still.ravel()[: len(behind)] < gap[late]
+    late = late[0][better], late[1][better]
+    depth[late], gap[late] = onward.ravel()[: len(behind)][better], still.ravel()[: len(behind)][better]
+    # edges one pixel soft, without specks
+    met = np.zeros(whole, np.uint8)
+    met[rows, columns] = np.where(gap == 0, 255, 0)
+    met = cv2.GaussianBlur(cv2.medianBlur(met, 3), (3, 3), 0)
+    cover = met[rows, columns] * np.float32(1 / 255)
     points = start + depth * step
     cells = cells_of(*points, np.sqrt((points * points).sum(axis=0)))
     return Hits(rows, columns, points, depth, cover, cells)

@@ -12,7 +12,7 @@ from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.drawn.person import Person
 
 EYE_Y = -34.0
-MOUTH_Y = 35.0
+MOUTH_Y = 35.5
 JAW_DROP = 19.0  # mm that the lower lip sinks when the mouth is wide open
 _POINTS = 12  # between two given points of a curve
 
@@ -90,13 +90,12 @@ def mouth(person: Person, moment: Moment) -> Mouth:
     width = lips.width * (1 + 0.24 * up - 0.30 * moment.pucker - 0.10 * moment.jaw)
     thin = 1 - 0.22 * up + 0.25 * moment.pucker
     line = MOUTH_Y * person.bones.length
-    corner = line + 0.8 - 6.5 * smile + JAW_DROP * 0.36 * moment.jaw
+    corner = line - 1.2 - 6.0 * smile + JAW_DROP * 0.36 * moment.jaw
     raised = 1.2 * moment.jaw + 3.2 * up * min(1.0, 0.35 + 2 * moment.jaw) * (moment.jaw > 0)  # upper lip, teeth show
     upper_y, lower_y = line - raised, line + JAW_DROP * moment.jaw
     place = np.array([-1, -0.62, -0.24, 0, 0.24, 0.62, 1], np.float32)
     x = place * width
     sag = 1.6 * (1 - moment.jaw)  # the closed lips' line waves: lowest beside the middle
-    inner = np.array([0.93, 0.55, 0.2, 0], np.float32)
     shape = np.array([0.0, 0.66, 0.98, 1.0, 0.98, 0.66, 0.0], np.float32)
     round_ = np.array([0.0, 0.72, 0.97, 1.0, 0.97, 0.72, 0.0], np.float32)
     upper_inner = corner + (upper_y - corner) * shape + sag * np.array([0, 0.1, 0.25, 0.6, 0.25, 0.1, 0])
@@ -107,7 +106,6 @@ def mouth(person: Person, moment: Moment) -> Mouth:
     over = np.array([0.0, 0.60, 1.0, 1.0, 1.0, 0.60, 0.0]) * lips.upper * thin
     over[3] -= bow
     under = np.array([0.0, 0.62, 0.97, 1.0, 0.97, 0.62, 0.0]) * lips.lower * thin
-    del inner
     lines = (upper_inner - over, upper_inner, lower_inner, lower_inner + under)
     return Mouth(*(smooth(np.stack([x, y], axis=1).astype(np.float32)) for y in lines))
 
@@ -125,7 +123,7 @@ def brow(person: Person, moment: Moment, side: int) -> Brow:
     y = EYE_Y - brows.above - rise - lifted
     spine = smooth(np.stack([x * side, y], axis=1).astype(np.float32))
     share = np.linspace(0, 1, len(spine), dtype=np.float32)
-    thickness = brows.thickness * np.interp(share, [0, 0.12, 0.5, 0.8, 1], [0.7, 1.0, 0.95, 0.6, 0.15])
+    thickness = brows.thickness * np.interp(share, [0, 0.12, 0.5, 0.8, 1], [0.7, 1.0, 0.95, 0.65, 0.25])
     return Brow(side, spine, thickness.astype(np.float32))
 
 

@@ -94,6 +94,7 @@ def _shade_head(
         strands = _fine(growth.beard_strands, hits)
         density = np.clip(looked_up(surface.beard, hits.cells) * (1.35 + 0.7 * strands), 0, 1)
         beard = shade_hair(person.hair, strands, normal, _seen(growth.beard_along, hits, view), reached, lamps)
+        light *= 1 - 0.45 * looked_up(surface.beard, hits.cells)  # skin between the hairs is in their shade
         light += (beard * open_ - light) * density
     smooth, along = _seen(growth.normals, hits, view), _seen(growth.along, hits, view)
     hair = shade_hair(person.hair, _fine(growth.strands, hits), smooth, along, reached, lamps)

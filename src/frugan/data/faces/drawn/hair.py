@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.drawn.chart import CELLS, REACH, Array, directions
+from frugan.data.faces.drawn.chart import CELLS, REACH, Array, directions, grid
 from frugan.data.faces.drawn.person import Hair, Person
 from frugan.data.faces.drawn.sculpture import Bare, ellipsoid, melt, reach
 from frugan.data.faces.opencv import opencv
@@ -55,14 +55,16 @@ def growth_of(person: Person) -> Growth:
     strands, along = _strands(np.array(hair.pole), hair.wave, _LONG_NOISE, 7)
     coarse = cv2.resize(strands, (CELLS, CELLS), interpolation=cv2.INTER_AREA)
     face = _filled([*hair.opening, *hair.opening_left[::-1]])  # 1 where skin shows
-    edge = cv2.GaussianBlur(face, (0, 0), 2.2)
-    cover = np.where(edge > 0.985, 0, np.clip((0.5 - edge) * 3.0 + 0.5 + 0.5 * coarse, 0, 1)).astype(np.float32)
-    rising = 1 - cv2.GaussianBlur(face, (0, 0), 4.0 if hair.long else 10.0)
+    edge = cv2.GaussianBlur(face, (0, 0), 2.2 if hair.long else 3.2)
+    ragged = coarse * np.clip((1.0 - grid(CELLS)[1]) / 0.2, 0, 1)  # but for the cut ends below
+    cover = np.where(edge > 0.985, 0, np.clip((0.5 - edge) * 3.0 + 0.5 + 0.5 * ragged, 0, 1)).astype(np.float32)
+    rising = 1 - cv2.GaussianBlur(face, (0, 0), 4.0 if hair.long else 6.0)
     slope = np.clip(rising * 2 - 0.5, 0.25, 1) if hair.long else np.clip(rising * 2.0 - 0.7, 0.10, 1)
     depth = np.maximum(_outside(hair) - bare, 2.0) * slope
-    thickness = cover * (depth + 1.6 * coarse * np.sqrt(slope))
-    # somewhat beyond the edge, so that no skin is seen on the side of a lock
-    shown = np.clip(2.5 * cv2.GaussianBlur(cv2.dilate(cover, np.ones((3, 3), np.uint8)), (0, 0), 0.7), 0, 1)
+    thickness = cover * (depth + 1.6 * ragged * np.sqrt(slope))
+    # under thick hair somewhat beyond the edge, so that no skin is seen on the side of a lock
+    shown = cv2.GaussianBlur(cv2.dilate(cover, np.ones((3, 3), np.uint8)), (0, 0), 0.7) if hair.long else cover
+    shown = np.clip((2.5 if hair.long else 1.4) * shown, 0, 1)
     normals = outward(cv2.GaussianBlur(bare + depth, (0, 0), 4.0), way)
     beard_strands, beard_along = _strands(np.array(_CROWN), 0.03, _SHORT_NOISE, 8)
     outline = [*_BEARD, *((-u, v) for u, v in _BEARD[::-1])]
@@ -82,7 +84,7 @@ def _outside(hair: Hair) -> Array:
 
     def short(x: Array, y: Array, z: Array) -> Array:
         body = ellipsoid(x, y, z, (0, -46, -22), (79, 93, 92))
-        return melt(body, ellipsoid(x, y, z, (5, -88, 4), (60, 56, 66)), 16)
+        return melt(body, ellipsoid(x, y, z, (10, -92, 18), (56, 52, 56)), 16)
 
     baked = reach(long if hair.long else short, _BAKED_CELLS)
     return cv2.resize(baked, (CELLS, CELLS), interpolation=cv2.INTER_CUBIC)  # type: ignore[no-any-return]
@@ -137,6 +139,7 @@ def _strands(pole: Array, wave: float, noises: tuple[tuple[int, int, float], ...
         x = ((turn / (2 * np.pi)) % 1 * columns + 2).astype(np.float32)
         y = (down / np.pi * rows + 1).astype(np.float32)
         total += np.float32(weight) * cv2.remap(noise, x, y, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    total *= np.clip(down * 2.5, 0.15, 1)  # no star where all strands begin
     way = directions(CELLS)
     along = pole[:, None, None] - (pole[:, None, None] * way).sum(axis=0) * way
     along /= np.maximum(np.linalg.norm(along, axis=0), 1e-3)

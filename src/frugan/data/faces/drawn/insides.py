@@ -48,7 +48,7 @@ def eyeball(
     bulge = normal + 0.25 * (normal - _gaze(moment)[:, None])  # the cornea is rounder than the ball
     bulge /= np.linalg.norm(bulge, axis=0)
     glint = np.clip((bulge * half[:, None]).sum(axis=0), 0, 1)
-    shine = 2.2 * np.clip((glint - 0.975) / 0.012, 0, 1) + 0.10 * glint**40
+    shine = 1.8 * np.clip((glint - 0.984) / 0.008, 0, 1) + 0.06 * glint**30
     return np.asarray(colour * (shade * lit)[:, None] + (shine * (0.4 + 0.6 * shade))[:, None], np.float32)
 
 

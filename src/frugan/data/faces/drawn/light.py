@@ -134,7 +134,7 @@ def shade_hair(hair: Hair, strands: Array, normal: Array, along: Array, reached:
     lit = np.clip(facing + 0.3, 0, 1) * reached
     share = 0.5 + 0.5 * strands
     deep = 0.45 + 0.55 * share
-    shine = _ring(with_half + 0.10 * strands, 4) * lit * (0.3 + 0.7 * share)
+    shine = _ring(with_half + 0.10 * strands, 5) * lit * (0.3 + 0.7 * share)
     glow = _ring(with_half - 0.22 + 0.14 * strands, 3) * lit * deep
     up = np.clip(0.5 - 0.5 * normal[1], 0, 1)
     behind = np.clip(_dot(normal, lamps.rim) * 1.4, 0, 1) * (0.4 + 0.6 * share)
@@ -143,7 +143,7 @@ def shade_hair(hair: Hair, strands: Array, normal: Array, along: Array, reached:
         paint = hair.colour[i] + (hair.tips[i] - hair.colour[i]) * 0.5 * share * share
         around = lamps.below[i] + (lamps.above[i] - lamps.below[i]) * up
         light[i] = paint * deep * (body * lamps.key_colour[i] + 0.8 * around + 1.3 * behind * lamps.rim_colour[i])
-        light[i] += shine * (0.10 * lamps.key_colour[i]) + glow * (0.35 * hair.tips[i])
+        light[i] += shine * ((0.03 + 0.4 * hair.tips[i]) * lamps.key_colour[i]) + glow * (0.35 * hair.tips[i])
     return light
 
 

@@ -55,7 +55,7 @@ def draw_moment(seed: int, person: int, index: int) -> Moment:
     rng = np.random.Generator(np.random.PCG64(int.from_bytes(blake2b(name, digest_size=16).digest(), "big")))
     talk = rng.random()
     yaw = float(np.clip(rng.normal(0, 0.30), -0.61, 0.61))
-    smile = float(rng.uniform(0.2, 1.0) if rng.random() < 0.45 else rng.uniform(-0.3, 0.3))
+    smile = float(rng.uniform(0.3, 1.0) if rng.random() < 0.5 else rng.uniform(-0.25, 0.3))
     lids = float(rng.uniform(0.0, 0.35) if rng.random() < 0.07 else rng.uniform(0.75, 1.15))
     return Moment(
         yaw=yaw,
@@ -63,7 +63,7 @@ def draw_moment(seed: int, person: int, index: int) -> Moment:
         roll=float(np.clip(rng.normal(0, 0.10), -0.26, 0.26)),
         jaw=float(rng.uniform(0.15, 1.0)) if talk < 0.45 else 0.0,
         smile=smile,
-        pucker=float(rng.uniform(0.3, 1.0)) if rng.random() < 0.15 and smile < 0.3 else 0.0,
+        pucker=float(rng.uniform(0.2, 0.8)) if rng.random() < 0.10 and smile < 0.3 else 0.0,
         lids=lids,
         brows=float(np.clip(rng.normal(0.1, 0.45), -1, 1)),
         frown=float(rng.uniform(0.3, 1.0)) if rng.random() < 0.15 else 0.0,
@@ -72,7 +72,7 @@ def draw_moment(seed: int, person: int, index: int) -> Moment:
         warmth=float(rng.uniform(-0.6, 1.0)),
         softness=float(rng.uniform(0.2, 0.7)),
         rim=float(rng.uniform(0.0, 1.0)),
-        zoom=float(rng.uniform(0.9, 1.1)),
-        shift=(float(rng.uniform(-0.06, 0.06)), float(rng.uniform(-0.04, 0.04))),
+        zoom=float(rng.uniform(0.92, 1.06)),
+        shift=(float(rng.uniform(-0.04, 0.04)), float(rng.uniform(-0.03, 0.03))),
         scene=int(rng.integers(1 << 31)),
     )

@@ -32,7 +32,10 @@ class Bare:
         """Return the head with those bones; kept, for it is the same in all frames."""
         cv2 = opencv()
         baked = reach(lambda x, y, z: _head(bones, x, y, z), _BAKED_CELLS)
-        baked = cv2.GaussianBlur(baked, (0, 0), 0.8)
+        # ears stand out too steeply for the chart
+        x, _, z = directions(_BAKED_CELLS)
+        sides = np.clip(3 * np.abs(x) - 2 * z - 1.9, 0, 1)
+        baked = cv2.GaussianBlur(baked, (0, 0), 0.8) * (1 - sides) + cv2.GaussianBlur(baked, (0, 0), 1.8) * sides
         return Bare(cv2.resize(baked, (CELLS, CELLS), interpolation=cv2.INTER_CUBIC))
 
 
@@ -83,15 +86,16 @@ def _head(bones: Bones, x: Array, y: Array, z: Array) -> Array:
     side = np.abs(x)
     w, tall = bones.width, bones.length
     body = ellipsoid(x, y, z, (0, -46, -20), (75 * w, 88, 88))  # skull
-    body = melt(body, ellipsoid(x, y, z, (0, -48, 10), (63 * w, 56, 54)), 14)  # forehead
-    body = melt(body, ellipsoid(x, y, z, (0, 4, 4), (64 * w, 79 * tall, 57)), 14)  # middle of the face
+    body = melt(body, ellipsoid(x, y, z, (0, -52, 10), (62 * w, 54, 50)), 14)  # forehead
+    body = melt(body, ellipsoid(x, y, z, (0, 4, 3), (bones.face, 79 * tall, 56)), 14)  # middle of the face
     jaw = rod(side, y, z, (bones.jaw, 36 * tall, 2), (bones.chin, 66 * tall, 36 + bones.chin_forward), (10, 13))
     body = melt(body, jaw, 22)
-    body = melt(body, ellipsoid(x, y, z, (0, 68 * tall, 41 + bones.chin_forward), (bones.chin + 10, 13, 15)), 16)
-    body = melt(body, ellipsoid(side, y, z, (42 * w, -8, 28 + bones.cheek), (22, 20, 20)), 18)  # cheekbones
-    body = melt(body, rod(side, y, z, (0, -51, 47 + bones.brow), (36, -54, 40 + bones.brow), (12, 10)), 14)
-    body = carve(body, ellipsoid(side, y, z, (31, -34, 70), (19, 13, 15)), 14)  # sockets
-    body = melt(body, ellipsoid(x, y, z, (0, 34 * tall, 40), (32, 26, 21)), 16)  # muzzle
+    body = melt(body, ellipsoid(x, y, z, (0, 68 * tall, 43 + bones.chin_forward), (bones.chin + 10, 13, 15)), 14)
+    cheek = (bones.face - 22, -8, 28 + bones.cheek)
+    body = melt(body, ellipsoid(side, y, z, cheek, (20, 19, 19)), 18)
+    body = melt(body, rod(side, y, z, (0, -52, 42 + bones.brow), (36, -54, 37 + bones.brow), (12, 10)), 14)
+    body = carve(body, ellipsoid(side, y, z, (31, -34, 68), (19, 13, 15)), 14)  # sockets
+    body = melt(body, ellipsoid(x, y, z, (0, 34 * tall, 42), (30, 25, 20)), 16)  # muzzle
     body = melt(body, _nose(bones, x, y, z), 7)
     ear = ellipsoid(side, y, z, (74 * w, -19, -14), (9.5, 27, 14))
     ear = carve(ear, ellipsoid(side, y, z, (83 * w, -19, -9), (5, 18, 8)), 3)
@@ -102,11 +106,11 @@ def _nose(bones: Bones, x: Array, y: Array, z: Array) -> Array:
     side = np.abs(x)
     drop, out = bones.nose_drop, bones.nose_length
     tip = (0.0, -5 + drop, 73 + out)
-    body = rod(x, y, z, (0, -44, 52 + bones.bridge), (0, -12 + drop, 69 + out), (6, 8))
-    flank = rod(side, y, z, (3, -36, 50 + bones.bridge), (9, 0 + drop, 58 + out * 0.5), (6, 9))
+    body = rod(x, y, z, (0, -44, 47 + bones.bridge), (0, -12 + drop, 69 + out), (6, 8))
+    flank = rod(side, y, z, (3, -36, 46 + bones.bridge), (9, 0 + drop, 58 + out * 0.5), (6, 9))
     body = melt(body, flank, 8)
-    body = melt(body, ellipsoid(x, y, z, tip, (9.5, 8.5, 8.5)), 7)
-    wing = (bones.nose_width - 6.5, 2.5 + drop * 0.7, 61 + 0.5 * out)
-    body = melt(body, ellipsoid(side, y, z, wing, (6.5, 7.0, 9)), 5)
+    body = melt(body, ellipsoid(x, y, z, tip, (bones.nose_tip + 1, bones.nose_tip, bones.nose_tip)), 7)
+    wing = (bones.nose_width - 5.5, 2.5 + drop * 0.7, 61 + 0.5 * out)
+    body = melt(body, ellipsoid(side, y, z, wing, (5.5, 6.5, 9)), 5)
     below = rod(x, y, z, (0, 3 + drop, 68 + out), (0, 9, 56), (5, 6))
     return melt(body, below, 6)

@@ -12,6 +12,7 @@ from frugan.data.faces.drawn.person import Person
 from frugan.data.faces.opencv import opencv
 
 _FINENESS = 2.5  # pixels per mm
+_BROW_HAIRS = 130
 
 
 def paint(person: Person, moment: Moment) -> tuple[Canvas, Canvas]:
@@ -32,10 +33,12 @@ def paint(person: Person, moment: Moment) -> tuple[Canvas, Canvas]:
         openings.paint(inside, np.array([0, 1, 1], np.float32), 0.3)
     _paint_nose(paints, person)
     for side in (-1, 1):
-        _paint_brow(paints, person, moment, brow(person, moment, side))
+        _paint_brow(paints, person, brow(person, moment, side))
         lids = eye(person, moment, side)
         _paint_eye(paints, person, lids)
-        openings.paint(np.concatenate([lids.upper, lids.lower[::-1]]), np.array([1, 0, 0], np.float32), 0.25)
+        below_lashes = np.minimum(lids.upper + (0, 0.2 + 0.5 * person.eyes.lashes), lids.lower)
+        white = np.concatenate([below_lashes, lids.lower[::-1]]).astype(np.float32)
+        openings.paint(white, np.array([1, 0, 0], np.float32), 0.25)
     return paints, openings
 
 
@@ -131,39 +134,37 @@ def _paint_nose(sheet: Canvas, person: Person) -> None:
         sheet.stroke(wing, 1.0, edge, 0.9, 0.5)
 
 
-def _paint_brow(sheet: Canvas, person: Person, moment: Moment, arch: Brow) -> None:
-    del moment
+def _paint_brow(sheet: Canvas, person: Person, arch: Brow) -> None:
     hair = np.array([*person.brows.colour, 0.15], np.float32)
-    sheet.paint(ribbon(arch.spine, arch.thickness * 0.8), hair, 1.1, 0.55)
+    sheet.paint(ribbon(arch.spine, arch.thickness * 0.85), hair, 0.9, 0.7)
     rng = np.random.Generator(np.random.PCG64(17 + arch.side))
+    share = rng.random(_BROW_HAIRS) ** 1.1
+    place = np.minimum((share * len(arch.spine)).astype(int), len(arch.spine) - 1)
     along = np.gradient(arch.spine, axis=0)
-    along /= np.linalg.norm(along, axis=1, keepdims=True)
-    for _ in range(110):
-        share = rng.random() ** 1.1
-        i = min(int(share * len(arch.spine)), len(arch.spine) - 1)
-        across = np.array([0.0, 1.0]) * (rng.uniform(-0.5, 0.5) * arch.thickness[i])
-        root = arch.spine[i] + across
-        lift = np.interp(share, [0, 0.25, 0.7, 1], [-1.7, -0.75, -0.2, 0.15])
-        way = along[i] + np.array([0, lift + (0.25 if across[1] < 0 else -0.15)])
-        length = np.interp(share, [0, 0.3, 1], [4.2, 5.0, 3.2]) * rng.uniform(0.7, 1.15)
-        tip = root + way / np.linalg.norm(way) * length
-        hairlet = np.stack([root, (root + tip) / 2 + along[i] * 0.35, tip]).astype(np.float32)
-        sheet.paint(ribbon(hairlet, np.array([0.75, 0.6, 0.15])), hair, 0.0, rng.uniform(0.5, 0.95))
+    along = (along / np.linalg.norm(along, axis=1, keepdims=True))[place]
+    across = rng.uniform(-0.5, 0.5, _BROW_HAIRS)
+    root = arch.spine[place] + np.stack([0 * across, across * arch.thickness[place]], axis=1)
+    rise = np.interp(share, [0, 0.25, 0.7, 1], [-0.9, -0.45, -0.1, 0.15]) + np.where(across < 0, 0.25, -0.15)
+    way = along + np.stack([0 * rise, rise], axis=1)
+    length = np.interp(share, [0, 0.3, 1], [3.2, 4.2, 3.0]) * rng.uniform(0.7, 1.15, _BROW_HAIRS)
+    tip = root + way / np.linalg.norm(way, axis=1, keepdims=True) * length[:, None]
+    lines = np.stack([root, (root + tip) / 2 + along * 0.35, tip], axis=1).astype(np.float32)
+    sheet.hairs(lines, np.array([0.7, 0.55, 0.15], np.float32), hair, rng.uniform(0.4, 0.9, _BROW_HAIRS))
 
 
 def _paint_eye(sheet: Canvas, person: Person, lids: Eye) -> None:
     eyes, skin = person.eyes, np.array(person.skin.colour, np.float32)
     fold = np.array([*(skin * np.array([0.42, 0.30, 0.27])), 0.15], np.float32)
     sheet.paint(ribbon(lids.crease, 1.3 * _taper(len(lids.crease), 0.2)), fold, 0.7, 0.75)
-    rim = np.array([*np.minimum(skin * np.array([0.95, 0.66, 0.62]), 1), 0.8], np.float32)
-    sheet.stroke(lids.lower + np.array([0, 0.7], np.float32), 1.5, rim, 0.4, 0.7)
+    rim = np.array([*(skin * np.array([0.90, 0.60, 0.56])), 0.7], np.float32)
+    sheet.stroke(lids.lower + np.array([0, 0.5], np.float32), 1.2, rim, 0.35, 0.7)
     under = np.array([*(skin * np.array([0.55, 0.42, 0.40])), 0.2], np.float32)
-    sheet.stroke(lids.lower[8:] + np.array([0, 1.5], np.float32), 0.9, under, 0.6, 0.35 + 0.3 * eyes.lashes)
+    sheet.stroke(lids.lower[8:] + np.array([0, 1.2], np.float32), 1.0, under, 0.5, 0.4 + 0.45 * eyes.lashes)
     lash = np.array([0.012, 0.008, 0.007, 0.05], np.float32)
     if eyes.lashes < 0.5:
         lash = np.array([*(np.array(person.brows.colour) * 0.35), 0.05], np.float32)
-    width = (0.9 + 1.1 * eyes.lashes) * _taper(len(lids.upper), 0.55)
-    sheet.paint(ribbon(lids.upper - np.array([0, 0.3], np.float32), width), lash, 0.25, 0.95)
+    width = (1.3 + 1.3 * eyes.lashes) * _taper(len(lids.upper), 0.55)
+    sheet.paint(ribbon(lids.upper - np.array([0, 0.15 + 0.35 * eyes.lashes], np.float32), width), lash, 0.25, 0.95)
     corner = lids.upper[0]
     duct = corner + np.array([[-0.9, -0.7], [0.9, -0.7], [0.9, 0.8], [-0.9, 0.8]], np.float32)
     sheet.paint(duct, np.array([*(skin * np.array([0.9, 0.5, 0.45])), 0.8], np.float32), 0.6, 0.7)
@@ -177,14 +178,10 @@ def _taper(points: int, start: float) -> Array:
 
 
 def _paint_lashes(sheet: Canvas, lids: Eye, lash: Array) -> None:
-    for i in range(14, len(lids.upper), 4):
-        share = i / len(lids.upper)
-        root = lids.upper[i]
-        out = np.array([lids.side * (share - 0.45) * 5.0, -(1.6 + 1.6 * share * (1.35 - share))], np.float32)
-        bend = root + out * 0.5 + np.array([lids.side * 0.4, 0.5], np.float32)
-        sheet.paint(ribbon(np.stack([root, bend, root + out]), np.array([0.8, 0.6, 0.1])), lash, 0.0, 0.85)
-
-
-def eyes_height() -> float:
-    """Return the height of the eyes on the canvas in mm."""
-    return EYE_Y
+    place = np.arange(len(lids.upper) // 5, len(lids.upper), 4)
+    share = place / len(lids.upper)
+    root = lids.upper[place]
+    out = np.stack([lids.side * (share - 0.45) * 5.0, -(1.6 + 1.6 * share * (1.35 - share))], axis=1)
+    bend = root + out * 0.5 + np.array([lids.side * 0.4, 0.5])
+    lines = np.stack([root, bend, root + out], axis=1).astype(np.float32)
+    sheet.hairs(lines, np.array([0.8, 0.6, 0.1], np.float32), lash, np.full(len(place), 0.85))
