@@ -14,10 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-from half_products import HalfProducts
-from machine import describe_machine
-
 from frugan.api.devices import choose_device
 from frugan.api.feed import feeding
 from frugan.api.loss_history import sides_of
@@ -31,6 +27,8 @@ from frugan.engine.state import create_state
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.recipe import load_recipe
+from half_products import HalfProducts
+from machine import describe_machine
 
 FACES = 150
 LAST = 200
@@ -63,7 +61,8 @@ def run(precision: PrecisionName, workspace: Path, steps: int) -> dict[str, Any]
                 losses.setdefault(side, []).append(value)
             scales.append(phases_read["autoencoder"]["loss_scale"])
             if state.step % 500 == 0:
-                print(precision, state.step, {s: round(sum(v[-LAST:]) / LAST, 4) for s, v in losses.items()}, flush=True)
+                recent = {side: round(sum(values[-LAST:]) / LAST, 4) for side, values in losses.items()}
+                print(precision, state.step, recent, flush=True)
     found: dict[str, Any] = {
         "precision": precision,
         "emulated": emulated is not None,
@@ -86,7 +85,7 @@ def main() -> None:
     out = next((Path(w) for w in words if w.endswith(".json")), None)
     with TemporaryDirectory() as folder:
         draw_workspace(Path(folder), FACES, seed=0, size=96)
-        rows = [run(precision, Path(folder), steps) for precision in ("fp32", "bf16", "fp16")]  # type: ignore[arg-type]
+        rows = [run(precision, Path(folder), steps) for precision in ("fp32", "bf16", "fp16")]
     exact = rows[0]["final_loss"]
     for row in rows:
         row["apart_from_fp32"] = {side: row["final_loss"][side] / exact[side] - 1 for side in exact}

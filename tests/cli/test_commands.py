@@ -14,6 +14,7 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.cli.main import run
+from frugan.data.faces.faceset import open_faceset
 from frugan.recipe import built_in
 
 COMMAND = [sys.executable, "-c", "from frugan.cli.main import run; run()"]
@@ -71,6 +72,10 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["sample", "/does/not/exist", "--out", "y"], "expected a run folder"),
         (["sample", "/does/not/exist", "--out", "y", "--classes", "3-1"], "such as 0,3,7-9"),
         (["prepare", "/does/not/exist", "y", "--resolution", "32"], "does not exist"),
+        (["prepare", "x", "y"], "--resolution is missing"),
+        (["prepare", "x", "y.pak", "--resolution", "64"], "packed as they are"),
+        (["prepare", "/does/not/exist", "y.pak"], "/does/not/exist"),
+        (["train", "saehd-demo-64", "--data", "/does/not/exist", "--out", "y"], "DeepFaceLab workspace"),
         (["info", "nothing"], "unknown"),
         (["train"], "Missing argument"),
         (["nonsense"], "No such command"),
@@ -134,3 +139,13 @@ def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) 
     result = frugan(*words, f"training.duration={stopped['step'] + 1} steps")
     assert result.returncode == 0, result.stderr
     assert f"resuming {out} at step {stopped['step']:,}" in result.stderr.replace("\n", " ")
+
+
+def test_faces_are_packed_into_a_file_that_reads_back(frugan: Frugan, tmp_path: Path) -> None:
+    faces = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
+    out = tmp_path / "new" / "faceset.pak"
+    assert "8 faces" in frugan("prepare", str(faces), str(out)).stdout
+    again = frugan("prepare", str(faces), str(out))
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    assert len(open_faceset(out)) == len(open_faceset(faces)) == 8

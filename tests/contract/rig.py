@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import AdamSettings, OptimizerSettings
+from frugan.engine.leras_optimizers import LerasOptimizer
+from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
@@ -21,6 +22,24 @@ FP32 = Precision("fp32", torch.float32, "test")
 BF16 = Precision("bf16", torch.bfloat16, "test")
 FP16 = Precision("fp16", torch.float16, "test")
 CPU = torch.device("cpu")
+
+
+def adam(rate: float) -> OptimizerSettings:
+    """A large eps keeps Adam from turning rounding noise in gradients that are truly zero into whole steps."""
+    return AdamSettings(learning_rate=rate, eps=1e-2)
+
+
+def rmsprop(rate: float) -> OptimizerSettings:
+    """With learning-rate dropout and cosine."""
+    return RMSpropSettings(learning_rate=rate, eps=1e-2, dropout=0.5, period=7)
+
+
+def adabelief(rate: float) -> OptimizerSettings:
+    """With learning-rate dropout."""
+    return AdaBeliefSettings(learning_rate=rate, eps=1e-2, dropout=0.5)
+
+
+OPTIMIZERS = (adam, rmsprop, adabelief)
 
 
 @dataclass(frozen=True)
@@ -90,7 +109,7 @@ class Rig:
         ema: EmaSettings | None = None,
         device: torch.device = CPU,
         learning_rate: float = 1e-2,
-        optimizers: Callable[[float], OptimizerSettings] | None = None,
+        optimizers: Callable[[float], OptimizerSettings] = adam,
     ) -> "Rig":
         tiny, every_term = family.tiny()
         config, objective = networks or tiny, objective or every_term
@@ -102,9 +121,7 @@ class Rig:
                 network.to(device, dtype)
         blocks = family.recomputable(built) if recompute else {}
         plan = Plan(micro_batch, precision, blocks, parts_in_sequence, ema_on_host)
-        # A large eps keeps Adam from turning rounding noise in gradients that are truly zero into whole steps.
-        make = optimizers or (lambda rate: AdamSettings(learning_rate=rate, eps=1e-2))
-        settings = {p.optimizer: make(learning_rate) for p in phases}
+        settings = {p.optimizer: optimizers(learning_rate) for p in phases}
         ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
         state = create_state(built, phases, settings, family.averaged(), ema, plan, group, device)
         step = Step(phases, settings, PositionPictures(family.sources(config, objective)), Streams(7), batch)
@@ -120,6 +137,8 @@ class Rig:
         found |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
         found |= {f"carried.{p}.{k}": v for p, values in state.carried.items() for k, v in values.items()}
         for name, optimizer in state.optimizers.items():
+            if isinstance(optimizer, LerasOptimizer):
+                found[f"optimizer.{name}.updates"] = optimizer.updates
             for i, slots in enumerate(optimizer.state.values()):
                 found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
         return {k: v.clone() for k, v in found.items()}

@@ -1,5 +1,6 @@
 """The engine on the made-up family: what each promise of the contract means, and that it holds."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily, MadeUpNetworks
-from contract.rig import FP16, BlankPictures, Rig, assert_same, largest_difference
+from contract.rig import FP16, OPTIMIZERS, BlankPictures, Rig, assert_same, largest_difference
 from frugan.engine.ema import EmaSettings
+from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.phase import MicroBatch, Networks, PhaseState, Terms
@@ -117,10 +119,11 @@ def _poisoned(rig: Rig, phase: str, at_step: int) -> None:
     rig.step = replace(rig.step, phases=phases)
 
 
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
 @pytest.mark.parametrize("phase", ["critic", "penalty", "maker"])
-def test_non_finite_phase_commits_nothing(phase: str) -> None:
+def test_non_finite_phase_commits_nothing(phase: str, optimizers: Callable[[float], OptimizerSettings]) -> None:
     """Weights, buffers, carried state, optimizer, EMA: the same as if the phase had never been."""
-    rig, without = Rig.create(FAMILY), Rig.create(FAMILY)
+    rig, without = (Rig.create(FAMILY, optimizers=optimizers) for _ in range(2))
     rig.run(2)
     without.run(2)
     _poisoned(rig, phase, at_step=2)
@@ -188,12 +191,13 @@ def test_originals_habit_moves_state_at_every_micro_batch() -> None:
     assert int(rig.tensors()["critic.bodies.0.norm.seen"]) == 7  # 2 micro-batches x (2 critic + maker) + half a batch
 
 
-def test_step_never_asks_the_device() -> None:
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+def test_step_never_asks_the_device(optimizers: Callable[[float], OptimizerSettings]) -> None:
     """Under fake tensors a look at a value raises: the step runs without one, so the planner can run it too."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        rig = Rig.create(FAMILY, recompute=True)
+        rig = Rig.create(FAMILY, recompute=True, optimizers=optimizers)
         rig.step = replace(rig.step, pictures=BlankPictures(FAMILY.sources(*FAMILY.tiny())))
         results = rig.run(2)
     assert results[0][0].gradients.norm.shape == ()

@@ -1,5 +1,6 @@
 """Every registered family, and the made-up one, through the same tests."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,9 @@ import torch
 from torch import nn
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, BlankPictures, PositionPictures, Rig, assert_same, largest_difference
+from contract.rig import BF16, OPTIMIZERS, BlankPictures, PositionPictures, Rig, assert_same, largest_difference
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
-from frugan.engine.optimizers import named_parameters, networks_of
+from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import prepared
 from frugan.families import families
@@ -95,8 +96,11 @@ def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> No
     assert difference < SPLIT, where
 
 
-def test_checkpoint_restores_everything(family: Family, tmp_path: Path) -> None:
-    rig, fresh = Rig.create(family), Rig.create(family)
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+def test_checkpoint_restores_everything(
+    family: Family, optimizers: Callable[[float], OptimizerSettings], tmp_path: Path
+) -> None:
+    rig, fresh = (Rig.create(family, optimizers=optimizers) for _ in range(2))
     rig.run(3)
     save_checkpoint(tmp_path, rig.state, {}, {"note": 1})
     found = newest_whole(tmp_path)

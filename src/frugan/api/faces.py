@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from frugan.api.pictures import Say
+from frugan.api.pictures import Progress, Say
 from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.faceset import Faceset, open_faceset
+from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
 from frugan.data.faces.sample import SampleSettings
 from frugan.errors import BadInput
 from frugan.phase import FaceNeeds
@@ -22,6 +22,21 @@ def open_faces(name: str, path: Path, say: Say) -> Faceset:
         shown = ", ".join(faces.passed_over[:4]) + (" ..." if len(faces.passed_over) > 4 else "")
         say(f"data {name}: {len(faces.passed_over)} files without face metadata passed over: {shown}")
     return faces
+
+
+def pack(source: Path, out: Path, say: Say, progress: Progress | None) -> int:
+    """Pack a folder of aligned faces into one file that DeepFaceLab reads too.
+
+    Returns:
+        How many faces.
+
+    Raises:
+        BadInput: no faces, or `out` exists.
+    """
+    faces = open_faces("faces", source, say)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pack_faceset(faces, out, progress)
+    return len(faces)
 
 
 def check_faces(name: str, faces: Faceset, needs: FaceNeeds) -> None:

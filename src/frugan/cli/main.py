@@ -6,6 +6,7 @@ import sys
 import typer
 from rich.console import Console
 
+from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.info import info
 from frugan.cli.prepare import prepare
@@ -27,7 +28,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    for command in (demo, recipes, info, prepare, train, sample):
+    for command in (demo, recipes, info, prepare, train, sample, convert):
         app.command()(command)
     return app
 

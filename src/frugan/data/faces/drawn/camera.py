@@ -13,6 +13,9 @@ DISTANCE_MM = 1400.0  # of the camera from the head's centre
 NOTHING = -500.0  # mm: the depth of what is not there
 _SIDE_MM = 340.0  # that the picture shows at the head's depth
 _RAISED_MM = 8.0  # the head's centre lies a little above the picture's
+_LEVELS = ((4, 44, 0.0), (2, 14, 3.0), (1, 8, 1.0))  # pixels in one, steps of its ray, mm that it starts nearer
+_NEAR_PIXELS = 1.5
+_FAR_STEPS = 28  # to what is behind the nose or the chin
 _ROW = 256  # pixels: those that see the head are kept as rows of that length, for OpenCV wants two dimensions
 
 
@@ -58,7 +61,7 @@ class View:
 def view_of(moment: Moment, size: int) -> View:
     """Return the camera of one moment for a picture of `size` pixels."""
     yaw, pitch, roll = moment.yaw, moment.pitch, moment.roll
-    side = np.array([[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]])
+    side = np.array([[np.cos(yaw), 0, -np.sin(yaw)], [0, 1, 0], [np.sin(yaw), 0, np.cos(yaw)]])
     nod = np.array([[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]])
     tilt = np.array([[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]])
     scale = size / _SIDE_MM * moment.zoom
@@ -94,37 +97,50 @@ class Hits:
 
 
 def look(radius: Array, view: View) -> Hits:
-    """Return what each pixel of a view sees of a head, float32 [CELLS, CELLS]."""
+    """Return what each pixel of a view sees of a head, float32 [CELLS, CELLS].
+
+    A coarse picture first, then finer ones, whose rays start where the coarser ones ended.
+    """
     cv2 = opencv()
-    half = view.size // 2
-    start, step = view.rays(*np.indices((half, half)), shrink=2)
-    reach = np.float32(radius.max())
-    depth = np.sqrt(np.maximum(reach * reach - (start * start).sum(axis=0), 0))
-    depth, gap = _march(radius, start, step, depth, 30, 0.6)
-    # a pixel beside an edge may see what its neighbour sees: start from the nearer
     around = np.ones((3, 3), np.uint8)
-    whole = (view.size, view.size)
-    front, back = (cv2.resize(edge(depth, around), whole) for edge in (cv2.dilate, cv2.erode))
-    near = cv2.resize(cv2.dilate((gap < 2).astype(np.uint8), around), whole, interpolation=cv2.INTER_NEAREST)
-    rows, columns = (_in_rows(places) for places in np.nonzero(near))
-    start, step = view.rays(rows, columns)
-    depth, gap = _march(radius, start, step, front[rows, columns] + 1, 8, 0.7)
-    # rays that pass close by a foremost part, such as the nose: on to what is behind it
-    late = np.nonzero(gap > 0)
-    few = [np.stack([_in_rows(axis[late]) for axis in part]) for part in (start, step)]
-    behind = np.minimum(depth, back[rows, columns] + 2)[late]
-    onward, still = _march(radius, few[0], few[1], _in_rows(behind), 24, 0.6)
-    better = still.ravel()[: len(behind)] < gap[late]
-    late = late[0][better], late[1][better]
-    depth[late], gap[late] = onward.ravel()[: len(behind)][better], still.ravel()[: len(behind)][better]
+    reach = float(radius.max())
+    front = np.full((1, 1), reach, np.float32)
+    near = np.ones((1, 1), np.uint8)
+    for shrink, steps, margin in _LEVELS:
+        side = -(-view.size // shrink)
+        front = cv2.resize(front, (side, side))
+        near = cv2.resize(near, (side, side), interpolation=cv2.INTER_NEAREST)
+        rows, columns = (_in_rows(places) for places in np.nonzero(near))
+        start, step = view.rays(rows, columns, shrink)
+        depth, gap = march(radius, start, step, front[rows, columns] + np.float32(margin), steps)
+        if shrink > 1:
+            # a pixel beside an edge may see what its neighbour sees: start from the nearer
+            whole = np.full((side, side), -reach, np.float32)
+            whole[rows, columns] = depth
+            front = cv2.dilate(whole, around)
+            near = np.zeros((side, side), np.uint8)
+            near[rows, columns] = gap < _NEAR_PIXELS * shrink / view.scale
+            near = cv2.dilate(near, around)
+    _go_on(radius, start, step, depth, gap)
     # edges one pixel soft, without specks
-    met = np.zeros(whole, np.uint8)
+    met = np.zeros((view.size, view.size), np.uint8)
     met[rows, columns] = np.where(gap == 0, 255, 0)
-    met = cv2.GaussianBlur(cv2.medianBlur(met, 3), (3, 3), 0)
-    cover = met[rows, columns] * np.float32(1 / 255)
+    met = cv2.GaussianBlur(cv2.morphologyEx(cv2.medianBlur(met, 3), cv2.MORPH_CLOSE, around), (3, 3), 0)
     points = start + depth * step
     cells = cells_of(*points, np.sqrt((points * points).sum(axis=0)))
-    return Hits(rows, columns, points, depth, cover, cells)
+    return Hits(rows, columns, points, depth, met[rows, columns] * np.float32(1 / 255), cells)
+
+
+def _go_on(radius: Array, start: Array, step: Array, depth: Array, gap: Array) -> None:
+    """Send rays that passed close by a foremost part, such as the nose, on to what is behind it."""
+    late = np.nonzero(gap > 0)
+    count = len(late[0])
+    few = [np.stack([_in_rows(axis[late]) for axis in part]) for part in (start, step)]
+    onward = _in_rows(depth[late])
+    further, still = (found.ravel()[:count] for found in march(radius, few[0], few[1], onward, _FAR_STEPS, least=1.5))
+    better = still < gap[late]
+    late = late[0][better], late[1][better]
+    depth[late], gap[late] = further[better], still[better]
 
 
 def _in_rows(values: NDArray) -> NDArray:
@@ -132,15 +148,25 @@ def _in_rows(values: NDArray) -> NDArray:
     return np.pad(values, (0, -len(values) % _ROW), mode="edge").reshape(-1, _ROW)
 
 
-def _march(radius: Array, start: Array, step: Array, depth: Array, steps: int, pace: float) -> tuple[Array, Array]:
-    """Go from `depth` away from the viewer until the surface is passed, and halve the way back to it.
+def march(
+    radius: Array, start: Array, step: Array, depth: Array, steps: int, least: float = 0.2
+) -> tuple[Array, Array]:
+    """Go along rays, from `depth` downward, until a surface is passed, and halve the way back to it.
+
+    Args:
+        radius: of the body in all directions, mm, [CELLS, CELLS].
+        start: of the rays, [3, k, m], mm.
+        step: of the rays per mm of depth, [3, k, m].
+        depth: to begin at, mm, [k, m].
+        steps: how many.
+        least: length of a step, mm.
 
     Returns:
-        the depth where the surface is met, or nearest; how far outside of it the ray stays, mm.
+        the depth where the surface is met, or nearest, [k, m]; how far outside of it the ray stays, mm, [k, m].
     """
     outside = best = depth
     inside = np.full(depth.shape, -1e6, np.float32)
-    least = np.full(depth.shape, 1e6, np.float32)
+    nearest = np.full(depth.shape, 1e6, np.float32)
     for _ in range(steps):
         x, y, z = (start[i] + depth * step[i] for i in range(3))
         length = np.sqrt(x * x + y * y + z * z)
@@ -148,11 +174,12 @@ def _march(radius: Array, start: Array, step: Array, depth: Array, steps: int, p
         passed = gap < 0
         inside = np.where(passed, depth, inside)
         outside = np.where(passed, outside, depth)
-        best = np.where(gap < least, depth, best)
-        least = np.minimum(gap, least)
-        onward = outside - np.maximum(np.float32(pace) * gap, np.float32(0.2))
+        best = np.where(gap < nearest, depth, best)
+        nearest = np.minimum(gap, nearest)
+        # no further than what a wall of hair is thick
+        onward = outside - np.clip(np.float32(0.7) * gap, np.float32(least), np.float32(6))
         halved = (outside + inside) * np.float32(0.5)
         depth = np.where(passed | (onward < inside), halved, np.maximum(onward, np.float32(-200)))
     found = inside > -1e5
-    best = np.where(found, (outside + np.maximum(inside, outside - 2)) * np.float32(0.5), best)
-    return best, np.where(found, np.float32(0), least)
+    best = np.where(found, inside, best)
+    return best, np.where(found, np.float32(0), nearest)

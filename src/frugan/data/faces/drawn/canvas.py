@@ -64,7 +64,7 @@ class Canvas:
             strengths: of the lines, [n], 0 to 1.
         """
         cv2 = opencv()
-        outlines = np.stack([ribbon(line, widths) for line in lines])
+        outlines = ribbon(lines, widths)  # [n, 2 * points, 2]
         fixed, box = self._fixed(outlines.reshape(-1, 2), 2)
         mask: NDArray[np.uint8] = np.zeros((box[0].stop - box[0].start, box[1].stop - box[1].start), np.uint8)
         for outline, strength in zip(fixed.reshape(outlines.shape), strengths, strict=True):
@@ -94,10 +94,10 @@ class Canvas:
 
 
 def ribbon(line: Array, width: float | Array) -> Array:
-    """Return the outline, [2n, 2], of a line, [n, 2], with a width in mm (one, or one per point)."""
+    """Return the outlines, [..., 2n, 2], of lines, [..., n, 2], with a width in mm (one, or one per point)."""
     along = np.empty_like(line)
-    along[1:-1] = line[2:] - line[:-2]
-    along[0], along[-1] = line[1] - line[0], line[-1] - line[-2]
-    along /= np.maximum(np.sqrt((along * along).sum(axis=1, keepdims=True)), 1e-6)
-    across = np.stack([-along[:, 1], along[:, 0]], axis=1) * (np.asarray(width, np.float32).reshape(-1, 1) / 2)
-    return np.concatenate([line + across, (line - across)[::-1]]).astype(np.float32)
+    along[..., 1:-1, :] = line[..., 2:, :] - line[..., :-2, :]
+    along[..., 0, :], along[..., -1, :] = line[..., 1, :] - line[..., 0, :], line[..., -1, :] - line[..., -2, :]
+    along /= np.maximum(np.sqrt((along * along).sum(axis=-1, keepdims=True)), 1e-6)
+    across = np.stack([-along[..., 1], along[..., 0]], axis=-1) * (np.asarray(width, np.float32).reshape(-1, 1) / 2)
+    return np.concatenate([line + across, (line - across)[..., ::-1, :]], axis=-2).astype(np.float32)

@@ -5,6 +5,8 @@ toward the viewer. Directions go to the map by Lambert's azimuthal projection: t
 the map is smooth but for the point straight behind, and no trigonometry is needed to look a direction up.
 """
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,13 +25,16 @@ def grid(cells: int) -> tuple[Array, Array]:
     return u, v
 
 
+@lru_cache(maxsize=4)
 def directions(cells: int) -> Array:
-    """Return the unit vectors of the map's cells, float32 [3, cells, cells]."""
+    """Return the unit vectors of the map's cells, float32 [3, cells, cells]; kept, hence read-only."""
     u, v = grid(cells)
     square = np.minimum(u * u + v * v, 3.999)  # beyond 4 is no direction
     side = np.sqrt(1 - square / 4)
     norm = np.sqrt(square / np.maximum(u * u + v * v, 1e-12))
-    return np.stack([u * norm * side, v * norm * side, 1 - square / 2])
+    way = np.stack([u * norm * side, v * norm * side, 1 - square / 2])
+    way.setflags(write=False)
+    return way
 
 
 def cells_of(x: Array, y: Array, z: Array, length: Array, cells: int = CELLS) -> tuple[Array, Array]:

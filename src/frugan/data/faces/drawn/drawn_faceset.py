@@ -16,7 +16,7 @@ from frugan.data.faces.opencv import opencv
 from frugan.data.faces.workspace import ALIGNED, SOURCES
 
 _JPEG_QUALITY = 95
-_FRAME_SHARE = 0.8  # half of a frame's side, in sides of the aligned picture: pixels of about the same size
+_FRAME_SHARE = 0.75  # half of a frame's side, in sides of the aligned picture: pixels of about the same size
 
 
 def draw_faceset(

@@ -20,6 +20,7 @@ from frugan.data.faces.drawn.surroundings import background, body
 from frugan.data.faces.opencv import opencv
 
 _FEWEST_PIXELS = 64
+_EDGE_CELLS = 9  # of the chart, from one pixel to the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,8 @@ def draw_frame(person: Person, moment: Moment, size: int = 384) -> DrawnFrame:
     head = _shade_head(person, moment, surface, view, hits, reached, lamps)
     shown = np.where(hits.depth > torso.depth[at], 1, 1 - torso.cover[at]) * hits.cover
     light[:, *at] += (head - light[:, *at]) * shown
-    return DrawnFrame(_developed(light), landmarks(person, moment, surface, view))
+    picture = _smoothed(_developed(light), hits)
+    return DrawnFrame(picture, landmarks(person, moment, surface, view))
 
 
 def _developed(light: Array) -> NDArray[np.uint8]:
@@ -74,6 +76,17 @@ def _developed(light: Array) -> NDArray[np.uint8]:
     light = light * (1.22 + 0.12 * light) / (1 + 0.46 * light)  # bright parts are compressed, not cut off
     levels = np.clip(np.sqrt(np.clip(light, 0, 1)) * 255 + 0.5, 0, 255).astype(np.uint8)
     return np.ascontiguousarray(levels[::-1].transpose(1, 2, 0))
+
+
+def _smoothed(picture: NDArray[np.uint8], hits: Hits) -> NDArray[np.uint8]:
+    """Return a picture whose inner edges, where one part of the head stands before another, are a pixel soft."""
+    cv2 = opencv()
+    around = np.ones((3, 3), np.uint8)
+    edge = np.zeros(picture.shape[:2], np.bool_)
+    for cells in hits.cells:
+        edge |= cv2.morphologyEx(hits.spread(cells, len(picture), CELLS / 2), cv2.MORPH_GRADIENT, around) > _EDGE_CELLS
+    soft = cv2.GaussianBlur(cv2.medianBlur(picture, 3), (3, 3), 0)
+    return np.where(edge[..., None], soft, picture)
 
 
 def _shade_head(

@@ -75,9 +75,10 @@ def _eye_colour(person: Person, moment: Moment, normal: Array, radius: float) ->
     iris = iris + (ring - iris) * rim
     pupil = np.clip((0.40 - share) / 0.06, 0, 1)[:, None]
     iris = iris * (1 - pupil) + 0.004 * pupil
-    white = np.array([0.74, 0.70, 0.67], np.float32) - np.array([0.02, 0.10, 0.10], np.float32) * np.clip(
-        (np.abs(normal[0]) - 0.35) * 1.5, 0, 1
-    )[:, None]
+    white = (
+        np.array([0.74, 0.70, 0.67], np.float32)
+        - np.array([0.02, 0.10, 0.10], np.float32) * np.clip((np.abs(normal[0]) - 0.35) * 1.5, 0, 1)[:, None]
+    )
     mix = np.clip((1.0 - share) * eyes.iris / 0.55 + 0.5, 0, 1)[:, None]
     return np.asarray(white + (iris - white) * mix, np.float32)
 

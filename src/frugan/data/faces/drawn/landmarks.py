@@ -19,7 +19,9 @@ def landmarks(person: Person, moment: Moment, surface: Surface, view: View) -> A
     tip = -5 + bones.nose_drop
     bridge = np.stack([np.zeros(4), np.linspace(EYE_Y + 1, tip, 4)], axis=1)
     wide, base = bones.nose_width - 3, 9.0 + bones.nose_drop * 0.6
-    under = np.array([[-wide, base - 2.5], [-wide / 2, base - 0.5], [0, base + 0.8], [wide / 2, base - 0.5], [wide, base - 2.5]])
+    under = np.array(
+        [[-wide, base - 2.5], [-wide / 2, base - 0.5], [0, base + 0.8], [wide / 2, base - 0.5], [wide, base - 2.5]]
+    )
     left, right = eyes
     outer = [_spread(lips.upper_outer, 7), _spread(lips.lower_outer, 7)[5:0:-1]]
     inner = [_spread(lips.upper_inner, 5), _spread(lips.lower_inner, 5)[3:0:-1]]

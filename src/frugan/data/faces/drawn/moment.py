@@ -11,7 +11,7 @@ class Moment:
     """What changes from frame to frame; angles in radians.
 
     Attributes:
-        yaw: turn to the side.
+        yaw: turn to the side, as `pose.yaw` counts it; positive looks to the left of the picture.
         pitch: nod; positive looks up.
         roll: tilt in the picture's plane; positive is clockwise.
         jaw: how far the mouth is open, 0 to 1.
@@ -65,9 +65,9 @@ def draw_moment(seed: int, person: int, index: int) -> Moment:
         smile=smile,
         pucker=float(rng.uniform(0.2, 0.8)) if rng.random() < 0.10 and smile < 0.3 else 0.0,
         lids=lids,
-        brows=float(np.clip(rng.normal(0.1, 0.45), -1, 1)),
-        frown=float(rng.uniform(0.3, 1.0)) if rng.random() < 0.15 else 0.0,
-        gaze=(float(np.clip(rng.normal(-0.5 * yaw, 0.22), -0.5, 0.5)), float(np.clip(rng.normal(0, 0.10), -0.25, 0.25))),
+        brows=float(np.clip(rng.normal(0.2, 0.4), -1, 1)),
+        frown=float(rng.uniform(0.3, 0.9)) if rng.random() < 0.10 else 0.0,
+        gaze=(float(np.clip(rng.normal(0.5 * yaw, 0.22), -0.5, 0.5)), float(np.clip(rng.normal(0, 0.10), -0.25, 0.25))),
         light=(float(rng.uniform(-1.2, 1.2)), float(rng.uniform(0.15, 1.0))),
         warmth=float(rng.uniform(-0.6, 1.0)),
         softness=float(rng.uniform(0.2, 0.7)),

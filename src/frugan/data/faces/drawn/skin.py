@@ -80,7 +80,7 @@ def _tones(person: Person) -> Array:
     paints *= 1 - np.array([0.12, 0.20, 0.20], np.float32) * spot(31, -43, 17, 7)  # on the lids
     paints *= 1 + np.array([0.05, 0.04, 0.02], np.float32) * spot(0, -85, 45, 22)  # forehead
     rng = np.random.Generator(np.random.PCG64(11))
-    for sigma, strength in ((1.0, 0.025), (5.0, 0.03), (16.0, 0.035)):
+    for sigma, strength in ((1.0, 0.022), (5.0, 0.020), (16.0, 0.025)):
         noise = cv2.GaussianBlur(rng.standard_normal(x.shape).astype(np.float32), (0, 0), sigma)
         noise *= np.clip((80 - side) / 20, 0, 1) / noise.std()  # the sides of the head are seen at a slant
         paints *= 1 + np.float32(strength) * noise[..., None] * np.array([0.7, 1.0, 1.1], np.float32)

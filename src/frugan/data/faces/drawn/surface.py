@@ -4,17 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from frugan.data.faces.drawn.camera import march
 from frugan.data.faces.drawn.canvas import LEFT, TOP, Canvas
 from frugan.data.faces.drawn.chart import CELLS, Array, cells_of, directions, grid
 from frugan.data.faces.drawn.curves import EYE_Y, Mouth, brow, eye, jaw_shift, mouth
 from frugan.data.faces.drawn.hair import Growth, growth_of
 from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.drawn.person import Person
-from frugan.data.faces.drawn.sculpture import Bare
+from frugan.data.faces.drawn.sculpture import Bare, melt
 from frugan.data.faces.opencv import opencv
 
 _BUMPS_PER_MM = 1.25
 _LID_MM = 0.8
+_EYE_CELLS = 50  # from the middle of an eyeball to where its lids end
+_NOSE_MM = 105.0  # no face is further forward
 _MM_PER_CHART = 84.0  # about the mouth
 
 
@@ -52,13 +55,10 @@ class Surface:
 
 def on_surface(radius: Array, flat: Array) -> Array:
     """Return the foremost points of a head with the given x, y: [n, 2] -> [n, 3], mm."""
-    cv2 = opencv()
     x, y = (np.ascontiguousarray(flat[:, i : i + 1], np.float32) for i in range(2))
-    z = np.full_like(x, 110.0)
-    for _ in range(40):
-        length = np.sqrt(x * x + y * y + z * z)
-        gap = length - cv2.remap(radius, *cells_of(x, y, z, length), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        z = np.maximum(z - 0.7 * gap, -20)
+    ahead = np.zeros((3, *x.shape), np.float32)
+    ahead[2] = 1
+    z, _ = march(radius, np.stack([x, y, 0 * x]), ahead, np.full_like(x, _NOSE_MM), 24)
     return np.concatenate([x, y, z], axis=1)
 
 
@@ -118,14 +118,17 @@ def _eyeballs(person: Person, skin: Array) -> tuple[Array, float]:
 
 def _over_balls(skin: Array, way: Array, balls: Array, ball: float) -> Array:
     """Return the skin drawn over the eyeballs."""
+    drawn = skin.copy()
     for centre in balls:
-        toward = way[0] * centre[0] + way[1] * centre[1] + way[2] * centre[2]
+        middle = [float(cells) for cells in cells_of(*centre, np.linalg.norm(centre))]
+        box = tuple(slice(round(place) - _EYE_CELLS, round(place) + _EYE_CELLS) for place in middle[::-1])
+        part, (x, y, z) = skin[box], way[:, *box]
+        toward = x * centre[0] + y * centre[1] + z * centre[2]
         inside = toward * toward - np.float32(centre @ centre - ball * ball)
-        bulge = toward + np.sqrt(np.maximum(inside, 0)) - 12 * np.sqrt(np.maximum(-inside, 0)) / ball
-        soft = np.float32(2.5)
-        share = np.clip(0.5 + (bulge - skin) / (2 * soft), 0, 1)
-        skin = np.where(toward > 0, skin + (bulge - skin) * share + soft * share * (1 - share), skin)
-    return skin
+        # beside the ball the bulge falls off steeply
+        bulge = toward + np.sqrt(np.maximum(inside, 0)) - np.float32(12 / ball) * np.sqrt(np.maximum(-inside, 0))
+        drawn[box] = -melt(-part, -bulge, 2.5)
+    return drawn
 
 
 def bumps(person: Person, moment: Moment) -> Canvas:

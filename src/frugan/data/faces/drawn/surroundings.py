@@ -19,7 +19,9 @@ def background(moment: Moment, size: int) -> Array:
     cv2 = opencv()
     rng = np.random.Generator(np.random.PCG64(moment.scene))
     hue = rng.uniform(0, 1)
-    first, second = (_colour(hue + rng.uniform(-0.08, 0.08), rng.uniform(0.1, 0.7), rng.uniform(0.05, 0.6)) for _ in "ab")
+    first, second = (
+        _colour(hue + rng.uniform(-0.08, 0.08), rng.uniform(0.1, 0.7), rng.uniform(0.05, 0.6)) for _ in "ab"
+    )
     angle = rng.uniform(0, 2 * np.pi)
     line = np.linspace(-1, 1, _SMALL, dtype=np.float32)
     x, y = np.meshgrid(line, line)

@@ -1,0 +1,165 @@
+"""DeepFaceLab's SAEHD model folders as plain values: options, loss history and arrays. Source: reference §8.
+
+Whether arrays fit the options is for the family to say; here they are what the files hold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugan.errors import BadInput
+from frugan.pickles.reader import load_pickle
+
+MARK = "_SAEHD_"
+DATA = "data.dat"
+UPDATES = "iters:0"
+"""The one key of an optimizer's file that is no statistic: how many updates it has made."""
+
+NETWORKS = (
+    *("encoder", "inter", "inter_AB", "inter_B", "decoder_src", "decoder_dst", "decoder"),
+    *("code_discriminator", "GAN"),
+)
+OPTIMIZERS = ("src_dst_opt", "D_code_opt", "GAN_opt")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass
+class LerasModel:
+    """One model.
+
+    Attributes:
+        name: as in its file names, without `_SAEHD_`.
+        iteration: updates done.
+        options: by the original's names, plain Python values.
+        loss_history: [src, dst] for each iteration.
+        networks: file, such as "encoder" -> key -> float32 array in the original's layout.
+        optimizers: file, such as "src_dst_opt" -> key -> float32 array, and `iters:0`.
+        sample_for_preview: the faces of its previews; None: it chooses some when it is opened.
+    """
+
+    name: str
+    iteration: int
+    options: dict[str, Any]
+    loss_history: list[list[float]]
+    networks: dict[str, Arrays] = field(default_factory=dict)
+    optimizers: dict[str, Arrays] = field(default_factory=dict)
+    sample_for_preview: Any = None
+
+    def file(self, stem: str) -> str:
+        """Name of one of its array files."""
+        return file_name(self.name, f"{stem}.npy")
+
+
+def file_name(name: str, what: str) -> str:
+    """Name of one of a model's files: "new" and "data.dat" make "new_SAEHD_data.dat"."""
+    return f"{name}{MARK}{what}"
+
+
+def find_models(folder: Path) -> list[str]:
+    """Names of the models in a folder, sorted.
+
+    Raises:
+        BadInput: it is no folder.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: no such folder; expected the folder of a DeepFaceLab model, such as WORKSPACE/model")
+    end = f"{MARK}{DATA}"
+    return sorted(path.name.removesuffix(end) for path in folder.iterdir() if path.name.endswith(end))
+
+
+def read_model(folder: Path, name: str | None = None) -> LerasModel:
+    """Read a model.
+
+    Args:
+        folder: DeepFaceLab's folder for models.
+        name: which one; None: the only one.
+
+    Raises:
+        BadInput: none or several are there, or a file is damaged or not what it should be.
+    """
+    name = _chosen(folder, find_models(folder), name)
+    model = _read_data(folder / file_name(name, DATA), name)
+    for kind, stems in ((model.networks, NETWORKS), (model.optimizers, OPTIMIZERS)):
+        for stem in stems:
+            path = folder / model.file(stem)
+            if path.is_file():
+                kind[stem] = _read_arrays(path)
+    return model
+
+
+def _chosen(folder: Path, found: list[str], asked: str | None) -> str:
+    if not found:
+        raise BadInput(f"{folder}: holds no SAEHD model (no file ends in {MARK}{DATA}); Quick96 and AMP are not read")
+    if asked is None:
+        if len(found) > 1:
+            raise BadInput(f"{folder}: holds the models {', '.join(map(repr, found))}; choose one with --name")
+        return found[0]
+    for name in (asked, asked.replace("_", " ")):  # as the original changes names that are typed in
+        if name in found:
+            return name
+    raise BadInput(f"{folder}: holds no model {asked!r}, but {', '.join(map(repr, found))}")
+
+
+def _read_data(path: Path, name: str) -> LerasModel:
+    value = load_pickle(path.read_bytes(), str(path))
+    if not isinstance(value, dict) or not isinstance(value.get("options"), dict):
+        raise BadInput(f"{path}: expected iteration, options and loss history; this is no SAEHD model's data.dat")
+    iteration = _plain(value.get("iter"), f"{path}: iter")
+    if type(iteration) is not int or iteration < 0:
+        raise BadInput(f"{path}: iter {iteration!r}: expected a number of iterations")
+    options = {key: _plain(option, f"{path}: option {key}") for key, option in value["options"].items()}
+    history = _plain(value.get("loss_history", []), f"{path}: loss_history")
+    return LerasModel(
+        name,
+        iteration,
+        options,
+        _checked_history(history, path),
+        sample_for_preview=value.get("sample_for_preview"),
+    )
+
+
+def _checked_history(history: Any, path: Path) -> list[list[float]]:
+    if not isinstance(history, list):
+        raise BadInput(f"{path}: loss_history is a {type(history).__name__}; expected a list of [src, dst]")
+    for i, entry in enumerate(history):
+        numbers = isinstance(entry, list) and all(type(number) in (int, float) for number in entry)
+        if not numbers or len(entry) != 2:
+            raise BadInput(f"{path}: loss_history entry {i}: expected two numbers, [src, dst]; got {entry!r:.80}")
+    return [[float(src), float(dst)] for src, dst in history]
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value without NumPy: the original keeps numbers that it has clipped as NumPy scalars."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(inner, where) for inner in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(inner, where) for key, inner in value.items()}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise BadInput(f"{where} is a {type(value).__name__}; expected numbers, words and lists of them")
+
+
+def _read_arrays(path: Path) -> Arrays:
+    value = load_pickle(path.read_bytes(), str(path))
+    if not isinstance(value, dict) or not value:
+        raise BadInput(f"{path}: expected arrays by name; this is no file of a SAEHD model")
+    return {key: _checked_array(array, key, path) for key, array in value.items()}
+
+
+def _checked_array(array: Any, key: str, path: Path) -> NDArray[Any]:
+    if not isinstance(array, np.ndarray):
+        raise BadInput(f"{path}: {key} is a {type(array).__name__}; expected an array")
+    if key == UPDATES:
+        if array.size != 1 or array.dtype.kind not in "iu" or not 0 <= int(array.reshape(())) < 1 << 62:
+            raise BadInput(f"{path}: {key} is {array.dtype} {list(array.shape)}; expected one number of updates")
+        return array.reshape(()).astype(np.int64)
+    if array.dtype.kind != "f" or array.dtype.itemsize != 4:
+        raise BadInput(f"{path}: {key} is {array.dtype}; expected float32, which the original trains in")
+    return np.asarray(array, np.float32, order="C")

@@ -1,0 +1,143 @@
+"""DeepFaceLab's SAEHD options and the values of a recipe. Source: reference §5, §6.
+
+Most options are fields of the networks or the objective under their own names; the others are listed here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from frugan.errors import BadInput
+from frugan.families.saehd.config import SAEHDObjective
+from frugan.families.saehd.receptive_field import stack_for
+
+NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
+"""Options that say what the arrays are; the others have defaults."""
+
+ORDER = (
+    *("resolution", "face_type", "models_opt_on_gpu", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims"),
+    *("masked_training", "eyes_mouth_prio", "uniform_yaw", "blur_out_mask", "adabelief", "lr_dropout"),
+    *("random_warp", "random_hsv_power", "true_face_power", "face_style_power", "bg_style_power", "ct_mode"),
+    *("clipgrad", "pretrain", "autobackup_hour", "write_preview_history", "target_iter"),
+    *("random_src_flip", "random_dst_flip", "batch_size", "gan_power", "gan_patch_size", "gan_dims"),
+)
+"""As the original writes them."""
+
+LEGACY = frozenset({"eyes_prio"})
+"""What the original throws away when it reads it."""
+
+ENDLESS = 100_000_000
+"""Steps that stand for no end: a hundred times what anyone trains."""
+
+DEFAULT_BATCH = 8
+LEARNING_RATE, DROPOUT, PERIOD, CLIP_NORM = 5e-5, 0.3, 500, 1.0
+FIXED = {
+    **{"learning_rate": LEARNING_RATE, "final_learning_rate": None, "eps": 1e-6},
+    **{"decay": 0.9, "beta1": 0.9, "beta2": 0.999},
+}
+"""Settings of the optimizers that the original has no option for."""
+
+
+def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections `networks`, `objective`, `training`, `optimizers` and `saving` of a recipe.
+
+    Args:
+        options: plain values; those that are missing have the original's defaults.
+
+    Raises:
+        BadInput: an option without which nothing can be built is missing.
+    """
+    if missing := [name for name in NETWORKS if name not in options]:
+        raise BadInput(f"option {missing[0]} is missing; without it nobody can tell what the arrays are")
+    networks = {name: options[name] for name in (*NETWORKS, "gan_dims") if name in options}
+    if (patch := _patch_size(options)) is not None:
+        networks["gan_patch_size"] = patch
+    objective = {name: options[name] for name in SAEHDObjective.model_fields if name in options}
+    if not str(options["archi"]).startswith("df"):
+        objective.pop("true_face_power", None)  # as the original does
+    optimizer: dict[str, Any] = {
+        "kind": "adabelief" if options.get("adabelief", True) else "rmsprop",
+        "learning_rate": LEARNING_RATE,
+    }
+    if options.get("lr_dropout", "n") not in ("n", False):
+        optimizer |= {"dropout": DROPOUT, "period": PERIOD}
+    if options.get("clipgrad", False):
+        optimizer["clip_norm"] = CLIP_NORM
+    hours = options.get("autobackup_hour", 0)
+    return {
+        "networks": networks,
+        "objective": objective,
+        "training": {
+            "batch": options.get("batch_size", DEFAULT_BATCH),
+            "duration": f"{options.get('target_iter', 0) or ENDLESS} steps",
+        },
+        "optimizers": {"default": optimizer},
+        "saving": {"backup_every": f"{hours}h" if hours else None},
+    }
+
+
+def _patch_size(options: Mapping[str, Any]) -> Any:
+    """The patch size, or the nearest that divides the resolution: one that does not is no fault without a GAN term."""
+    resolution = options["resolution"]
+    if type(resolution) is not int:
+        return None  # refused by the recipe
+    patch = options.get("gan_patch_size", max(3, resolution // 8))
+    if options.get("gan_power") or type(patch) is not int or resolution % stack_for(patch).total_stride == 0:
+        return patch
+    fitting = (p for p in range(3, 641) if resolution % stack_for(p).total_stride == 0)
+    return min(fitting, key=lambda p: (abs(p - patch), p))
+
+
+def options_of(
+    values: Mapping[str, Any], optimizer: Mapping[str, Any], target_steps: int | None, backup_hours: int
+) -> dict[str, Any]:
+    """The options that a recipe stands for, in the original's order.
+
+    Args:
+        values: the recipe as JSON values.
+        optimizer: settings of the optimizer of the autoencoder.
+        target_steps: how long it trains; None: not known in steps.
+        backup_hours: between backups; 0: none by the hour.
+    """
+    found: dict[str, Any] = {**values["networks"], **values["objective"]}
+    found |= {
+        "models_opt_on_gpu": True,
+        "adabelief": optimizer["kind"] != "rmsprop",
+        "lr_dropout": "y" if _drops(optimizer) else "n",
+        "clipgrad": optimizer["clip_norm"] is not None,
+        "autobackup_hour": backup_hours,
+        "write_preview_history": False,
+        "target_iter": 0 if target_steps is None or target_steps >= ENDLESS else target_steps,
+        "batch_size": values["training"]["batch"],
+    }
+    return {name: found[name] for name in ORDER}
+
+
+def merged(now: Mapping[str, Any], as_imported: Mapping[str, Any], imported: Mapping[str, Any]) -> dict[str, Any]:
+    """Options to write: what did not change here stays as the original had it, with what it alone knows.
+
+    Args:
+        now: of the recipe as it is now.
+        as_imported: of the recipe as it was imported.
+        imported: the options that were imported; none if nothing was.
+    """
+    kept = {k: v for k, v in imported.items() if k not in LEGACY and (k not in now or now[k] == as_imported[k])}
+    return {**now, **kept}
+
+
+def without_counterpart(optimizer: Mapping[str, Any]) -> list[str]:
+    """A line for every setting of an optimizer that the original has fixed otherwise."""
+    lines = [
+        f"{name} is {optimizer[name]} here; DeepFaceLab goes on with {fixed}"
+        for name, fixed in FIXED.items()
+        if name in optimizer and optimizer[name] != fixed
+    ]
+    if _drops(optimizer) and (optimizer["dropout"], optimizer["period"]) != (DROPOUT, PERIOD):
+        given = f"dropout {optimizer['dropout']}, period {optimizer['period']}"
+        lines.append(f"{given} here; DeepFaceLab goes on with lr_dropout y: {DROPOUT} and {PERIOD}")
+    if optimizer["clip_norm"] not in (None, CLIP_NORM):
+        lines.append(f"clip_norm is {optimizer['clip_norm']} here; DeepFaceLab goes on with clipgrad: {CLIP_NORM}")
+    return lines
+
+
+def _drops(optimizer: Mapping[str, Any]) -> bool:
+    return optimizer.get("dropout") not in (None, 1) or optimizer.get("period") is not None
