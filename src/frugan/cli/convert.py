@@ -2,13 +2,13 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from frugan.api.from_leras import from_leras
 from frugan.api.to_dfm import to_dfm
-from frugan.api.to_leras import to_leras
+from frugan.api.to_leras import ExportedModel, to_leras
 from frugan.cli.output import named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -45,46 +45,48 @@ def convert(
 
     DeepFaceLive: frugan convert runs/swap swap.dfm --to dfm
     """
-    faces = named_paths(data) if data else None
+    faces, words = named_paths(data) if data else None, overrides or []
     match made_by, to:
         case Format.LERAS, Format.FRUGAN:
             _refuse("is for --to leras and --to dfm", {"--data": data, "--replace": replace, "--half": half})
-            _from_leras(source, out, name, overrides or [], as_json=as_json)
+            found, lines = _import(source, out, name, words)
         case Format.FRUGAN, Format.LERAS:
             _refuse("is for --to dfm", {"--half": half})
-            _refuse("is for --from leras", dict.fromkeys(overrides or [], True))
-            model = to_leras(source, out, name=name, replace=replace, data=faces, say=say)
-            backup = str(model.backup) if model.backup else None
-            if as_json:
-                print_json(
-                    {"folder": str(out), "name": model.name, "iteration": model.iteration, "replaced": backup},
-                )
-                return
-            print(f"{out}: model {model.name!r} at iteration {model.iteration:,}")
-            if backup:
-                print(f"The files that it replaced: {backup}")
+            _refuse("is for --from leras", dict.fromkeys(words, True))
+            found, lines = _export(to_leras(source, out, name=name, replace=replace, data=faces, say=say))
         case Format.FRUGAN, Format.DFM:
             _refuse("is for DeepFaceLab's folders, --from leras and --to leras", {"--name": name})
-            _refuse("is for --from leras", dict.fromkeys(overrides or [], True))
+            _refuse("is for --from leras", dict.fromkeys(words, True))
             dfm = to_dfm(source, out, half=half, replace=replace, data=faces, say=say)
-            if as_json:
-                print_json({"file": str(dfm.path), "iteration": dfm.step, "difference": dfm.difference})
-                return
-            print(f"{dfm.path}: iteration {dfm.step:,}; differs from the networks by at most {dfm.difference:.1g} of 1")
+            found = {"file": str(out), "iteration": dfm.step, "difference": dfm.difference}
+            lines = [
+                f"{out}: iteration {dfm.step:,}; at most {dfm.difference:.1g} of 1 away from the networks' pictures"
+            ]
         case _:
             raise BadInput(
-                f"--from {made_by} --to {to}: expected --from leras, --to leras or --to dfm, one of them; "
-                "the other side is a run"
+                f"--from {made_by} --to {to}: expected one of --from leras, --to leras and --to dfm; the other side is "
+                "a run"
             )
-
-
-def _from_leras(source: Path, out: Path, name: str | None, overrides: list[str], *, as_json: bool) -> None:
-    made = from_leras(source, out, name=name, overrides=overrides, say=say)
     if as_json:
-        print_json({"run": str(made.run), "recipe": str(made.recipe), "name": made.name, "iteration": made.step})
+        print_json(found)
         return
-    print(f"{made.run}: model {made.name!r} at iteration {made.step:,}")
-    print(f"Next: frugan train {made.recipe} --data WORKSPACE --out {made.run}")
+    print("\n".join(lines))
+
+
+def _import(source: Path, out: Path, name: str | None, words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    made = from_leras(source, out, name=name, overrides=words, say=say)
+    found = {"run": str(made.run), "recipe": str(made.recipe), "name": made.name, "iteration": made.step}
+    return found, [
+        f"{made.run}: model {made.name!r} at iteration {made.step:,}",
+        f"Next: frugan train {made.recipe} --data WORKSPACE --out {made.run}",
+    ]
+
+
+def _export(model: ExportedModel) -> tuple[dict[str, Any], list[str]]:
+    replaced = str(model.backup) if model.backup else None
+    found = {"folder": str(model.folder), "name": model.name, "iteration": model.iteration, "replaced": replaced}
+    lines = [f"{model.folder}: model {model.name!r} at iteration {model.iteration:,}"]
+    return found, lines + ([f"The files that it replaced: {replaced}"] if replaced else [])
 
 
 def _refuse(where: str, given: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""DFM files: what DeepFaceLive swaps faces with. Source: reference §8.5."""
+"""DFM files: what DeepFaceLive swaps faces with. Source: the behaviour of DeepFaceLab's export."""
 
 import os
 from collections.abc import Mapping

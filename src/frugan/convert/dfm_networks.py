@@ -1,6 +1,6 @@
 """SAEHD's networks as an ONNX graph: a destination's face in, the swapped face and two masks out.
 
-Source: reference §3 (networks), §8.5 (which of them a DFM holds), §2.11 (half precision).
+Source: the behaviour of DeepFaceLab's networks and of its own export.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@
 makes room for a memo of any size, and hashes keys nested so deeply that the process dies. So this is a stack machine of
 its own for the opcodes that such files consist of, with every size checked against the bytes that are there.
 
-Source: the opcodes as Python's `pickletools` documents them; which names are needed: reference §8.2.
+Source: the opcodes as Python's `pickletools` documents them; which names are needed: DeepFaceLab's files.
 """
 
 import pickle

@@ -3,7 +3,7 @@
 Python's own pickler looks every name up where it says it is, so it can write neither. The opcodes and what is memoised
 are the same as Python's, but for frames, which are of use only to readers that read piece by piece.
 
-Source: the opcodes as Python's `pickletools` documents them; reference §8.2.
+Source: the opcodes as Python's `pickletools` documents them, and DeepFaceLab's files.
 """
 
 import pickle

@@ -1,7 +1,7 @@
 """Where the square of an aligned face lies in a picture: a similarity to the mean face, widened by the face type.
 
-Source: reference §9.4; Umeyama, "Least-squares estimation of transformation parameters between two point patterns",
-PAMI 1991.
+Source: DeepFaceLab's behaviour; Umeyama, "Least-squares estimation of transformation parameters between two point
+patterns", PAMI 1991.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Give a picture the colours of another: five ways.
 
-All take and return float32 BGR within [0, 1]. Source: reference §9.5.
+All take and return float32 BGR within [0, 1]. Source: DeepFaceLab's behaviour
 """
 
 from collections.abc import Callable

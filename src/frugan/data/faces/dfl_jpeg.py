@@ -1,6 +1,6 @@
 """Aligned faces in JPEGs with DeepFaceLab's metadata in an APP15 segment. Untrusted.
 
-Source: reference §9.1.
+Source: DeepFaceLab's behaviour
 """
 
 import struct

@@ -25,7 +25,7 @@ class Polygon:
 
 @dataclass(frozen=True, eq=False)
 class Face:
-    """One aligned picture's metadata (reference §9.1).
+    """One aligned picture's metadata (as its own extractor writes it).
 
     Attributes:
         name: file name, for messages.

@@ -7,7 +7,7 @@ from frugan.errors import BadInput
 
 
 class FaceType(IntEnum):
-    """Kinds of aligned pictures; numbers and names are those in DeepFaceLab's files (reference §9.1, §9.2)."""
+    """Kinds of aligned pictures; numbers and names are those in DeepFaceLab's files."""
 
     HALF = 0
     MID_FULL = 1

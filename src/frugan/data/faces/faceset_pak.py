@@ -1,6 +1,6 @@
 """DeepFaceLab's faceset.pak: many aligned JPEGs in one file, behind an index. Untrusted.
 
-Layout (reference §9.2), numbers uint64 little-endian: the version; the size of the index; the index, a pickled list of
+Layout, numbers uint64 little-endian: the version; the size of the index; the index, a pickled list of
 dicts; n + 1 offsets; the JPEGs one after another. Offsets count from the first JPEG, but the last is the file's size.
 """
 

@@ -1,7 +1,7 @@
 """Masks drawn from the landmarks: the whole face, and its eyes and mouth.
 
-Source: reference §9.4; what it leaves open (which points the brows move away from, that the mouth is the inner lips)
-was found from masks that the original made, which these equal bit for bit. All work on landmarks cut to whole pixels.
+Source: DeepFaceLab's behaviour. Which points the brows move away from, and that the mouth is the inner lips, was found
+from masks that it made, which these equal bit for bit. All work on landmarks cut to whole pixels.
 """
 
 import numpy as np

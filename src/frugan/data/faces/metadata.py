@@ -1,6 +1,6 @@
 """What DeepFaceLab's dictionaries say of a face, checked, and the values that it expects back. Untrusted.
 
-Source: reference §9.1, §9.2.
+Source: DeepFaceLab's behaviour
 """
 
 import struct

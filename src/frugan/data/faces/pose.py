@@ -1,6 +1,6 @@
 """Which way an aligned face looks: a mean face in space, placed so that its projection meets the landmarks.
 
-Source: reference §9.3.
+Source: DeepFaceLab's behaviour
 """
 
 import math

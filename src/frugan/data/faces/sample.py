@@ -1,6 +1,6 @@
 """From an aligned picture to what training takes: the face bent and not, its mask, and its eyes and mouth.
 
-Source: reference §9.4; the random numbers are drawn in the original's order.
+Source: DeepFaceLab's behaviour; the random numbers are drawn in the original's order.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ Order = NDArray[np.int64]
 
 
 def yaw_bins(yaws: ArrayLike) -> Order:
-    """Return in which of 128 equal ranges of -yaw over ±1.2 each face lies, int64 [N] (reference §9.3).
+    """Return in which of 128 equal ranges of -yaw over ±1.2 each face lies, int64 [N] (as DeepFaceLab does).
 
     Args:
         yaws: in radians, [N].

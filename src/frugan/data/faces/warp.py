@@ -1,6 +1,6 @@
 """The random change of shape of a training sample: a bent grid, a turn, a scale, a shift and a mirror image.
 
-Source: reference §9.4, whose draws are kept bit for bit: numpy's RandomState is a frozen generator (NEP 19).
+Source: DeepFaceLab's behaviour, whose draws are kept bit for bit: numpy's RandomState is a frozen generator (NEP 19).
 """
 
 from dataclasses import dataclass

@@ -104,7 +104,7 @@ def look(radius: Array, view: View) -> Hits:
     cv2 = opencv()
     around = np.ones((3, 3), np.uint8)
     reach = float(radius.max())
-    front = np.full((1, 1), reach, np.float32)
+    front: Array = np.full((1, 1), reach, np.float32)
     near = np.ones((1, 1), np.uint8)
     for shrink, steps, margin in _LEVELS:
         side = -(-view.size // shrink)
@@ -127,7 +127,7 @@ def look(radius: Array, view: View) -> Hits:
     met[rows, columns] = np.where(gap == 0, 255, 0)
     met = cv2.GaussianBlur(cv2.morphologyEx(cv2.medianBlur(met, 3), cv2.MORPH_CLOSE, around), (3, 3), 0)
     points = start + depth * step
-    cells = cells_of(*points, np.sqrt((points * points).sum(axis=0)))
+    cells = cells_of(points[0], points[1], points[2], np.sqrt((points * points).sum(axis=0)))
     return Hits(rows, columns, points, depth, met[rows, columns] * np.float32(1 / 255), cells)
 
 

@@ -18,6 +18,11 @@ CELLS = 448  # side of the map; about 0.7 mm on the face
 REACH = 1.85  # the map's coordinates run from -REACH to REACH; straight up, down and sideways are at sqrt(2)
 
 
+def from_chart(along: Array) -> Array:
+    """Return where on the map a coordinate, u or v, is, in cells."""
+    return along * np.float32(CELLS / (2 * REACH)) + np.float32(CELLS / 2 - 0.5)
+
+
 def grid(cells: int) -> tuple[Array, Array]:
     """Return the coordinates u, v of the map's cells, each float32 [cells, cells]."""
     line = ((np.arange(cells, dtype=np.float32) + 0.5) * (2 * REACH / cells) - REACH).astype(np.float32)
@@ -37,7 +42,7 @@ def directions(cells: int) -> Array:
     return way
 
 
-def cells_of(x: Array, y: Array, z: Array, length: Array, cells: int = CELLS) -> tuple[Array, Array]:
+def cells_of(x: Array, y: Array, z: Array, length: Array) -> tuple[Array, Array]:
     """Return where on the map points lie, as cv2.remap counts: two float32 arrays in cells.
 
     Args:
@@ -45,11 +50,10 @@ def cells_of(x: Array, y: Array, z: Array, length: Array, cells: int = CELLS) ->
         y: of the points in mm.
         z: of the points in mm.
         length: of the points' vectors in mm.
-        cells: side of the map.
     """
     scale = np.sqrt(2 / np.maximum(length * (length + z), 1e-3))
-    scale *= cells / (2 * REACH)
-    middle = np.float32(cells / 2 - 0.5)
+    scale *= CELLS / (2 * REACH)
+    middle = np.float32(CELLS / 2 - 0.5)
     return x * scale + middle, y * scale + middle
 
 

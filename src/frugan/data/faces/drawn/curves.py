@@ -17,7 +17,7 @@ JAW_DROP = 19.0  # mm that the lower lip sinks when the mouth is wide open
 _POINTS = 12  # between two given points of a curve
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Eye:
     """One eye: its lids from the inner to the outer corner, [n, 2] each; `crease` is the fold above."""
 
@@ -28,7 +28,7 @@ class Eye:
     crease: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mouth:
     """The lips' edges from the left of the picture to the right, each [n, 2]."""
 
@@ -38,7 +38,7 @@ class Mouth:
     lower_outer: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Brow:
     """One brow: its spine from the inner to the outer end, [n, 2], and its thickness along it, [n], mm."""
 
@@ -79,7 +79,9 @@ def eye(person: Person, moment: Moment, side: int) -> Eye:
         points = np.stack([x * wide * side, y], axis=1).astype(np.float32) + middle
         return smooth(points)
 
-    resting = np.minimum(upper, np.array([0.1, 0.5, 0.75, 0.8, 0.6, 0.3, 0.1]) * (low - eyes.height * 0.9) + tilt)
+    resting = np.minimum(
+        upper, np.array([0.1, 0.5, 0.75, 0.8, 0.6, 0.3, 0.1], np.float32) * (low - eyes.height * 0.9) + tilt
+    )
     return Eye(side, middle, line(upper), line(lower), line(resting - lift, 1.03))
 
 
@@ -117,10 +119,9 @@ def brow(person: Person, moment: Moment, side: int) -> Brow:
     place = np.array([0, 0.25, 0.5, 0.75, 1.0], np.float32)
     x = inner + (brows.outer - inner) * place
     rise = np.array([0.0, 0.5, 0.95, 1.0, 0.15]) * brows.arch + place * brows.slant
-    lifted = 5.5 * moment.brows * np.array([0.8, 1.0, 1.05, 0.9, 0.55]) - 4.5 * moment.frown * np.array(
-        [1.0, 0.7, 0.35, 0.1, 0.0]
-    )
-    y = EYE_Y - brows.above - rise - lifted
+    raised = 5.5 * moment.brows * np.array([0.8, 1.0, 1.05, 0.9, 0.55])
+    drawn_in = 4.5 * moment.frown * np.array([1.0, 0.7, 0.35, 0.1, 0.0])
+    y = EYE_Y - brows.above - rise - raised + drawn_in
     spine = smooth(np.stack([x * side, y], axis=1).astype(np.float32))
     share = np.linspace(0, 1, len(spine), dtype=np.float32)
     thickness = brows.thickness * np.interp(share, [0, 0.12, 0.5, 0.8, 1], [0.7, 1.0, 0.95, 0.65, 0.25])

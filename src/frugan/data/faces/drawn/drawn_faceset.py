@@ -9,7 +9,7 @@ from frugan.data.faces.alignment import alignment_matrix, transform_points
 from frugan.data.faces.dfl_jpeg import write_face_jpeg
 from frugan.data.faces.drawn.frame import draw_frame
 from frugan.data.faces.drawn.moment import draw_moment
-from frugan.data.faces.drawn.person import PEOPLE
+from frugan.data.faces.drawn.people import PEOPLE
 from frugan.data.faces.face import Face
 from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.opencv import opencv

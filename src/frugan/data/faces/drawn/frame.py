@@ -20,6 +20,7 @@ from frugan.data.faces.drawn.surroundings import background, body
 from frugan.data.faces.opencv import opencv
 
 _FEWEST_PIXELS = 64
+_LEAST_GAP = 0.01
 _EDGE_CELLS = 9  # of the chart, from one pixel to the next
 
 
@@ -66,7 +67,7 @@ def draw_frame(person: Person, moment: Moment, size: int = 384) -> DrawnFrame:
     reached = shadow(hits.spread(hits.depth, size, 0.0), scene, lamps, view.scale)[at]
     head = _shade_head(person, moment, surface, view, hits, reached, lamps)
     shown = np.where(hits.depth > torso.depth[at], 1, 1 - torso.cover[at]) * hits.cover
-    light[:, *at] += (head - light[:, *at]) * shown
+    light[:, hits.rows, hits.columns] += (head - light[:, hits.rows, hits.columns]) * shown
     picture = _smoothed(_developed(light), hits)
     return DrawnFrame(picture, landmarks(person, moment, surface, view))
 
@@ -137,17 +138,17 @@ def _on_face(sheet: Canvas, hits: Hits) -> Array:
 def _fill(
     light: Array, gaps: Array, person: Person, moment: Moment, surface: Surface, view: View, hits: Hits, lamps: Lamps
 ) -> None:
-    """Paint over the openings, `gaps` [3, k, 256], what is seen through them."""
+    """Paint over the openings, `gaps` [2, k, 256], what is seen through them."""
     toward = view.turn.T @ lamps.key
-    tint = ((lamps.key_colour + lamps.above) / 1.6)[:, None]
+    tint = (lamps.key_colour + lamps.above) / 1.6
     start, step = view.rays(hits.rows, hits.columns)
     for side, centre in zip((-1, 1), surface.balls, strict=True):
-        at = np.nonzero((gaps[0] > 0.01) & (hits.points[0] * side > 0))
-        if len(at[0]):
-            seen = eyeball(person, moment, start[:, *at], step[:, *at], centre, surface.ball, toward, side)
-            light[:, *at] += (seen.T * tint - light[:, *at]) * gaps[0][at]
-    at = np.nonzero(gaps[1] > 0.01)
-    if len(at[0]):
+        here = (gaps[0] > _LEAST_GAP) & (hits.points[0] * side > 0)
+        if here.any():
+            seen = eyeball(person, moment, start[:, here], step[:, here], centre, surface.ball, toward, side)
+            light[:, here] += ((seen * tint).T - light[:, here]) * gaps[0][here]
+    here = gaps[1] > _LEAST_GAP
+    if here.any():
         front = float(surface.points(np.array([[0, 25.0 * person.bones.length]], np.float32))[0, 2])
-        seen = inside_mouth(person, moment, start[:, *at], step[:, *at], front, toward)
-        light[:, *at] += (seen.T * tint - light[:, *at]) * gaps[1][at]
+        seen = inside_mouth(person, moment, start[:, here], step[:, here], front, toward)
+        light[:, here] += ((seen * tint).T - light[:, here]) * gaps[1][here]

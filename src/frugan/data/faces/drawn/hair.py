@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.drawn.chart import CELLS, REACH, Array, directions, grid
+from frugan.data.faces.drawn.chart import CELLS, REACH, Array, directions, from_chart, grid
 from frugan.data.faces.drawn.person import Hair, Person
 from frugan.data.faces.drawn.sculpture import Bare, ellipsoid, melt, reach
 from frugan.data.faces.opencv import opencv
@@ -17,6 +17,8 @@ _BEARD = (
     (0.0, 0.235), (0.14, 0.225), (0.27, 0.27), (0.40, 0.36), (0.55, 0.45), (0.78, 0.42), (0.98, 0.26), (1.10, -0.05),
     (1.16, -0.30), (1.27, -0.30), (1.27, 0.1), (1.30, 0.4), (1.26, 0.75), (1.0, 1.02), (0.5, 1.14), (0.0, 1.2),
 )  # fmt: skip
+_LONG_NOISE = ((40, 4, 0.35), (150, 6, 0.45), (420, 9, 0.55), (800, 14, 0.45))  # round the pole, along, weight
+_SHORT_NOISE = ((60, 6, 0.25), (300, 40, 0.5), (700, 70, 0.7))
 _CROWN = (0.0, -0.95, 0.3)
 
 
@@ -64,7 +66,7 @@ def growth_of(person: Person) -> Growth:
     thickness = cover * (depth + 1.6 * ragged * np.sqrt(slope))
     # under thick hair somewhat beyond the edge, so that no skin is seen on the side of a lock
     shown = cv2.GaussianBlur(cv2.dilate(cover, np.ones((3, 3), np.uint8)), (0, 0), 0.7) if hair.long else cover
-    shown = np.clip((2.5 if hair.long else 1.4) * shown, 0, 1)
+    shown = np.clip((2.5 if hair.long else 1.4) * shown, 0, 1).astype(np.float32)
     normals = outward(cv2.GaussianBlur(bare + depth, (0, 0), 4.0), way)
     beard_strands, beard_along = _strands(np.array(_CROWN), 0.03, _SHORT_NOISE, 8)
     outline = [*_BEARD, *((-u, v) for u, v in _BEARD[::-1])]
@@ -109,14 +111,10 @@ def outward(radius: Array, way: Array) -> Array:
 def _filled(outline: list[tuple[float, float]]) -> Array:
     """Return the inside of an outline on the chart, 0 to 1, [CELLS, CELLS]."""
     cv2 = opencv()
-    points = np.round(((np.array(outline) + REACH) * (CELLS / (2 * REACH)) - 0.5) * 64).astype(np.int32)
+    points = np.round(from_chart(np.array(outline, np.float32)) * 64).astype(np.int32)
     mask = np.zeros((CELLS, CELLS), np.uint8)
     cv2.fillPoly(mask, [points], 255, cv2.LINE_AA, 6)
     return mask.astype(np.float32) / 255
-
-
-_LONG_NOISE = ((40, 4, 0.35), (150, 6, 0.45), (420, 9, 0.55), (800, 14, 0.45))  # round the pole, along, weight
-_SHORT_NOISE = ((60, 6, 0.25), (300, 40, 0.5), (700, 70, 0.7))
 
 
 def _strands(pole: Array, wave: float, noises: tuple[tuple[int, int, float], ...], seed: int) -> tuple[Array, Array]:

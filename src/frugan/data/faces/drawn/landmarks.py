@@ -45,4 +45,4 @@ def _jaw(person: Person, moment: Moment, surface: Surface, view: View) -> Array:
 
 def _spread(line: Array, count: int) -> Array:
     """Return points of a curve, [n, 2], evenly apart along x."""
-    return line[np.linspace(0, len(line) - 1, count).round().astype(int)]
+    return np.asarray(line[np.linspace(0, len(line) - 1, count).round().astype(int)], np.float32)

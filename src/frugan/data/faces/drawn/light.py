@@ -152,7 +152,7 @@ def _ring(lean: Array, doublings: int) -> Array:
     ring = np.clip(1 - lean * lean, 0, 1)
     for _ in range(doublings):
         ring = ring * ring
-    return ring
+    return np.asarray(ring, np.float32)
 
 
 def _dot(field: Array, vector: Array) -> Array:

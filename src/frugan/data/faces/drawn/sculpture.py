@@ -1,6 +1,7 @@
 """A head without hair and expression: ellipsoids, balls and rods, melted into one another.
 
-Each part is a distance to its surface (negative inside), as in I. Quilez, "Distance functions"; smooth minima join them.
+Each part is a distance to its surface (negative inside), as in I. Quilez, "Distance functions"; smooth minima
+join them.
 """
 
 from collections.abc import Callable

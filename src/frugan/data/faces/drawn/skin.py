@@ -6,7 +6,7 @@ import numpy as np
 
 from frugan.data.faces.drawn.canvas import HEIGHT, LEFT, TOP, WIDTH, Canvas, ribbon
 from frugan.data.faces.drawn.chart import Array
-from frugan.data.faces.drawn.curves import EYE_Y, Brow, Eye, Mouth, brow, eye, jaw_shift, mouth
+from frugan.data.faces.drawn.curves import Brow, Eye, Mouth, brow, eye, jaw_shift, mouth
 from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.drawn.person import Person
 from frugan.data.faces.opencv import opencv
@@ -19,26 +19,23 @@ def paint(person: Person, moment: Moment) -> tuple[Canvas, Canvas]:
     """Return a face's paint and its openings.
 
     Returns:
-        R, G, B and gloss, [h, w, 4]; coverage of the eyes' and of the mouth's opening, and of the lips, [h, w, 3].
+        R, G, B and gloss, [h, w, 4]; coverage of the eyes' and of the mouth's opening, [h, w, 2].
     """
     paints = Canvas(_FINENESS, _with_open_jaw(person, moment))
-    openings = Canvas(_FINENESS)
-    openings.pixels = np.zeros((*openings.pixels.shape, 3), np.float32)
+    openings = Canvas(_FINENESS, np.zeros((*paints.pixels.shape[:2], 2), np.float32))
     lines = mouth(person, moment)
     _paint_mouth(paints, person, lines)
-    inside = np.concatenate([lines.upper_inner, lines.lower_inner[::-1]])
-    lips = np.concatenate([lines.upper_outer, lines.lower_outer[::-1]])
-    openings.paint(lips, np.array([0, 0, 1], np.float32), 0.5)
     if moment.jaw > 0:
-        openings.paint(inside, np.array([0, 1, 1], np.float32), 0.3)
+        inside = np.concatenate([lines.upper_inner, lines.lower_inner[::-1]])
+        openings.paint(inside, np.array([0, 1], np.float32), 0.3)
     _paint_nose(paints, person)
     for side in (-1, 1):
         _paint_brow(paints, person, brow(person, moment, side))
         lids = eye(person, moment, side)
         _paint_eye(paints, person, lids)
-        below_lashes = np.minimum(lids.upper + (0, 0.2 + 0.5 * person.eyes.lashes), lids.lower)
+        below_lashes = np.minimum(lids.upper + np.array([0, 0.2 + 0.5 * person.eyes.lashes]), lids.lower)
         white = np.concatenate([below_lashes, lids.lower[::-1]]).astype(np.float32)
-        openings.paint(white, np.array([1, 0, 0], np.float32), 0.25)
+        openings.paint(white, np.array([1, 0], np.float32), 0.25)
     return paints, openings
 
 
@@ -112,7 +109,7 @@ def _paint_mouth(sheet: Canvas, person: Person, lines: Mouth) -> None:
     middle = (0.45 * lines.lower_inner + 0.55 * lines.lower_outer)[8:-8]
     sheet.stroke(middle, 3.0, red * np.array([1.15, 1.25, 1.25, 1.2], np.float32), 1.5, 0.5)
     line = np.array([lips.colour[0] * 0.25, lips.colour[1] * 0.16, lips.colour[2] * 0.16, 0.1], np.float32)
-    taper = 1.6 * np.sin(np.linspace(0.25, np.pi - 0.25, len(lines.upper_inner)))
+    taper = 1.6 * np.sin(np.linspace(0.25, np.pi - 0.25, len(lines.upper_inner), dtype=np.float32))
     sheet.paint(ribbon(lines.upper_inner, taper), line, 0.35, 0.85)
     for corner in (lines.upper_inner[0], lines.upper_inner[-1]):
         dot = corner + np.array([[-1.6, -1.2], [1.6, -1.2], [1.6, 1.2], [-1.6, 1.2]], np.float32)
@@ -123,15 +120,13 @@ def _paint_nose(sheet: Canvas, person: Person) -> None:
     bones, colour = person.bones, np.array(person.skin.colour, np.float32)
     dark = np.array([*(colour * np.array([0.10, 0.055, 0.05])), 0.0], np.float32)
     edge = np.array([*(colour * np.array([0.45, 0.30, 0.27])), 0.2], np.float32)
+    out, drop = bones.nose_width, bones.nose_drop
     for side in (-1, 1):
-        y = 5.6 + bones.nose_drop
-        out = bones.nose_width
-        hole = np.array([[side * 3.2, y + 1.2], [side * 5.5, y - 0.9], [side * (out - 6.5), y - 0.6],
-                         [side * (out - 5.2), y + 1.2], [side * 6.5, y + 2.2]], np.float32)  # fmt: skip
-        sheet.paint(hole, dark, 0.6, 0.9)
-        wing = np.array([[side * (out - 1.5), -5 + bones.nose_drop], [side * (out + 0.2), -1.0 + bones.nose_drop],
-                         [side * (out - 0.4), 4.0 + bones.nose_drop], [side * (out - 4), 7 + bones.nose_drop]], np.float32)  # fmt: skip
-        sheet.stroke(wing, 1.0, edge, 0.9, 0.5)
+        mirror = np.array([side, 1], np.float32)
+        hole = np.array([[3.2, 6.8], [5.5, 4.7], [out - 6.5, 5.0], [out - 5.2, 6.8], [6.5, 7.8]], np.float32)
+        sheet.paint((hole + np.array([0, drop], np.float32)) * mirror, dark, 0.6, 0.9)
+        wing = np.array([[out - 1.5, -5], [out + 0.2, -1], [out - 0.4, 4], [out - 4, 7]], np.float32)
+        sheet.stroke((wing + np.array([0, drop], np.float32)) * mirror, 1.0, edge, 0.9, 0.5)
 
 
 def _paint_brow(sheet: Canvas, person: Person, arch: Brow) -> None:
@@ -149,7 +144,9 @@ def _paint_brow(sheet: Canvas, person: Person, arch: Brow) -> None:
     length = np.interp(share, [0, 0.3, 1], [3.2, 4.2, 3.0]) * rng.uniform(0.7, 1.15, _BROW_HAIRS)
     tip = root + way / np.linalg.norm(way, axis=1, keepdims=True) * length[:, None]
     lines = np.stack([root, (root + tip) / 2 + along * 0.35, tip], axis=1).astype(np.float32)
-    sheet.hairs(lines, np.array([0.7, 0.55, 0.15], np.float32), hair, rng.uniform(0.4, 0.9, _BROW_HAIRS))
+    sheet.hairs(
+        lines, np.array([0.7, 0.55, 0.15], np.float32), hair, rng.uniform(0.4, 0.9, _BROW_HAIRS).astype(np.float32)
+    )
 
 
 def _paint_eye(sheet: Canvas, person: Person, lids: Eye) -> None:
@@ -184,4 +181,4 @@ def _paint_lashes(sheet: Canvas, lids: Eye, lash: Array) -> None:
     out = np.stack([lids.side * (share - 0.45) * 5.0, -(1.6 + 1.6 * share * (1.35 - share))], axis=1)
     bend = root + out * 0.5 + np.array([lids.side * 0.4, 0.5])
     lines = np.stack([root, bend, root + out], axis=1).astype(np.float32)
-    sheet.hairs(lines, np.array([0.8, 0.6, 0.1], np.float32), lash, np.full(len(place), 0.85))
+    sheet.hairs(lines, np.array([0.8, 0.6, 0.1], np.float32), lash, np.full(len(place), 0.85, np.float32))

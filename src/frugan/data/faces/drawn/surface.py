@@ -6,7 +6,7 @@ import numpy as np
 
 from frugan.data.faces.drawn.camera import march
 from frugan.data.faces.drawn.canvas import LEFT, TOP, Canvas
-from frugan.data.faces.drawn.chart import CELLS, Array, cells_of, directions, grid
+from frugan.data.faces.drawn.chart import CELLS, Array, cells_of, directions, from_chart, grid, looked_up
 from frugan.data.faces.drawn.curves import EYE_Y, Mouth, brow, eye, jaw_shift, mouth
 from frugan.data.faces.drawn.hair import Growth, growth_of
 from frugan.data.faces.drawn.moment import Moment
@@ -47,10 +47,8 @@ class Surface:
 
     def reach(self, ways: Array) -> Array:
         """Return how far the skin is in given directions, unit vectors [n, 3] -> [n], mm."""
-        cv2 = opencv()
         x, y, z = (np.ascontiguousarray(ways[:, i : i + 1]) for i in range(3))
-        cells = cells_of(x, y, z, np.ones_like(x))
-        return cv2.remap(self.skin, *cells, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)[:, 0]  # type: ignore[no-any-return]
+        return looked_up(self.skin, cells_of(x, y, z, np.ones_like(x)))[:, 0]
 
 
 def on_surface(radius: Array, flat: Array) -> Array:
@@ -69,9 +67,7 @@ def shape(person: Person, moment: Moment) -> Surface:
     u, v = grid(CELLS)
     way = directions(CELLS)
     shifted = v - jaw_shift(way[0] * bare, way[1] * bare, moment, person.bones.length) / _MM_PER_CHART
-    cell = np.float32(CELLS / 3.7)
-    middle = np.float32(CELLS / 2 - 0.5)
-    moved = u * cell + middle, shifted * cell + middle
+    moved = from_chart(u), from_chart(shifted)
     skin = cv2.remap(bare, *moved, cv2.INTER_LINEAR)
     balls, ball = _eyeballs(person, skin)
     skin = _over_balls(skin, way, balls, ball + _LID_MM)
@@ -91,7 +87,7 @@ def _lip_sheet(person: Person, moment: Moment) -> Canvas:
     """Return where no beard grows about the lips, 0 to 1."""
     sheet = Canvas(_BUMPS_PER_MM)
     lines = mouth(person, moment)
-    around = np.concatenate([lines.upper_outer - (0, 0.5), (lines.lower_outer + (0, 1))[::-1]]).astype(np.float32)
+    around = np.concatenate([lines.upper_outer, lines.lower_outer[::-1] + np.array([0, 1], np.float32)])
     sheet.paint(around, 1.0, 0.9)
     return sheet
 
@@ -108,6 +104,7 @@ def _looked_up(heights: Canvas, way: Array, skin: Array) -> Array:
 
 
 def _eyeballs(person: Person, skin: Array) -> tuple[Array, float]:
+    """Return the middles of the eyeballs, [2, 3], and their radius, mm: a little further out than the bare sockets."""
     apart = person.eyes.apart
     ball = 0.86 * person.eyes.width
     flat = np.array([[-apart, EYE_Y - 0.5], [apart, EYE_Y - 0.5]], np.float32)
@@ -120,7 +117,7 @@ def _over_balls(skin: Array, way: Array, balls: Array, ball: float) -> Array:
     """Return the skin drawn over the eyeballs."""
     drawn = skin.copy()
     for centre in balls:
-        middle = [float(cells) for cells in cells_of(*centre, np.linalg.norm(centre))]
+        middle = [float(cells) for cells in cells_of(centre[0], centre[1], centre[2], np.sqrt(centre @ centre))]
         box = tuple(slice(round(place) - _EYE_CELLS, round(place) + _EYE_CELLS) for place in middle[::-1])
         part, (x, y, z) = skin[box], way[:, *box]
         toward = x * centre[0] + y * centre[1] + z * centre[2]
@@ -140,9 +137,10 @@ def bumps(person: Person, moment: Moment) -> Canvas:
     for side in (-1, 1):
         corner = lines.upper_inner[0 if side < 0 else -1]
         wing = np.array([side * (person.bones.nose_width + 1.5), 1.0 + person.bones.nose_drop], np.float32)
-        fold = np.stack([wing, (wing + corner) / 2 + (side * 5.0, -2.0), corner + (side * (5.0 + 3 * smile), 1.0)])
+        beside = corner + np.array([side * (5.0 + 3 * smile), 1.0], np.float32)
+        fold = np.stack([wing, (wing + corner) / 2 + np.array([side * 5.0, -2.0], np.float32), beside])
         sheet.groove(fold, 2.5, -(0.5 + 2.0 * smile), 2.0)
-        cheek = np.array([side * 40.0, -4 + 4 - 6 * smile], np.float32)
+        cheek = np.array([side * 40.0, -6 * smile], np.float32)
         sheet.add(_disc(cheek, 15), 4.5 * smile, 6.0)
         lids = eye(person, moment, side)
         sheet.groove(lids.crease, 1.4, -1.6, 0.7)

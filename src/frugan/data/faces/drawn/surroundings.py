@@ -32,7 +32,7 @@ def background(moment: Moment, size: int) -> Array:
         wide, tall = rng.integers(8, 50), rng.integers(12, 80)
         tint = _colour(hue + rng.uniform(-0.2, 0.2), rng.uniform(0.05, 0.6), rng.uniform(0.04, 0.7))
         layer = picture.copy()
-        cv2.rectangle(layer, corner.tolist(), (corner + (wide, tall)).tolist(), tint.tolist(), -1)
+        cv2.rectangle(layer, corner.tolist(), (int(corner[0] + wide), int(corner[1] + tall)), tint.tolist(), -1)
         picture += (layer - picture) * np.float32(rng.uniform(0.3, 0.8))
     picture = cv2.GaussianBlur(picture, (0, 0), float(rng.uniform(3.5, 9.0)))
     for _ in range(int(rng.integers(0, 9))):  # lights out of focus
@@ -49,7 +49,7 @@ def background(moment: Moment, size: int) -> Array:
 def _colour(hue: float, saturation: float, value: float) -> Array:
     """Return R, G, B of a hue in turns."""
     wheel = np.clip(np.abs((hue * 6 + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
-    return (value * (1 - saturation * (1 - wheel))).astype(np.float32)
+    return np.asarray(value * (1 - saturation * (1 - wheel)), np.float32)
 
 
 @dataclass(frozen=True, eq=False)
