@@ -1,10 +1,13 @@
 """The step on a CUDA card; skipped without one."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, FP16, FP32, BlankPictures, Rig, largest_difference
+from contract.rig import BF16, FP16, FP32, OPTIMIZERS, BlankPictures, Rig, largest_difference
+from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.engine.readout import Readout
 from frugan.families import families
@@ -21,10 +24,13 @@ def family(request: pytest.FixtureRequest) -> Family:
     return chosen
 
 
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
 @pytest.mark.parametrize("precision", [FP32, BF16, FP16], ids=lambda p: p.name)
-def test_steps_never_wait_for_the_card(family: Family, precision: Precision) -> None:
+def test_steps_never_wait_for_the_card(
+    family: Family, precision: Precision, optimizers: Callable[[float], OptimizerSettings]
+) -> None:
     """Any host synchronisation inside a step raises here."""
-    rig = Rig.create(family, precision=precision, device=CUDA, recompute=True)
+    rig = Rig.create(family, precision=precision, device=CUDA, recompute=True, optimizers=optimizers)
     blank = BlankPictures(family.sources(*family.tiny()))
     rig.run(2)  # lazy set-up of libraries may synchronise
     object.__setattr__(rig.step, "pictures", blank)

@@ -153,7 +153,7 @@ class _Exporter:
             if {key.rsplit("/", 1)[1] for key in own if "/" in key} - set(SLOTS[self.kind]):
                 self.say(f"optimizer {name}: not of {self.kind}; DeepFaceLab starts with fresh statistics")
                 continue
-            found[file] = {UPDATES: np.array(int(own["updates"]), np.int64)}
+            found[file] = {UPDATES: np.int64(int(own["updates"]))}
             for network in moved:
                 found[file] |= self._statistics(network, own)
         return found

@@ -1,4 +1,4 @@
-"""DeepFaceLab's SAEHD model folders as plain values: options, loss history and arrays. Source: reference §8.
+"""DeepFaceLab's SAEHD model folders as plain values: options, loss history and arrays. Source: DeepFaceLab's behaviour.
 
 Whether arrays fit the options is for the family to say; here they are what the files hold.
 """
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frugan.errors import BadInput
 from frugan.pickles.reader import load_pickle
@@ -17,7 +16,7 @@ from frugan.pickles.reader import load_pickle
 MARK = "_SAEHD_"
 DATA = "data.dat"
 UPDATES = "iters:0"
-"""The one key of an optimizer's file that is no statistic: how many updates it has made."""
+"""The one key of an optimizer's file that is no statistic: how many updates it has made, as a NumPy int64."""
 
 NETWORKS = (
     *("encoder", "inter", "inter_AB", "inter_B", "decoder_src", "decoder_dst", "decoder"),
@@ -25,7 +24,8 @@ NETWORKS = (
 )
 OPTIMIZERS = ("src_dst_opt", "D_code_opt", "GAN_opt")
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Any]
+"""Key -> NumPy array; `iters:0` -> NumPy int64."""
 
 
 @dataclass
@@ -37,8 +37,8 @@ class LerasModel:
         iteration: updates done.
         options: by the original's names, plain Python values.
         loss_history: [src, dst] for each iteration.
-        networks: file, such as "encoder" -> key -> float32 array in the original's layout.
-        optimizers: file, such as "src_dst_opt" -> key -> float32 array, and `iters:0`.
+        networks: file, such as "encoder" -> its float32 arrays, in the original's layout.
+        optimizers: file, such as "src_dst_opt" -> its float32 arrays, and `iters:0`.
         sample_for_preview: the faces of its previews; None: it chooses some when it is opened.
     """
 
@@ -153,13 +153,13 @@ def _read_arrays(path: Path) -> Arrays:
     return {key: _checked_array(array, key, path) for key, array in value.items()}
 
 
-def _checked_array(array: Any, key: str, path: Path) -> NDArray[Any]:
-    if not isinstance(array, np.ndarray):
+def _checked_array(array: Any, key: str, path: Path) -> Any:
+    if not isinstance(array, np.ndarray | np.generic):
         raise BadInput(f"{path}: {key} is a {type(array).__name__}; expected an array")
     if key == UPDATES:
-        if array.size != 1 or array.dtype.kind not in "iu" or not 0 <= int(array.reshape(())) < 1 << 62:
+        if array.size != 1 or array.dtype.kind not in "iu" or not 0 <= int(array.item()) < 1 << 62:
             raise BadInput(f"{path}: {key} is {array.dtype} {list(array.shape)}; expected one number of updates")
-        return array.reshape(()).astype(np.int64)
-    if array.dtype.kind != "f" or array.dtype.itemsize != 4:
+        return np.int64(array.item())
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.dtype.itemsize != 4:
         raise BadInput(f"{path}: {key} is {array.dtype}; expected float32, which the original trains in")
     return np.asarray(array, np.float32, order="C")

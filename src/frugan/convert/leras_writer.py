@@ -1,4 +1,4 @@
-"""Writes a model folder that DeepFaceLab reads and goes on with. Source: reference §8."""
+"""Writes a model folder that DeepFaceLab reads and goes on with. Source: DeepFaceLab's behaviour."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How DeepFaceLab's files name SAEHD's arrays and lay them out. Source: reference §2, §3.1, §4, §7.
+"""How DeepFaceLab's files name SAEHD's arrays and lay them out. Source: DeepFaceLab's behaviour.
 
 A convolution is stored [k, k, in, out], a transposed one [k, k, out, in], a dense layer [in, out]: for the first two
 torch's layout is the same permutation, for the last the transpose.

@@ -1,4 +1,4 @@
-"""DeepFaceLab's SAEHD options and the values of a recipe. Source: reference §5, §6.
+"""DeepFaceLab's SAEHD options and the values of a recipe. Source: DeepFaceLab's behaviour.
 
 Most options are fields of the networks or the objective under their own names; the others are listed here.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 from frugan.errors import BadInput
 from frugan.families.saehd.config import SAEHDObjective
-from frugan.families.saehd.receptive_field import stack_for
+from frugan.families.saehd.receptive_field import stack_for, stacks
 
 NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
 """Options that say what the arrays are; the others have defaults."""
@@ -83,8 +83,10 @@ def _patch_size(options: Mapping[str, Any]) -> Any:
     patch = options.get("gan_patch_size", max(3, resolution // 8))
     if options.get("gan_power") or type(patch) is not int or resolution % stack_for(patch).total_stride == 0:
         return patch
-    fitting = (p for p in range(3, 641) if resolution % stack_for(p).total_stride == 0)
-    return min(fitting, key=lambda p: (abs(p - patch), p))
+    fitting = (
+        field for field, stack in stacks().items() if resolution % stack.total_stride == 0 and field <= resolution
+    )
+    return min(fitting, key=lambda field: abs(field - patch))
 
 
 def options_of(

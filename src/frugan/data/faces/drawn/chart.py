@@ -33,13 +33,22 @@ def grid(cells: int) -> tuple[Array, Array]:
 @lru_cache(maxsize=4)
 def directions(cells: int) -> Array:
     """Return the unit vectors of the map's cells, float32 [3, cells, cells]; kept, hence read-only."""
-    u, v = grid(cells)
-    square = np.minimum(u * u + v * v, 3.999)  # beyond 4 is no direction
-    side = np.sqrt(1 - square / 4)
-    norm = np.sqrt(square / np.maximum(u * u + v * v, 1e-12))
-    way = np.stack([u * norm * side, v * norm * side, 1 - square / 2])
+    way = direction_at(*grid(cells))
     way.setflags(write=False)
     return way
+
+
+def direction_at(u: Array, v: Array) -> Array:
+    """Return the unit vectors at coordinates u, v of the map, [...] -> [3, ...]."""
+    square = np.minimum(u * u + v * v, 3.999)  # beyond 4 is no direction
+    side = np.sqrt((1 - square / 4) * square / np.maximum(u * u + v * v, 1e-12))
+    return np.stack([u * side, v * side, 1 - square / 2])
+
+
+def coordinates(x: Array, y: Array, z: Array, length: Array) -> tuple[Array, Array]:
+    """Return u, v of points; arguments as those of `cells_of`."""
+    scale = np.sqrt(2 / np.maximum(length * (length + z), 1e-3))
+    return x * scale, y * scale
 
 
 def cells_of(x: Array, y: Array, z: Array, length: Array) -> tuple[Array, Array]:

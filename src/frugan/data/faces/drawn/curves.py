@@ -6,14 +6,17 @@ x to the right of the picture, y down, from the head's centre. The left of the p
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from frugan.data.faces.drawn.chart import Array
+from frugan.data.faces.drawn.chart import Array, coordinates, direction_at
 from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.drawn.person import Person
 
 EYE_Y = -34.0
 MOUTH_Y = 35.5
 JAW_DROP = 19.0  # mm that the lower lip sinks when the mouth is wide open
+MM_PER_CHART = 84.0  # about the mouth
+JAW_LENGTHENS = 0.45  # share of its length, per chart unit that the jaw goes down
 _POINTS = 12  # between two given points of a curve
 
 
@@ -75,14 +78,13 @@ def eye(person: Person, moment: Moment, side: int) -> Eye:
     middle = np.array([side * eyes.apart, EYE_Y], np.float32)
     lift = np.array([0.2, 1.5, 2.6, 3.0, 2.9, 2.4, 1.6], np.float32) * (1.0 + 0.25 * (1 - min(open_, 1.0)))
 
-    def line(y: Array, wide: float = 1.0) -> Array:
+    def line(y: NDArray[np.floating], wide: float = 1.0) -> Array:
         points = np.stack([x * wide * side, y], axis=1).astype(np.float32) + middle
         return smooth(points)
 
-    resting = np.minimum(
-        upper, np.array([0.1, 0.5, 0.75, 0.8, 0.6, 0.3, 0.1], np.float32) * (low - eyes.height * 0.9) + tilt
-    )
-    return Eye(side, middle, line(upper), line(lower), line(resting - lift, 1.03))
+    closing = np.array([0.1, 0.5, 0.75, 0.8, 0.6, 0.3, 0.1], np.float32) * (low - 0.9 * eyes.height) + tilt
+    crease = np.minimum(upper, closing) - lift  # stays where it is when the lid comes down
+    return Eye(side, middle, line(upper), line(lower), line(crease, 1.03))
 
 
 def mouth(person: Person, moment: Moment) -> Mouth:
@@ -145,8 +147,11 @@ def jaw_line(person: Person, moment: Moment) -> tuple[Array, Array]:
     """
     left = np.array(_JAW)
     left[:, 1] *= np.where(left[:, 1] > 0, person.bones.length, 1)
-    jaw = np.concatenate([left, (left * (-1, 1, 1))[7::-1]])  # [17, 3]
-    jaw[:, 1] += jaw_shift(jaw[:, 0], jaw[:, 1], moment, person.bones.length)
+    jaw = np.concatenate([left, (left * (-1, 1, 1))[7::-1]]).astype(np.float32)  # [17, 3]
+    down = jaw_shift(jaw[:, 0], jaw[:, 1], moment, person.bones.length) / MM_PER_CHART
+    length = np.linalg.norm(jaw, axis=1)
+    u, v = coordinates(*jaw.T, length)
+    jaw = (direction_at(u, v + down) * length).T
     ahead = np.stack([jaw[:, 0] * 0.75, jaw[:, 1], jaw[:, 2] + 55], axis=1)
     lines = jaw[:, None] + (ahead - jaw)[:, None] * _FORWARD[:, None]
     lines /= np.linalg.norm(lines, axis=2, keepdims=True)

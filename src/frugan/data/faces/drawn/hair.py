@@ -105,7 +105,7 @@ def outward(radius: Array, way: Array) -> Array:
     slope -= way * (slope * way).sum(axis=0)
     normal = way - slope / radius
     normal /= np.sqrt((normal * normal).sum(axis=0))
-    return np.ascontiguousarray(normal.transpose(1, 2, 0), np.float32)
+    return np.ascontiguousarray(normal.transpose(1, 2, 0))
 
 
 def _filled(outline: list[tuple[float, float]]) -> Array:
@@ -114,7 +114,7 @@ def _filled(outline: list[tuple[float, float]]) -> Array:
     points = np.round(from_chart(np.array(outline, np.float32)) * 64).astype(np.int32)
     mask = np.zeros((CELLS, CELLS), np.uint8)
     cv2.fillPoly(mask, [points], 255, cv2.LINE_AA, 6)
-    return mask.astype(np.float32) / 255
+    return mask.astype(np.float32) * np.float32(1 / 255)
 
 
 def _strands(pole: Array, wave: float, noises: tuple[tuple[int, int, float], ...], seed: int) -> tuple[Array, Array]:

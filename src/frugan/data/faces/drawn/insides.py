@@ -9,6 +9,11 @@ from frugan.data.faces.drawn.person import Person
 
 _ARCH = (23.0, 26.0)  # half width and depth of the teeth's arch in mm
 _BEHIND_LIPS = 6.0
+_PALATE = np.array([0.10, 0.022, 0.020], np.float32)
+_TONGUE = np.array([0.345, 0.098, 0.090], np.float32)
+_IVORY = np.array([0.80, 0.75, 0.66], np.float32)
+_AMBER = np.array([0.30, 0.16, 0.05], np.float32)
+_WHITE, _TO_PINK = np.array([0.74, 0.70, 0.67], np.float32), np.array([0.02, 0.10, 0.10], np.float32)
 
 
 def eyeball(
@@ -68,17 +73,13 @@ def _eye_colour(person: Person, moment: Moment, normal: Array, radius: float) ->
     inner, ring = np.array(eyes.colour, np.float32), np.array(eyes.ring, np.float32)
     bright = (0.65 + 0.55 * rays) * (1 + 0.6 * np.sin(angle))  # lit from below, through the cornea
     iris = inner[None] * np.clip(bright, 0.25, 2)[:, None]
-    amber = np.array([0.30, 0.16, 0.05], np.float32)
     near_pupil = np.clip(1 - np.abs(share - 0.45) / 0.22, 0, 1)[:, None] * 0.35
-    iris = iris + (amber - iris) * near_pupil * (0.3 if eyes.colour[2] < 0.1 else 1.0)
+    iris = iris + (_AMBER - iris) * near_pupil * (0.3 if eyes.colour[2] < 0.1 else 1.0)
     rim = np.clip((share - 0.72) / 0.25, 0, 1)[:, None]
     iris = iris + (ring - iris) * rim
     pupil = np.clip((0.40 - share) / 0.06, 0, 1)[:, None]
     iris = iris * (1 - pupil) + 0.004 * pupil
-    white = (
-        np.array([0.74, 0.70, 0.67], np.float32)
-        - np.array([0.02, 0.10, 0.10], np.float32) * np.clip((np.abs(normal[0]) - 0.35) * 1.5, 0, 1)[:, None]
-    )
+    white = _WHITE - _TO_PINK * np.clip((np.abs(normal[0]) - 0.35) * 1.5, 0, 1)[:, None]
     mix = np.clip((1.0 - share) * eyes.iris / 0.55 + 0.5, 0, 1)[:, None]
     return np.asarray(white + (iris - white) * mix, np.float32)
 
@@ -97,39 +98,31 @@ def inside_mouth(person: Person, moment: Moment, start: Array, step: Array, fron
     lines = mouth(person, moment)
     middle = len(lines.upper_inner) // 2
     top, bottom = lines.upper_inner[middle, 1], lines.lower_inner[middle, 1]
-    x, y, z, depth = _meet_arch(start, step, front - _BEHIND_LIPS)
-    flare = np.clip(z - (front - _BEHIND_LIPS - _ARCH[1]), 0, None) / _ARCH[1]  # 1 at the front teeth, 0 at the sides
-    around = np.arctan2(x / _ARCH[0], np.maximum(flare, 1e-3)) / (np.pi / 2)
-    gums = MOUTH_Y * person.bones.length - 7.5
-    edge = gums + 10.5 - 1.6 * around**2 - 0.5 * np.abs(np.sin(around * 14))
-    colour = np.array([0.10, 0.022, 0.020], np.float32) * (1 + 0 * x)[:, None]
-    dark = np.clip(1 - (y - top) / max(bottom - top, 1.0), 0.0, 1.0)
-    colour = colour * (0.25 + 0.75 * (1 - dark))[:, None]
-    # tongue
-    tongue_y = bottom - 0.42 * (bottom - top) + 3
-    tongue = np.clip((y - tongue_y - 0.012 * x**2) / 2.0, 0, 1)[:, None]
-    colour = colour + (np.array([0.46, 0.13, 0.12], np.float32) * 0.75 - colour) * tongue
-    low = MOUTH_Y * person.bones.length + JAW_DROP * moment.jaw + 0.5
-    lower = np.clip((y - low - 0.8 * around**2) / 0.6, 0, 1) * np.clip((0.80 - np.abs(around)) / 0.1, 0, 1)
-    upper = np.clip((edge - y) / 0.6, 0, 1) * np.clip((0.97 - np.abs(around)) / 0.1, 0, 1)
-    gaps = np.abs(np.sin(around * np.pi * 5.0))  # narrower teeth to the sides come with the arch
-    ivory = np.array([0.80, 0.75, 0.66], np.float32) * (0.80 + 0.20 * np.clip(gaps * 5, 0, 1) ** 0.7)[:, None]
-    ivory = ivory * (1 - 0.60 * np.abs(around) ** 1.6)[:, None] * np.clip(0.55 + (y - gums) / 14, 0.3, 1.05)[:, None]
-    colour = colour + (ivory - colour) * upper[:, None]
-    colour = colour + (ivory * 0.62 - colour) * lower[:, None]
-    sink = np.clip((y - top) / 3.0, 0, 1) * 0.65 + 0.35
+    x, y, around = _meet_arch(start, step, front - _BEHIND_LIPS)
+    depth = np.clip((y - top) / max(bottom - top, 1.0), 0, 1)
+    colour = _PALATE * (0.25 + 0.75 * depth)[:, None]
+    tongue = np.clip((y - (0.58 * bottom + 0.42 * top + 3) - 0.012 * x**2) / 2.0, 0, 1)[:, None]
+    colour = colour + (_TONGUE - colour) * tongue
+    line = MOUTH_Y * person.bones.length
+    out = np.abs(around)
+    upper = np.clip((line + 3 - 1.6 * out**2 - 0.5 * np.abs(np.sin(around * 14)) - y) / 0.6, 0, 1)
+    lower = np.clip((y - line - JAW_DROP * moment.jaw - 0.5 - 0.8 * out**2) / 0.6, 0, 1)
+    gaps = np.clip(5 * np.abs(np.sin(around * np.pi * 5)), 0, 1)  # narrower to the sides, where the arch turns away
+    shade = (0.80 + 0.20 * gaps) * (1 - 0.60 * out**1.6) * np.clip(0.55 + (y - line + 7.5) / 14, 0.3, 1.05)
+    ivory = _IVORY * shade[:, None]
+    colour = colour + (ivory - colour) * (upper * np.clip((0.97 - out) / 0.1, 0, 1))[:, None]
+    colour = colour + (ivory * 0.62 - colour) * (lower * np.clip((0.80 - out) / 0.1, 0, 1))[:, None]
+    under_lip = np.clip((y - top) / 3.0, 0, 1) * 0.65 + 0.35
     lit = 0.62 + 0.45 * max(float(light[2]), 0.0)
-    del depth
-    return np.asarray(colour * (sink * lit)[:, None], np.float32)
+    return np.asarray(colour * (under_lip * lit)[:, None], np.float32)
 
 
-def _meet_arch(start: Array, step: Array, front: float) -> tuple[Array, Array, Array, Array]:
-    """Return where rays meet the teeth's arch, an upright elliptic wall: x, y, z, depth, each [n]."""
+def _meet_arch(start: Array, step: Array, front: float) -> tuple[Array, Array, Array]:
+    """Return where rays meet the teeth's arch, an upright elliptic wall: x, y and -1 to 1 around it, each [n]."""
     wide, deep = _ARCH
-    middle = front - deep
-    x0, z0 = start[0] / wide, (start[2] - middle) / deep
+    x0, z0 = start[0] / wide, (start[2] - front + deep) / deep
     dx, dz = step[0] / wide, step[2] / deep
     a, b, c = dx * dx + dz * dz, x0 * dx + z0 * dz, x0 * x0 + z0 * z0 - 1
     depth = (-b + np.sqrt(np.maximum(b * b - a * c, 0))) / a
-    x, y, z = (start[i] + depth * step[i] for i in range(3))
-    return x, y, z, depth
+    around = np.arctan2(x0 + depth * dx, np.maximum(z0 + depth * dz, 1e-3)) / (np.pi / 2)
+    return start[0] + depth * step[0], start[1] + depth * step[1], around

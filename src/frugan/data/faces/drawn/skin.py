@@ -109,7 +109,7 @@ def _paint_mouth(sheet: Canvas, person: Person, lines: Mouth) -> None:
     middle = (0.45 * lines.lower_inner + 0.55 * lines.lower_outer)[8:-8]
     sheet.stroke(middle, 3.0, red * np.array([1.15, 1.25, 1.25, 1.2], np.float32), 1.5, 0.5)
     line = np.array([lips.colour[0] * 0.25, lips.colour[1] * 0.16, lips.colour[2] * 0.16, 0.1], np.float32)
-    taper = 1.6 * np.sin(np.linspace(0.25, np.pi - 0.25, len(lines.upper_inner), dtype=np.float32))
+    taper = np.asarray(1.6 * np.sin(np.linspace(0.25, np.pi - 0.25, len(lines.upper_inner))), np.float32)
     sheet.paint(ribbon(lines.upper_inner, taper), line, 0.35, 0.85)
     for corner in (lines.upper_inner[0], lines.upper_inner[-1]):
         dot = corner + np.array([[-1.6, -1.2], [1.6, -1.2], [1.6, 1.2], [-1.6, 1.2]], np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 from frugan.data.faces.drawn.camera import march
 from frugan.data.faces.drawn.canvas import LEFT, TOP, Canvas
 from frugan.data.faces.drawn.chart import CELLS, Array, cells_of, directions, from_chart, grid, looked_up
-from frugan.data.faces.drawn.curves import EYE_Y, Mouth, brow, eye, jaw_shift, mouth
+from frugan.data.faces.drawn.curves import EYE_Y, JAW_LENGTHENS, MM_PER_CHART, Mouth, brow, eye, jaw_shift, mouth
 from frugan.data.faces.drawn.hair import Growth, growth_of
 from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.drawn.person import Person
@@ -18,7 +18,6 @@ _BUMPS_PER_MM = 1.25
 _LID_MM = 0.8
 _EYE_CELLS = 50  # from the middle of an eyeball to where its lids end
 _NOSE_MM = 105.0  # no face is further forward
-_MM_PER_CHART = 84.0  # about the mouth
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +65,10 @@ def shape(person: Person, moment: Moment) -> Surface:
     bare = Bare.of(person.bones).radius
     u, v = grid(CELLS)
     way = directions(CELLS)
-    shifted = v - jaw_shift(way[0] * bare, way[1] * bare, moment, person.bones.length) / _MM_PER_CHART
-    moved = from_chart(u), from_chart(shifted)
-    skin = cv2.remap(bare, *moved, cv2.INTER_LINEAR)
+    down = jaw_shift(way[0] * bare, way[1] * bare, moment, person.bones.length) / MM_PER_CHART
+    moved = from_chart(u), from_chart(v - down)
+    # the jaw swings about a point before the ears, not about the chart's middle: it gets further away from that
+    skin = cv2.remap(bare, *moved, cv2.INTER_LINEAR) * (1 + JAW_LENGTHENS * down * np.clip(way[2] * 2 + 0.5, 0, 1))
     balls, ball = _eyeballs(person, skin)
     skin = _over_balls(skin, way, balls, ball + _LID_MM)
     skin = skin + _looked_up(bumps(person, moment), way, skin)
