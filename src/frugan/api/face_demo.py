@@ -1,5 +1,6 @@
 """`demo faces`: two drawn people, a face model that swaps them, and how far the swap is from the drawn truth."""
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from frugan.data.faces.alignment import alignment_matrix
 from frugan.data.faces.drawn.drawn_faceset import draw_workspace
 from frugan.data.faces.drawn.frame import DrawnFrame, draw_frame
 from frugan.data.faces.drawn.moment import draw_moment
-from frugan.data.faces.drawn.person import PEOPLE
+from frugan.data.faces.drawn.people import PEOPLE
 from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.landmark_masks import face_mask
 from frugan.data.faces.opencv import opencv
@@ -136,8 +137,11 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None], progress: 
     began = time.perf_counter()
     opencv()
     run, workspace = out / "run", out / "workspace"
-    if not (workspace / "data_dst").is_dir():
-        draw_workspace(workspace, FACES, seed=SEED, size=SIZE_PIXELS)
+    if not workspace.is_dir():
+        unfinished = out / "workspace.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        draw_workspace(unfinished, FACES, seed=SEED, size=SIZE_PIXELS, progress=progress)
+        unfinished.rename(workspace)
     say(f"data: {FACES} faces of each of two people, drawn by the program, in {workspace}")
     recipe = load_recipe(RECIPE)
     options = TrainingOptions(device="cpu")

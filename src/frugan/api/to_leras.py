@@ -1,10 +1,8 @@
 """A run becomes a DeepFaceLab model, which that program goes on with: the inverse of `from_leras`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -76,16 +74,25 @@ def to_leras(
     trained = find_trained_faces(Path(source), say)
     events = current_history(trained.run.events) if trained.run.events.is_file() else []
     imported = next((e for e in events if e["event"] == "imported" and e["step"] <= trained.step), None)
-    name = model_name(name or (imported["name"] if imported else trained.run.path.absolute().name))
+    if name or not imported:
+        name = model_name(name or trained.run.path.absolute().name)
+    else:
+        name = str(imported["name"])
     check_free(folder, name, replace=replace)
     if data:
         check_agreement(trained.recipe, data, trained.saved.get("data", {}), say)
     options, lines = exported_options(trained.recipe, imported["options"] if imported else None)
     for line in lines:
         say(line)
+    if 0 < options["target_iter"] <= trained.step:
+        say(
+            f"target_iter {options['target_iter']:,} is reached: DeepFaceLab trains no further until it is raised there"
+        )
     if later := [step for step in trained.weights.recipe.stage_steps() if step > trained.step]:
         say(f"stages from step {later[0]:,} on: DeepFaceLab has none; set these options there when their time comes")
-    model = LerasModel(name, trained.step, options, _history(events, trained.step, say))
+    model = LerasModel(
+        name, trained.step, options, _history(events, trained.step, imported["step"] if imported else 0, say)
+    )
     exporter = _Exporter(trained, "adabelief" if options["adabelief"] else "rmsprop", say)
     model.networks = exporter.networks()
     model.optimizers = exporter.optimizers()
@@ -93,25 +100,26 @@ def to_leras(
     return ExportedModel(folder, name, trained.step, backup)
 
 
-def _history(events: list[Event], step: int, say: Say) -> list[list[float]]:
-    """[src, dst] for each step up to `step`, imported ones first. A skipped step repeats the one before it."""
-    history = LossHistory()
+def _history(events: list[Event], trained_to: int, imported_at: int, say: Say) -> list[list[float]]:
+    """[src, dst] for each step up to `trained_to`, imported ones first. A skipped step repeats the one before it."""
+    history, steps = LossHistory(), 0
     for event in events:
-        if event.get("step", 0) <= step:
+        if event.get("step", 0) <= trained_to:
             history.add(event)
+            steps += event["event"] == "step"
+    if missing := trained_to - imported_at - steps:
+        say(f"loss history: {missing:,} of {trained_to - imported_at:,} steps made here are not in the run's events")
     found: list[list[float]] = []
     for src, dst in zip(history.curves.get("src", []), history.curves.get("dst", []), strict=False):
         if isfinite(src) and isfinite(dst):
             found.append([src, dst])
         elif found:
             found.append(list(found[-1]))
-    if len(found) < step:
-        say(f"loss history: {len(found):,} entries for {step:,} iterations; the others are not in the run's events")
     return found
 
 
 class _Exporter:
-    """Lays out a checkpoint's tensors as DeepFaceLab has them.
+    """Lays out a checkpoint's tensors as DeepFaceLab has them; they are taken out of it, being perhaps gigabytes.
 
     Args:
         trained: the checkpoint.
@@ -130,7 +138,7 @@ class _Exporter:
         found: dict[str, Arrays] = {}
         for name, network in list(self.built.items()):
             shapes = {key: tuple(p.shape) for key, p in network.named_parameters()}
-            tensors = {key: self.trained.weights.tensors.get(f"{name}.{key}") for key in shapes}
+            tensors = {key: self.trained.weights.tensors.pop(f"{name}.{key}", None) for key in shapes}
             if all(tensor is not None and tuple(tensor.shape) == shapes[key] for key, tensor in tensors.items()):
                 found[file_of(name)] = {key_of(key): to_file(t) for key, t in tensors.items() if t is not None}
                 continue
@@ -147,7 +155,8 @@ class _Exporter:
         found: dict[str, Arrays] = {}
         for name, file in OPTIMIZER_FILES.items():
             moved = [n for n in self.built if n not in OPTIMIZER_FILES] if name == AUTOENCODER else [name]
-            own = {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+            keys = [key for key in tensors if key.startswith(f"{name}/")]
+            own = {key.removeprefix(f"{name}/"): tensors.pop(key) for key in keys}
             if not own or not self.built.keys() >= set(moved):
                 continue
             if {key.rsplit("/", 1)[1] for key in own if "/" in key} - set(SLOTS[self.kind]):
@@ -158,9 +167,9 @@ class _Exporter:
                 found[file] |= self._statistics(network, own)
         return found
 
-    def _statistics(self, network: str, own: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _statistics(self, network: str, own: dict[str, Tensor]) -> Arrays:
         """A network's statistics; those of parameters that never moved are zeros, as the original has them."""
         return {
-            key: to_file(own[at]) if (at := f"{network}.{parameter}/{slot}") in own else np.zeros(shape, np.float32)
+            key: to_file(own.pop(at)) if (at := f"{network}.{parameter}/{slot}") in own else np.zeros(shape, np.float32)
             for (parameter, slot), (key, shape) in slot_keys(network, self.built[network], self.kind).items()
         }

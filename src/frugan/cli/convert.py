@@ -32,7 +32,7 @@ def convert(
     name: Annotated[str | None, typer.Option(help="of the model in DeepFaceLab's folder")] = None,
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of faces, to compare with the options")] = None,
     replace: Annotated[bool, typer.Option(help="OUT may hold such a model; its files are kept in a folder")] = False,
-    half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision; half the size")] = False,
+    half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision: a smaller file")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
 ) -> None:
     """Carry a face model over from DeepFaceLab, back to it, or to DeepFaceLive.

@@ -16,7 +16,7 @@ EYE_Y = -34.0
 MOUTH_Y = 35.5
 JAW_DROP = 19.0  # mm that the lower lip sinks when the mouth is wide open
 MM_PER_CHART = 84.0  # about the mouth
-JAW_LENGTHENS = 0.45  # share of its length, per chart unit that the jaw goes down
+JAW_LENGTHENS = 0.35  # share of its length, per chart unit that the jaw goes down
 _POINTS = 12  # between two given points of a curve
 
 
@@ -150,7 +150,7 @@ def jaw_line(person: Person, moment: Moment) -> tuple[Array, Array]:
     jaw = np.concatenate([left, (left * (-1, 1, 1))[7::-1]]).astype(np.float32)  # [17, 3]
     down = jaw_shift(jaw[:, 0], jaw[:, 1], moment, person.bones.length) / MM_PER_CHART
     length = np.linalg.norm(jaw, axis=1)
-    u, v = coordinates(*jaw.T, length)
+    u, v = coordinates(jaw[:, 0], jaw[:, 1], jaw[:, 2], length)
     jaw = (direction_at(u, v + down) * length).T
     ahead = np.stack([jaw[:, 0] * 0.75, jaw[:, 1], jaw[:, 2] + 55], axis=1)
     lines = jaw[:, None] + (ahead - jaw)[:, None] * _FORWARD[:, None]

@@ -60,7 +60,9 @@ def draw_faceset(
     return files
 
 
-def draw_workspace(out: Path, count: int, *, seed: int, size: int = 192) -> dict[str, Path]:
+def draw_workspace(
+    out: Path, count: int, *, seed: int, size: int = 192, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Path]:
     """Draw both people into the folders of a DeepFaceLab workspace, the first as the source.
 
     Args:
@@ -68,6 +70,7 @@ def draw_workspace(out: Path, count: int, *, seed: int, size: int = 192) -> dict
         count: how many faces of each.
         seed: of the moments drawn.
         size: side of the aligned pictures in pixels.
+        progress: told, after each face, how many of both people's are done and of how many.
 
     Returns:
         where the faces are, for "src" and "dst".
@@ -77,7 +80,13 @@ def draw_workspace(out: Path, count: int, *, seed: int, size: int = 192) -> dict
     """
     folders = {side: out / folder / ALIGNED for side, folder in SOURCES.items()}
     for person_index, folder in enumerate(folders.values()):
-        draw_faceset(folder, person_index, count, seed=seed, size=size)
+        before = person_index * count
+
+        def move(done: int, of: int, before: int = before) -> None:
+            if progress:
+                progress(before + done, of * len(folders))
+
+        draw_faceset(folder, person_index, count, seed=seed, size=size, progress=move)
     return folders
 
 

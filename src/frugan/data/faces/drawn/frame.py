@@ -74,7 +74,7 @@ def draw_frame(person: Person, moment: Moment, size: int = 384) -> DrawnFrame:
 
 def _developed(light: Array) -> NDArray[np.uint8]:
     """Return linear light, [3, S, S], as the bytes of a picture, [S, S, 3], BGR."""
-    light = light * (1.22 + 0.12 * light) / (1 + 0.46 * light)  # bright parts are compressed, not cut off
+    light = light * (1.36 + 0.12 * light) / (1 + 0.54 * light)  # bright parts are compressed, not cut off
     levels = np.clip(np.sqrt(np.clip(light, 0, 1)) * 255 + 0.5, 0, 255).astype(np.uint8)
     return np.ascontiguousarray(levels[::-1].transpose(1, 2, 0))
 

@@ -6,7 +6,7 @@ from frugan.data.faces.drawn.person import Bones, Brows, Eyes, Hair, Lips, Perso
 PEOPLE = (
     Person(
         name="Amara",
-        bones=Bones(width=0.95, length=0.92, face=53.5, jaw=26, chin=0, chin_forward=1, cheek=2, brow=-2,
+        bones=Bones(width=0.95, length=0.92, face=53.5, jaw=27, chin=5, chin_forward=1, cheek=2, brow=-2,
                     nose_width=14.0, nose_tip=6.8, nose_length=5, nose_drop=0, bridge=1, neck=41, shoulders=165),
         eyes=Eyes(apart=32.5, width=19.0, height=14.6, tilt=2.4, iris=8.4, colour=(0.16, 0.065, 0.022),
                   ring=(0.03, 0.012, 0.006), lashes=1.0),

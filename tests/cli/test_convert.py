@@ -1,0 +1,122 @@
+"""`frugan convert` as a person or a program calls it."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from api.leras_models import allow_narrow, assert_same_model, model_of, write
+from frugan.cli.main import run
+from frugan.convert.leras import read_model
+from parity.saehd.golden import FOLDER
+
+FACES = FOLDER / "faceset" / "aligned"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Convert = Callable[..., Result]
+
+
+@pytest.fixture
+def convert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Convert:
+    """Run the command in this process."""
+    allow_narrow(monkeypatch)
+
+    def call(*words: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["frugan", "convert", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "200")
+        capsys.readouterr()
+        code = 0
+        try:
+            run()
+        except SystemExit as error:
+            code = int(error.code or 0)
+        out, err = capsys.readouterr()
+        return Result(code, out, err)
+
+    return call
+
+
+def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> None:
+    folder, out = write(tmp_path / "model", model_of()), tmp_path / "run"
+    result = convert(folder, out, "--from", "leras", "training.seed=3")
+    assert result.returncode == 0, result
+    assert f"{out}: model 'my face' at iteration 1,234" in result.stdout
+    assert f"Next: frugan train {out / 'recipe.toml'} --data WORKSPACE --out {out}" in result.stdout
+    assert "seed = 3" in (out / "recipe.toml").read_text("utf-8")
+    assert "patch_discriminator: not used at present" in result.stderr
+
+    words = (out, folder, "--to", "leras", "--data", f"src={FACES}", "--data", f"dst={FACES}")
+    result = convert(*words)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "add --replace" in result.stderr
+    result = convert(*words, "--replace", "--json")
+    assert result.returncode == 0, result
+    told = json.loads(result.stdout)
+    assert (told["name"], told["iteration"]) == ("my face", 1234)
+    assert_same_model(read_model(folder), read_model(Path(told["replaced"])))
+    assert "eyebrow" in result.stderr
+    result = convert(out, tmp_path / "other", "--to", "leras", "--name", "new_name")
+    assert result.stdout == f"{tmp_path / 'other'}: model 'new name' at iteration 1,234\n"
+
+    result = convert(out, tmp_path / "x.dfm", "--to", "dfm", "--json")
+    assert json.loads(result.stdout)["difference"] < 1e-5
+    result = convert(out, tmp_path / "half.dfm", "--to", "dfm", "--half")
+    assert f"{tmp_path / 'half.dfm'}: iteration 1,234; at most " in result.stdout
+    result = convert(folder, tmp_path / "again", "--from", "leras", "--json")
+    told = json.loads(result.stdout)
+    again = tmp_path / "again"
+    assert told == {"run": str(again), "recipe": str(again / "recipe.toml"), "name": "my face", "iteration": 1234}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a", "b"], "--from frugan --to frugan: expected one of --from leras, --to leras and --to dfm"),
+        (["a", "b", "--from", "dfm"], "--from dfm --to frugan: expected one of"),
+        (["a", "b", "--from", "leras", "--to", "dfm"], "the other side is a run"),
+        (["a", "b", "--from", "leras", "--half"], "--half is for --to leras and --to dfm; leave it out"),
+        (["a", "b", "--from", "leras", "--data", "c"], "--data is for"),
+        (["a", "b", "--to", "leras", "--half"], "--half is for --to dfm"),
+        (["a", "b", "training.seed=1", "--to", "leras"], "training.seed=1 is for --from leras"),
+        (["a", "b.dfm", "--to", "dfm", "--name", "x"], "--name is for DeepFaceLab's folders"),
+        (["a", "b", "--from", "leras"], "a: no such folder; expected the folder of a DeepFaceLab model"),
+        (["a", "b", "--to", "leras"], "a: expected a run folder"),
+        (["a", "b", "--from", "keras"], "Invalid value"),
+        (["a"], "Missing argument"),
+    ],
+)
+def test_bad_input_exits_2_with_words(
+    words: list[str], message: str, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = convert(*words)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr.replace("\n", " ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_exits_1_and_help_has_an_example(
+    tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Example: frugan convert workspace/model runs/swap --from leras" in convert("--help").stdout
+    folder = write(tmp_path / "model", model_of(discriminators=False))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    result = convert(folder, tmp_path / "run", "--from", "leras")
+    assert (result.returncode, "No space left" in result.stderr) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
