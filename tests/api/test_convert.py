@@ -435,6 +435,17 @@ def test_a_checkpoint_by_path_and_damaged_ones(tmp_path: Path) -> None:
         back(later, tmp_path / "none")
 
 
+def test_the_name_is_the_imported_one_or_the_runs_or_a_given_one(tmp_path: Path, trained: Path) -> None:
+    model = model_of(discriminators=False)
+    model.name = "kept_as_it_is"
+    run, _ = there(tmp_path, model)
+    assert back(run, tmp_path / "a")[0].name == "kept_as_it_is"
+    assert back(run, tmp_path / "b", name="new_name")[0].name == "new name"
+    assert back(trained, tmp_path / "c")[0].name == "two steps"
+    with pytest.raises(BadInput, match=r"--name 'a/b': expected a name that can stand in a file name"):
+        back(run, tmp_path / "d", name="a/b")
+
+
 def test_replacing_a_model(tmp_path: Path) -> None:
     run, _ = there(tmp_path, model_of(discriminators=False))
     with pytest.raises(BadInput, match=r"my face_SAEHD_data\.dat already"):

@@ -74,10 +74,7 @@ def to_leras(
     trained = find_trained_faces(Path(source), say)
     events = current_history(trained.run.events) if trained.run.events.is_file() else []
     imported = next((e for e in events if e["event"] == "imported" and e["step"] <= trained.step), None)
-    if name or not imported:
-        name = model_name(name or trained.run.path.absolute().name)
-    else:
-        name = str(imported["name"])
+    name = _name(name, imported, trained)
     check_free(folder, name, replace=replace)
     if data:
         check_agreement(trained.recipe, data, trained.saved.get("data", {}), say)
@@ -98,6 +95,12 @@ def to_leras(
     model.optimizers = exporter.optimizers()
     backup = write_model(folder, model, replace=replace)
     return ExportedModel(folder, name, trained.step, backup)
+
+
+def _name(asked: str | None, imported: Event | None, trained: TrainedFaces) -> str:
+    if asked is None and imported is not None:
+        return str(imported["name"])  # as in the files that it came from
+    return model_name(asked or trained.run.path.absolute().name)
 
 
 def _history(events: list[Event], trained_to: int, imported_at: int, say: Say) -> list[list[float]]:
