@@ -40,7 +40,7 @@ def test_512_pixels_batch_8_fit_with_half_precision_and_recompute(
             recompute=True,
             optimizers=lambda _: settings,
         )
-        blank = BlankPictures(SAEHDFamily().sources(recipe.networks, recipe.objective))
+        blank = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
         step = replace(rig.step, pictures=blank)
         step.run(rig.state, rig.plan)
         with LiveBytes(_held(rig)) as live:

@@ -35,5 +35,6 @@ def test_both_sides_are_drawn_and_gaps_are_passed_over() -> None:
     source, destination = _rows_of(strip, "src"), _rows_of(strip, "dst")
     assert source[10] < destination[10]
     assert len(destination) == 200
-    for nothing in ({}, {"src": []}, {"src": [math.nan] * 5}, {"src": [0.0, 0.0]}):
+    empty: list[dict[str, list[float]]] = [{}, {"src": []}, {"src": [math.nan] * 5}, {"src": [0.0, 0.0]}]
+    for nothing in empty:
         assert loss_strip(nothing, 5, 100).shape == (HEIGHT, 100, 3)
