@@ -188,6 +188,18 @@ def test_face_recipes_that_cannot_be(overrides: list[str], message: str) -> None
         load_recipe("saehd-df-ud-256", overrides)
 
 
+def test_no_colour_transfer_can_be_said() -> None:
+    recipe = load_recipe("saehd-demo-64", ["objective.ct_mode=rct"])
+    assert recipe.objective.model_dump()["ct_mode"] == "rct"
+    assert load_recipe("saehd-demo-64", ["objective.ct_mode=none"]).objective.model_dump()["ct_mode"] == "none"
+
+
+@pytest.mark.parametrize("resolution", [80, 496, 528, 640])
+def test_the_default_patch_always_fits(resolution: int) -> None:
+    recipe = load_recipe("saehd-df-ud-256", ["networks.archi=df", f"networks.resolution={resolution}"])
+    assert recipe.networks.model_dump()["gan_patch_size"] == pytest.approx(resolution // 8, abs=10)
+
+
 def test_another_kind_of_optimizer_may_take_over() -> None:
     before = load_recipe("saehd-demo-64")
     after = load_recipe("saehd-demo-64", ["optimizers.default.kind=rmsprop"])

@@ -25,9 +25,7 @@ def _table(name: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"[{'.'.join(map(_key, name))}]"
     for key, value in plain.items():
-        # In a recipe "none" is how TOML says nothing at all; the one field with such a word has it as its default.
-        if value != "none":
-            yield f"{_key(key)} = {_value(value)}"
+        yield f"{_key(key)} = {_value(value)}"
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _table((*name, key), value)

@@ -115,6 +115,11 @@ def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
     assert _same(trained[1], kept[1])
     _, said = _train(run, "objective.gan_power=0.1", "networks.gan_dims=8", steps=5)
     assert "patch_discriminator: starts with fresh weights" in said
+    # another shape while it is off: the old weights must not come back
+    _train(run, "networks.gan_dims=8", steps=6)
+    _train(run, "networks.gan_dims=4", steps=7)
+    _, said = _train(run, "networks.gan_dims=4", "objective.gan_power=0.1", steps=8)
+    assert "patch_discriminator: starts with fresh weights" in said
 
 
 def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:

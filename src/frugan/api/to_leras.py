@@ -110,7 +110,7 @@ def _history(events: list[Event], trained_to: int, imported_at: int, say: Say) -
         if event.get("step", 0) <= trained_to:
             history.add(event)
             steps += event["event"] == "step"
-    if missing := trained_to - imported_at - steps:
+    if (missing := trained_to - imported_at - steps) > 0:
         say(f"loss history: {missing:,} of {trained_to - imported_at:,} steps made here are not in the run's events")
     found: list[list[float]] = []
     for src, dst in zip(history.curves.get("src", []), history.curves.get("dst", []), strict=False):
@@ -160,9 +160,10 @@ class _Exporter:
             moved = [n for n in self.built if n not in OPTIMIZER_FILES] if name == AUTOENCODER else [name]
             keys = [key for key in tensors if key.startswith(f"{name}/")]
             own = {key.removeprefix(f"{name}/"): tensors.pop(key) for key in keys}
-            if not own or not self.built.keys() >= set(moved):
+            slots = {key.rsplit("/", 1)[1] for key in own if "/" in key}
+            if not slots or not self.built.keys() >= set(moved):
                 continue
-            if {key.rsplit("/", 1)[1] for key in own if "/" in key} - set(SLOTS[self.kind]):
+            if slots - set(SLOTS[self.kind]):
                 self.say(f"optimizer {name}: not of {self.kind}; DeepFaceLab starts with fresh statistics")
                 continue
             found[file] = {UPDATES: np.int64(int(own["updates"]))}

@@ -215,12 +215,14 @@ def restore(
         raise BadInput(f"{path}: holds none of the networks {', '.join(state.networks)}; it is of another recipe")
     going_on = {name: network for name, network in state.networks.items() if name not in fresh}
     load_networks(going_on, {k: v for k, v in tensors.items() if k.split(".")[0] in going_on}, str(path))
-    state.parked[NETWORKS] = {k: v for k, v in tensors.items() if k.split(".")[0] not in state.networks}
+    # What starts anew is not worth keeping: its old weights may not even fit any more.
+    away = set(state.networks) | set(restarts)
+    state.parked[NETWORKS] = {k: v for k, v in tensors.items() if k.split(".")[0] not in away}
     lines += [f"{name}: starts with fresh weights" for name in sorted(fresh)]
-    lines += [f"{name}: not used at present; kept as it is" for name in sorted(known - set(state.networks))]
+    lines += [f"{name}: not used at present; kept as it is" for name in sorted(known - away)]
     if state.ema.networks:
         load_networks(state.ema.networks, read_tensors(path / EMA)[0], str(path))
-    lines += restore_optimizers(path, state, fresh)
+    lines += restore_optimizers(path, state, fresh | set(restarts))
     for name, (scale, good) in saved["loss_scales"].items():
         if name in state.loss_scales:
             state.loss_scales[name].scale.fill_(scale)
@@ -271,5 +273,5 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
                 optimizer.state[parameter] = {
                     slot: in_layout_of(parameter, value.to(state.device)) for slot, value in slots.items()
                 }
-    state.parked[OPTIMIZERS] = tensors
+    state.parked[OPTIMIZERS] = {k: v for k, v in tensors.items() if k.split("/")[1].split(".")[0] not in fresh}
     return lines

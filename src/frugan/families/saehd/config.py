@@ -2,13 +2,15 @@
 
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.receptive_field import stack_for
+from frugan.families.saehd.receptive_field import nearest_patch, stack_for
 from frugan.phase import CHANGEABLE, ColourTransfer, FaceTypeOption, restarts
 
 LEAST_RESOLUTION, MOST_RESOLUTION = 64, 640
+PATCHES = (3, 640)
+"""Least and most of gan_patch_size, in pixels."""
 
 
 class SAEHDNetworks(BaseModel):
@@ -27,7 +29,7 @@ class SAEHDNetworks(BaseModel):
         ge=3,
         le=640,
         json_schema_extra=restarts("patch_discriminator"),
-        description="patch that the GAN term looks at, in pixels; default: an eighth of the resolution",
+        description="patch that the GAN term looks at, in pixels; default: about an eighth of the resolution",
     )
     gan_dims: int = Field(
         16,
@@ -49,7 +51,7 @@ class SAEHDNetworks(BaseModel):
             third = d_dims // 3
             filled["d_mask_dims"] = max(16, third + third % 2)
         if "gan_patch_size" not in filled and isinstance(resolution, int):
-            filled["gan_patch_size"] = max(3, resolution // 8)
+            filled["gan_patch_size"] = nearest_patch(resolution // 8, resolution, *PATCHES)
         return filled
 
     @model_validator(mode="after")
@@ -68,13 +70,10 @@ class SAEHDNetworks(BaseModel):
         if self.resolution % stack.total_stride:
             raise ValueError(
                 f"gan_patch_size {self.gan_patch_size}: its layers halve the picture down to 1/{stack.total_stride}, "
-                f"which does not divide {self.resolution} pixels; the nearest that does is {self._nearest_patch()}"
+                f"which does not divide {self.resolution} pixels; the nearest that does is "
+                f"{nearest_patch(self.gan_patch_size, self.resolution, *PATCHES)}"
             )
         return self
-
-    def _nearest_patch(self) -> int:
-        fitting = (p for p in range(3, 641) if self.resolution % stack_for(p).total_stride == 0)
-        return min(fitting, key=lambda patch: (abs(patch - self.gan_patch_size), patch))
 
     @property
     def letters(self) -> Archi:
@@ -125,6 +124,12 @@ class SAEHDObjective(BaseModel):
     pretrain: bool = Field(
         False, description="teach the networks faces of many people first; continue in a new run with --init"
     )
+
+    @field_validator("ct_mode", mode="before")
+    @classmethod
+    def _none_is_a_mode(cls, value: Any) -> Any:
+        """Recipes say nothing by "none", which is a mode here."""
+        return "none" if value is None else value
 
     @property
     def effective(self) -> "SAEHDObjective":

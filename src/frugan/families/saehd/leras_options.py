@@ -86,7 +86,7 @@ def _patch_size(options: Mapping[str, Any]) -> Any:
     fitting = (
         field for field, stack in stacks().items() if resolution % stack.total_stride == 0 and field <= resolution
     )
-    return min(fitting, key=lambda field: abs(field - patch))
+    return min(fitting, key=lambda field: abs(field - patch), default=patch)  # none: refused by the recipe
 
 
 def options_of(

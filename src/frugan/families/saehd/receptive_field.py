@@ -1,5 +1,6 @@
 """Which stack of 3x3 convolutions looks at patches of a wanted size."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOST_LAYERS = 9
@@ -50,5 +51,15 @@ def stacks() -> dict[int, Stack]:
 
 def stack_for(patch: int) -> Stack:
     """The stack whose receptive field is nearest to `patch` pixels; of two as near the smaller."""
+    return _nearest(stacks(), patch)
+
+
+def nearest_patch(patch: int, resolution: int, least: int, most: int) -> int:
+    """The patch size from `least` to `most` nearest to `patch` whose stack divides `resolution` pixels."""
     found = stacks()
+    fitting = (p for p in range(least, most + 1) if resolution % _nearest(found, p).total_stride == 0)
+    return min(fitting, key=lambda p: (abs(p - patch), p))
+
+
+def _nearest(found: Mapping[int, Stack], patch: int) -> Stack:
     return found[min(found, key=lambda field: (abs(field - patch), field))]
