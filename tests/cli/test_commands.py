@@ -92,7 +92,7 @@ def test_bad_input_exits_2_with_words(
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("command", ["demo", "recipes", "info", "prepare", "train", "sample"])
+@pytest.mark.parametrize("command", ["demo", "recipes", "info", "prepare", "train", "sample", "convert"])
 def test_every_command_has_help_with_an_example(command: str, frugan: Frugan) -> None:
     result = frugan(command, "--help")
     assert result.returncode == 0
