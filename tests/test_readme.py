@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from frugan.cli.main import application
+from frugan.families import families
 from frugan.recipe import built_in, known_keys
 
 ROOT = Path(__file__).parents[1]
@@ -27,11 +28,12 @@ def test_commands_recipes_and_keys_exist(page: Path) -> None:
     blocks = "\n".join(re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL))
     for name in re.findall(r"^\s*frugan (\w+)", blocks, re.MULTILINE):
         assert name in commands, f"{page.name}: frugan {name}"
-    for name in re.findall(r"`((?:biggan|sagan|sngan)-[a-z0-9-]+)`", text):
+    for name in re.findall(r"`((?:biggan|sagan|sngan|saehd)-[a-z0-9-]+)`", text):
         if name != "biggan-pytorch":
             assert name in built_in(), f"{page.name}: {name}"
-    keys = set(known_keys("biggan", ["G", "D"]))
-    for key in re.findall(r"\b((?:networks|objective|training|data|ema|saving)\.[a-z_]+)=", text):
+    keys = {key for family in families().values() for key in known_keys(family.name, family.optimizers)}
+    sections = r"networks|objective|training|data|ema|saving|optimizers\.default"
+    for key in re.findall(rf"\b((?:{sections})\.[a-z_]+)(?:=|`)", text):
         assert key in keys, f"{page.name}: {key}"
 
 

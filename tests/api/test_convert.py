@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 
 from api.leras_models import GROUPS, NARROW, OPTIONS, allow_narrow, assert_same_model, change, model_of, write
 from api.pictures import write_pictures, write_recipe
-from frugan.api import to_dfm as to_dfm_module
-from frugan.api.from_leras import from_leras
+from frugan.api import export_dfm as to_dfm_module
+from frugan.api.export_dfm import to_dfm
+from frugan.api.export_leras import to_leras
+from frugan.api.import_leras import from_leras
 from frugan.api.networks import networks_from, read_weights, weights_metadata
 from frugan.api.session import TrainingOptions
-from frugan.api.to_dfm import to_dfm
-from frugan.api.to_leras import to_leras
 from frugan.api.training import train
 from frugan.convert.dfm import check_dfm
 from frugan.convert.leras import LerasModel, read_model
@@ -98,7 +98,7 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
     (tmp_path / "model").mkdir()
     for path in (FOLDER / "archi" / "df-d").glob("*.npy"):
         shutil.copy(path, tmp_path / "model")
-    shutil.copy(FOLDER / "train" / "df-ud_rmsprop" / "step20" / "golden_SAEHD_src_dst_opt.npy", tmp_path / "model")
+    shutil.copy(FOLDER / "model_dir" / "step20" / "golden_SAEHD_src_dst_opt.npy", tmp_path / "model")
     shutil.copy(FOLDER / "train" / "d_nets" / "golden_SAEHD_GAN.npy", tmp_path / "model")
     options = {**OPTIONS, **case["options"], "gan_dims": 4, "batch_size": 2}
     write_model(tmp_path / "data", LerasModel("golden", 20, options, []))
@@ -352,7 +352,7 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("frugan.api.from_leras.write_json", full)
+        broken.setattr("frugan.api.import_leras.write_json", full)
         with pytest.raises(OSError, match="No space left"):
             there(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]

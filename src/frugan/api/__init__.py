@@ -1,12 +1,12 @@
 """What the commands and Python users call: the wiring of recipe, engine, data and report."""
 
 from frugan.api.costs import info
-from frugan.api.from_leras import from_leras
+from frugan.api.export_dfm import to_dfm
+from frugan.api.export_leras import to_leras
+from frugan.api.import_leras import from_leras
 from frugan.api.networks import build, load, save
 from frugan.api.sampling import sample
 from frugan.api.session import TrainingOptions, TrainingResult
-from frugan.api.to_dfm import to_dfm
-from frugan.api.to_leras import to_leras
 from frugan.api.training import train
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput, TrainingFailed
