@@ -1,6 +1,9 @@
 """Trains `saehd-demo-64` from the same weights, on the same faces, in fp32, bf16 and fp16, and compares the losses.
 
-    python benchmarks/saehd_precision.py [STEPS] [OUT.json]
+    python benchmarks/saehd_precision.py [WAY ...] [STEPS] [OUT.json]
+
+Ways: fp32, fp16, bf16, and fp32-nudged, which starts from weights that are a ten-thousandth off and so shows how far
+two runs in fp32 end from each other. Those named (all, if none is) are run and written beside those that OUT.json has.
 
 On a processor fp16 products are rounded as a card's matrix units round them (see half_products.py): the numbers are
 those of fp16, the speed is not. On a card everything is its own.
@@ -13,6 +16,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import torch
 
 from frugan.api.devices import choose_device
 from frugan.api.feed import feeding
@@ -30,19 +35,26 @@ from frugan.recipe import load_recipe
 from half_products import HalfProducts
 from machine import describe_machine
 
-PRECISIONS: tuple[PrecisionName, ...] = ("fp32", "fp16", "bf16")
+WAYS: dict[str, PrecisionName] = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp32-nudged": "fp32"}
+NUDGE = 1e-4
 FACES = 120
 LAST = 200
 """Steps whose mean loss is compared."""
 
 
-def run(precision: PrecisionName, workspace: Path, steps: int) -> dict[str, Any]:
+def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
     """Train once; what became of the losses, the loss scale, and the largest values."""
+    precision = WAYS[way]
     recipe = load_recipe("saehd-demo-64", [f"training.duration={steps} steps", f"training.precision={precision}"])
     device, _ = choose_device()
     phases = recipe.kind.phases(recipe.networks, recipe.objective)
     used = {name for phase in phases for name in phase.uses}
     networks = {name: n.to(device) for name, n in build_networks(recipe).items() if name in used}
+    if way == "fp32-nudged":
+        random = torch.Generator(device).manual_seed(1)
+        with torch.no_grad():
+            for parameter in (p for network in networks.values() for p in network.parameters()):
+                parameter.mul_(1 + NUDGE * torch.randn(parameter.shape, generator=random, device=device))
     plan = Plan(recipe.training.batch, resolve_precision(precision, device))
     settings = recipe.optimizer_settings()
     state = create_state(networks, phases, settings, {}, recipe.ema, plan, None, device)
@@ -63,9 +75,9 @@ def run(precision: PrecisionName, workspace: Path, steps: int) -> dict[str, Any]
             scales.append(phases_read["autoencoder"]["loss_scale"])
             if state.step % 500 == 0:
                 recent = {side: round(sum(values[-LAST:]) / LAST, 4) for side, values in losses.items()}
-                print(precision, state.step, recent, flush=True)
+                print(way, state.step, recent, flush=True)
     found: dict[str, Any] = {
-        "precision": precision,
+        "way": way,
         "emulated": emulated is not None,
         "seconds": round(time.perf_counter() - began, 1),
         "final_loss": {side: sum(values[-LAST:]) / LAST for side, values in losses.items()},
@@ -80,22 +92,30 @@ def run(precision: PrecisionName, workspace: Path, steps: int) -> dict[str, Any]
 
 
 def main() -> None:
-    """Train three times, print the comparison, write it if a path is given."""
+    """Train in each way, print the comparison, write it if a path is given."""
     words = sys.argv[1:]
     steps = next((int(w) for w in words if w.isdigit()), 3000)
     out = next((Path(w) for w in words if w.endswith(".json")), None)
-    rows: list[dict[str, Any]] = []
+    rows: dict[str, dict[str, Any]] = {}
     with TemporaryDirectory() as folder:
         draw_workspace(Path(folder), FACES, seed=0, size=96)
-        for precision in PRECISIONS:
-            row = run(precision, Path(folder), steps)
-            exact = (rows or [row])[0]["final_loss"]
-            row["apart_from_fp32"] = {side: row["final_loss"][side] / exact[side] - 1 for side in exact}
-            rows.append(row)
-            print(precision, row["final_loss"], {side: f"{v:+.2%}" for side, v in row["apart_from_fp32"].items()})
+        for way in [w for w in words if w in WAYS] or WAYS:
+            row = run(way, Path(folder), steps)
+            if out is not None and out.is_file():
+                rows |= {known["way"]: known for known in json.loads(out.read_text("utf-8"))["rows"]}
+            rows[way] = row
+            if "fp32" in rows:
+                exact = rows["fp32"]["final_loss"]
+                row["apart_from_fp32"] = {side: row["final_loss"][side] / exact[side] - 1 for side in exact}
+            print(way, row["final_loss"], row.get("apart_from_fp32"))
             if out is not None:
-                result = {"recipe": "saehd-demo-64", "steps": steps, "rows": rows, "machine": describe_machine()}
-                out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+                found = {
+                    "recipe": "saehd-demo-64",
+                    "steps": steps,
+                    "rows": list(rows.values()),
+                    "machine": describe_machine(),
+                }
+                out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,23 @@ from frugan.api.costs import info as measure
 from frugan.cli.output import print_json
 
 
+COLUMNS = (
+    "per sample",
+    "parameters",
+    "arithmetic",
+    "memory traffic",
+    "intensity",
+    "bound here by",
+    "activations kept",
+    "latency",
+)
+
+
 def _rows(network: NetworkInfo) -> tuple[str, ...]:
     seconds = network.latency_seconds
     return (
         f"{network.parameters:,}",
-        f"{network.macs / 1e9:.3f} G",
+        f"{network.macs / 1e9:.3f} GMAC",
         f"{network.bytes_moved / 1e6:,.1f} MB",
         f"{network.intensity:.1f} MAC/byte",
         network.bound_by,
@@ -40,19 +52,11 @@ def info(
         print_json(found.as_json())
         return
     about = found.recipe.about
-    table = Table("per sample", *found.networks, box=None, pad_edge=False)
-    labels = (
-        "parameters",
-        "arithmetic (multiply-accumulates)",
-        "memory traffic",
-        "intensity",
-        "bound here by",
-        "activations kept in training",
-        "latency of one sample",
-    )
-    for label, *values in zip(labels, *(_rows(network) for network in found.networks.values()), strict=True):
-        table.add_row(label, *values)
-    console = Console(highlight=False)
+    # A row for each network: names are for copying and never cut, however many there are.
+    table = Table(*COLUMNS, box=None, pad_edge=False)
+    for name, network in found.networks.items():
+        table.add_row(name, *_rows(network))
+    console = Console(highlight=False, width=max(Console().width, 140))
     console.print(f"{found.name}: {about.summary}. Settings: {about.source}. Trained: {about.trained}.", soft_wrap=True)
     console.print(table)
     peaks = f"{found.peaks.macs_per_s / 1e9:,.0f} GMAC/s and {found.peaks.bytes_per_s / 1e9:,.1f} GB/s"
