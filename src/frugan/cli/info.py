@@ -10,7 +10,6 @@ from frugan.api.costs import CAVEAT, NetworkInfo
 from frugan.api.costs import info as measure
 from frugan.cli.output import print_json
 
-
 COLUMNS = (
     "per sample",
     "parameters",
