@@ -13,7 +13,7 @@ from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
-from frugan.phase import MicroBatch, Networks, PhaseState, Terms
+from frugan.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 
 FAMILY = MadeUpFamily()
 ROUNDING = 1e-5  # 3e-6 was seen after three steps at learning rate 1e-2; the smallest fault tried makes 1e-2
@@ -159,6 +159,27 @@ def test_fp16_overflow_rescales_one_optimizer_only() -> None:
     # Both critic updates were poisoned; the penalty shares its optimizer and may overflow by itself.
     assert after["critic"] <= before["critic"] / 4
     assert after["maker"] >= before["maker"] / 2
+
+
+def test_fp16_finds_its_first_scale_without_losing_a_batch() -> None:
+    """From far too high a scale, the run is the one that starts at the right scale, and nothing counts as skipped."""
+    high, right = (Rig.create(FAMILY, precision=FP16) for _ in range(2))
+    for scale in high.state.loss_scales.values():
+        scale.scale.fill_(2.0**40)
+    results = high.run(1)[0]
+    assert all(bool(result.accepted) for result in results)
+    assert sum(int(count) for count in high.state.skipped.values()) == 0
+    for name, scale in right.state.loss_scales.items():
+        used = [r.loss_scale for r, p in zip(results, _runs(high), strict=True) if p.optimizer == name]
+        assert 1 < float(used[0]) < 2.0**40
+        scale.scale.copy_(used[0])
+    right.run(1)
+    assert_same(high.tensors(), right.tensors())
+
+
+def _runs(rig: Rig) -> list[Phase]:
+    """The phase of each result of a first step."""
+    return [phase for phase in rig.phases for _ in range(phase.repeats)]
 
 
 @pytest.mark.parametrize("schedule", ["constant", "ramp", "half-life"])

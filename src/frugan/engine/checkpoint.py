@@ -227,6 +227,7 @@ def restore(
         if name in state.loss_scales:
             state.loss_scales[name].scale.fill_(scale)
             state.loss_scales[name].good.fill_(good)
+            state.loss_scales[name].found = True
     for phase, values in saved["carried"].items():
         for key, value in values.items():
             if phase not in state.carried:

@@ -22,7 +22,7 @@ from frugan.engine.step import Step
 from frugan.errors import TrainingFailed
 
 MOST_SKIPS = 20
-"""Updates of one phase skipped in a row before the run stops. fp16 needs up to 16 to come down from its first scale."""
+"""Updates of one phase skipped in a row before the run stops: halvings enough for any loss scale that fp16 reaches."""
 
 
 @dataclass

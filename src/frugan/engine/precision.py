@@ -81,18 +81,21 @@ class LossScale:
         scale: fp32 scalar; stays 1 unless `dynamic`.
         good: updates without overflow since the scale last moved; fp32 scalar.
         dynamic: True in fp16.
+        found: whether an update was accepted at this scale or a higher one. Until then the host waits for each verdict,
+            and an update that overflows is repeated at half the scale (see `Step`).
     """
 
     scale: Tensor
     good: Tensor
     dynamic: bool
+    found: bool
 
     @classmethod
     def create(cls, precision: Precision, device: torch.device) -> "LossScale":
         """Scale 65,536 in fp16, 1 elsewhere."""
         dynamic = precision.name == "fp16"
         start = 65536.0 if dynamic else 1.0
-        return cls(torch.full((), start, device=device), torch.zeros((), device=device), dynamic)
+        return cls(torch.full((), start, device=device), torch.zeros((), device=device), dynamic, found=not dynamic)
 
     @torch.no_grad()
     def move(self, accepted: Tensor, interval: int = 2000) -> None:
