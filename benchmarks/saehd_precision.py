@@ -2,8 +2,9 @@
 
     python benchmarks/saehd_precision.py [WAY ...] [STEPS] [OUT.json]
 
-Ways: fp32, fp16, bf16, and fp32-nudged, which starts from weights that are a ten-thousandth off and so shows how far
-two runs in fp32 end from each other. Those named (all, if none is) are run and written beside those that OUT.json has.
+Ways: fp32, fp16 and bf16, and with -1 or -2 behind the name (fp16-2) the same from weights that are a ten-thousandth
+off: two runs in fp32 end percents from each other, so that one run of each tells nothing; the means are compared. Those
+named (all nine, if none is) are run and written beside those that OUT.json has.
 
 On a processor fp16 products are rounded as a card's matrix units round them (see half_products.py): the numbers are
 those of fp16, the speed is not. On a card everything is its own.
@@ -35,7 +36,9 @@ from frugan.recipe import load_recipe
 from half_products import HalfProducts
 from machine import describe_machine
 
-WAYS: dict[str, PrecisionName] = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp32-nudged": "fp32"}
+PRECISIONS: tuple[PrecisionName, ...] = ("fp32", "fp16", "bf16")
+STARTS = (0, 1, 2)
+WAYS = {f"{name}-{start}" if start else name: (name, start) for name in PRECISIONS for start in STARTS}
 NUDGE = 1e-4
 FACES = 120
 LAST = 200
@@ -44,14 +47,14 @@ LAST = 200
 
 def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
     """Train once; what became of the losses, the loss scale, and the largest values."""
-    precision = WAYS[way]
+    precision, start = WAYS[way]
     recipe = load_recipe("saehd-demo-64", [f"training.duration={steps} steps", f"training.precision={precision}"])
     device, _ = choose_device()
     phases = recipe.kind.phases(recipe.networks, recipe.objective)
     used = {name for phase in phases for name in phase.uses}
     networks = {name: n.to(device) for name, n in build_networks(recipe).items() if name in used}
-    if way == "fp32-nudged":
-        random = torch.Generator(device).manual_seed(1)
+    if start:
+        random = torch.Generator(device).manual_seed(start)
         with torch.no_grad():
             for parameter in (p for network in networks.values() for p in network.parameters()):
                 parameter.mul_(1 + NUDGE * torch.randn(parameter.shape, generator=random, device=device))
@@ -91,6 +94,23 @@ def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
     return found
 
 
+def summary(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of each precision: its runs, their mean final losses, how far those are from fp32's, and the runs' spread."""
+    found: dict[str, dict[str, Any]] = {}
+    for precision in PRECISIONS:
+        losses = [row["final_loss"] for way, row in rows.items() if WAYS[way][0] == precision]
+        if not losses:
+            continue
+        means = {side: sum(loss[side] for loss in losses) / len(losses) for side in losses[0]}
+        spread = {side: (max(x[side] for x in losses) - min(x[side] for x in losses)) / means[side] for side in means}
+        found[precision] = {"runs": len(losses), "mean_final_loss": means, "largest_less_least": spread}
+    if "fp32" in found:
+        exact = found["fp32"]["mean_final_loss"]
+        for row in found.values():
+            row["mean_apart_from_fp32"] = {side: row["mean_final_loss"][side] / exact[side] - 1 for side in exact}
+    return found
+
+
 def main() -> None:
     """Train in each way, print the comparison, write it if a path is given."""
     words = sys.argv[1:]
@@ -104,14 +124,13 @@ def main() -> None:
             if out is not None and out.is_file():
                 rows |= {known["way"]: known for known in json.loads(out.read_text("utf-8"))["rows"]}
             rows[way] = row
-            if "fp32" in rows:
-                exact = rows["fp32"]["final_loss"]
-                row["apart_from_fp32"] = {side: row["final_loss"][side] / exact[side] - 1 for side in exact}
-            print(way, row["final_loss"], row.get("apart_from_fp32"))
+            means = summary(rows)
+            print(way, row["final_loss"], means)
             if out is not None:
                 found = {
                     "recipe": "saehd-demo-64",
                     "steps": steps,
+                    "means": means,
                     "rows": list(rows.values()),
                     "machine": describe_machine(),
                 }

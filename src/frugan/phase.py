@@ -325,6 +325,7 @@ class FaceNeeds:
         colours_of: the source that colours are taken from.
         uniform_yaw: show every direction of view as often.
         eyes_mouth: whether the mask of eyes and mouth is wanted.
+        mixed_types: sources may be extracted as different face types.
     """
 
     resolution: int
@@ -336,6 +337,7 @@ class FaceNeeds:
     colours_of: str | None = None
     uniform_yaw: bool = False
     eyes_mouth: bool = False
+    mixed_types: bool = False
 
 
 Needs = DataNeeds | FaceNeeds

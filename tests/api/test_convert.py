@@ -472,8 +472,8 @@ def test_faces_are_compared_with_the_options(tmp_path: Path) -> None:
 
 def test_other_faces_than_those_of_the_run_are_told(tmp_path: Path, trained: Path) -> None:
     few = tmp_path / "few"
-    few.mkdir()
-    shutil.copy(FACES / "00000_0.jpg", few)
+    shutil.copytree(FACES, few)
+    (few / "00000_0.jpg").unlink()
     _, said = back(trained, tmp_path / "again", data={"src": few, "dst": FACES})
     assert "src: these are not the faces that the model was last trained on" in said
     assert "dst: these are not" not in said

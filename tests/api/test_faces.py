@@ -13,6 +13,8 @@ import frugan
 from frugan.api.sampling import sample
 from frugan.api.session import TrainingOptions, TrainingResult
 from frugan.api.training import train
+from frugan.data.faces.drawn.drawn_faceset import draw_faceset
+from frugan.data.faces.face_type import FaceType
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
@@ -196,3 +198,14 @@ def test_data_that_cannot_be_used(tmp_path: Path, data: object, overrides: tuple
     with pytest.raises(BadInput, match=message):
         train("saehd-demo-64", data, tmp_path / "run", overrides=[*SMALL, *overrides], options=CPU)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
+
+
+def test_faces_of_different_types_need_consent(tmp_path: Path) -> None:
+    for side, face_type in (("src", FaceType.WHOLE_FACE), ("dst", FaceType.HEAD)):
+        draw_faceset(tmp_path / side, 0, 2, seed=0, size=64, face_type=face_type)
+    data = {side: tmp_path / side for side in ("src", "dst")}
+    words = [*SMALL, "networks.face_type=wf", "training.duration=1 steps"]
+    with pytest.raises(BadInput, match=r"src was extracted as whole_face; dst .* as head: .*mixed_face_types=true"):
+        train("saehd-demo-64", data, tmp_path / "run", overrides=words, options=CPU)
+    assert not (tmp_path / "run").exists()
+    train("saehd-demo-64", data, tmp_path / "run", overrides=[*words, "objective.mixed_face_types=true"], options=CPU)

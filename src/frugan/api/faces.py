@@ -1,5 +1,6 @@
 """Facesets for a run: opened, checked against the recipe, and what their samples shall be."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from frugan.api.pictures import Progress, Say
@@ -53,6 +54,27 @@ def check_faces(name: str, faces: Faceset, needs: FaceNeeds) -> None:
                 f"{wanted.in_files}, which shows more; extract the faces again as {wanted.in_files}, or set "
                 f"networks.face_type={face.face_type.option}"
             )
+
+
+def check_alike(faces: Mapping[str, Faceset]) -> None:
+    """Refuse sides that were extracted as different face types: faces that show more are enlarged, and look softer.
+
+    Args:
+        faces: by source.
+
+    Raises:
+        BadInput: naming the types of each side.
+    """
+    types = {name: {face.face_type for face in faceset.faces} for name, faceset in faces.items()}
+    if len({frozenset(found) for found in types.values()}) > 1:
+        words = "; ".join(
+            f"{name} was extracted as {', '.join(kind.in_files for kind in sorted(kinds))}"
+            for name, kinds in types.items()
+        )
+        raise BadInput(
+            f"{words}: expected the same face type on both sides. Extract one side again, or set "
+            "objective.mixed_face_types=true to have each face cut to what the recipe wants"
+        )
 
 
 def sample_settings(needs: FaceNeeds) -> SampleSettings:

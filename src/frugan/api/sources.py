@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from frugan.api.faces import check_faces, open_faces
+from frugan.api.faces import check_alike, check_faces, open_faces
 from frugan.api.pictures import Progress, Say, check_needs, open_pictures
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.workspace import find_facesets
@@ -76,4 +76,6 @@ def open_sources(recipe: Recipe, data: Data | None, say: Say, progress: Progress
         source = opened[name]
         if isinstance(need, FaceNeeds) and isinstance(source, Faceset):
             check_faces(name, source, need)
+    strict = {name for name, need in needs.items() if isinstance(need, FaceNeeds) and not need.mixed_types}
+    check_alike({name: s for name, s in opened.items() if name in strict and isinstance(s, Faceset)})
     return opened

@@ -77,6 +77,7 @@ class SAEHDFamily:
                 colours_of=colours_of if how.ct_mode != "none" else None,
                 uniform_yaw=how.uniform_yaw,
                 eyes_mouth=how.eyes_mouth_prio,
+                mixed_types=how.mixed_face_types,
             )
 
         return {

@@ -121,6 +121,11 @@ class SAEHDObjective(BaseModel):
     gan_power: float = Field(
         0.0, ge=0, le=5, json_schema_extra=CHANGEABLE, description="small detail, at the very end; try 0.1"
     )
+    mixed_face_types: bool = Field(
+        False,
+        json_schema_extra=CHANGEABLE,
+        description="sides may be extracted as different face types; each face is cut to the recipe's",
+    )
     pretrain: bool = Field(
         False, description="teach the networks faces of many people first; continue in a new run with --init"
     )
