@@ -2,6 +2,7 @@
 
 Ways: fp32 as networks are written (NCHW), fp32 and half precision channels-last, and half precision with every block
 recomputed. They take turns, step by step, so that a busy machine slows all of them; quoted is each way's least time.
+What the machine's units can do is measured beside them: half precision can gain no more than a big matrix product does.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from frugan.engine.state import TrainingState, create_state
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout
+from frugan.memory.machine import measure_peaks
 from frugan.recipe import Recipe, load_recipe
 from machine import describe_machine
 
@@ -65,10 +67,13 @@ def main() -> None:
     name, overrides = (words[0], words[1:]) if words else ("biggan-digits-32", [])
     recipe = load_recipe(name, overrides).at_step(0)
     device, _ = choose_device()
-    half = resolve_precision("auto", device).name
+    automatic = resolve_precision("auto", device)
+    half = automatic.name
     ways = ["fp32 NCHW", "fp32 channels-last"]
     if half != "fp32":
         ways += [f"{half} channels-last", f"{half} recompute"]
+    dtypes = {"fp32": torch.float32, half: automatic.dtype}
+    peaks = {precision: measure_peaks(device, dtype).macs_per_s for precision, dtype in dtypes.items()}
     setups = {way: make(recipe, way, device) for way in ways}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for round_ in range(ROUNDS + 1):
@@ -83,6 +88,7 @@ def main() -> None:
         "recipe": [name, *overrides],
         "least_seconds_per_step": {way: round(min(times), 4) for way, times in seconds.items()},
         "images_per_second": {way: round(recipe.training.batch / min(times), 1) for way, times in seconds.items()},
+        "matrix_product_gmacs_per_second": {precision: round(peak / 1e9) for precision, peak in peaks.items()},
         "machine": describe_machine(),
     }
     text = json.dumps(result, indent=1)

@@ -18,13 +18,21 @@ def test_files_are_seen_once(tmp_path: Path) -> None:
     with listening(folder) as (requests, keys):
         assert not keys
         assert requests.take() == set()
-        folder.mkdir()
         (folder / "save").touch()
         (folder / "stop").touch()
         (folder / "other").touch()
         assert requests.take() == {"save", "stop"}
         assert requests.take() == set()
         assert (folder / "other").exists()
+
+
+def test_a_file_that_cannot_be_deleted_asks_once(tmp_path: Path) -> None:
+    (tmp_path / "save").mkdir()
+    with listening(tmp_path) as (requests, _):
+        assert requests.take() == {"save"}
+        assert requests.take() == set()
+    with listening(tmp_path / "not" / "there") as (requests, _):
+        assert requests.take() == set()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signals here")
@@ -43,6 +51,7 @@ def test_no_readers_no_wishes() -> None:
 
 
 OWN_TERMINAL = "import os, fcntl, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+NOT_OURS = "import os; os.setsid()"
 
 KEYS = """
 import time
@@ -66,7 +75,7 @@ def test_keys_of_a_terminal_need_no_enter(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            f"import os; os.setsid(); import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{KEYS}",
+            f"{OWN_TERMINAL}\n{KEYS}",
         ],
         stdin=theirs,
         stdout=subprocess.PIPE,
@@ -85,3 +94,28 @@ def test_keys_of_a_terminal_need_no_enter(tmp_path: Path) -> None:
         process.kill()
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal is needed")
+@pytest.mark.parametrize("terminal", [OWN_TERMINAL, NOT_OURS])
+def test_a_terminal_that_is_gone_or_not_ours_stops_nothing(tmp_path: Path, terminal: str) -> None:
+    """A window that closes over a training that ignores it; a terminal that belongs to another session."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{terminal}\n{KEYS}"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    os.close(theirs)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "ready True"
+        os.close(ours)
+        time.sleep(0.1)
+        (tmp_path / "none" / "stop").touch()
+        assert process.stdout.readline().strip() == "['stop']"
+        assert process.wait(10) == 0
+    finally:
+        process.kill()

@@ -1,5 +1,6 @@
 """A run becomes a DeepFaceLab model, which that program goes on with: the inverse of `from_leras`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -16,7 +17,7 @@ from frugan.api.trained_faces import TrainedFaces, find_trained_faces
 from frugan.convert.leras import Arrays, LerasModel
 from frugan.convert.leras_writer import check_free, model_name, write_model
 from frugan.engine.checkpoint import OPTIMIZERS
-from frugan.engine.events import Event, current_history
+from frugan.engine.events import Event, read_events
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
 from frugan.families.saehd.leras_names import (
@@ -72,8 +73,7 @@ def to_leras(
     """
     folder = Path(folder)
     trained = find_trained_faces(Path(source), say)
-    events = current_history(trained.run.events) if trained.run.events.is_file() else []
-    imported = next((e for e in events if e["event"] == "imported" and e["step"] <= trained.step), None)
+    imported = next((e for e in _events(trained) if e["event"] == "imported" and e["step"] <= trained.step), None)
     name = _name(name, imported, trained)
     check_free(folder, name, replace=replace)
     if data:
@@ -87,9 +87,7 @@ def to_leras(
         )
     if later := [step for step in trained.weights.recipe.stage_steps() if step > trained.step]:
         say(f"stages from step {later[0]:,} on: DeepFaceLab has none; set these options there when their time comes")
-    model = LerasModel(
-        name, trained.step, options, _history(events, trained.step, imported["step"] if imported else 0, say)
-    )
+    model = LerasModel(name, trained.step, options, _history(trained, imported["step"] if imported else 0, say))
     exporter = _Exporter(trained, "adabelief" if options["adabelief"] else "rmsprop", say)
     model.networks = exporter.networks()
     model.optimizers = exporter.optimizers()
@@ -103,15 +101,20 @@ def _name(asked: str | None, imported: Event | None, trained: TrainedFaces) -> s
     return model_name(asked or trained.run.path.absolute().name)
 
 
-def _history(events: list[Event], trained_to: int, imported_at: int, say: Say) -> list[list[float]]:
-    """[src, dst] for each step up to `trained_to`, imported ones first. A skipped step repeats the one before it."""
-    history, steps = LossHistory(), 0
-    for event in events:
-        if event.get("step", 0) <= trained_to:
+def _events(trained: TrainedFaces) -> Iterator[Event]:
+    """The run's events one by one: of a long run they are gigabytes."""
+    return read_events(trained.run.events) if trained.run.events.is_file() else iter(())
+
+
+def _history(trained: TrainedFaces, imported_at: int, say: Say) -> list[list[float]]:
+    """[src, dst] for each step that was trained, imported ones first. A skipped step repeats the one before it."""
+    history = LossHistory()
+    for event in _events(trained):
+        if event.get("step", 0) <= trained.step:
             history.add(event)
-            steps += event["event"] == "step"
-    if (missing := trained_to - imported_at - steps) > 0:
-        say(f"loss history: {missing:,} of {trained_to - imported_at:,} steps made here are not in the run's events")
+    made = trained.step - imported_at
+    if (missing := made - sum(step > 0 for step in history.steps.get("src", []))) > 0:
+        say(f"loss history: {missing:,} of {made:,} steps made here are not in the run's events")
     found: list[list[float]] = []
     for src, dst in zip(history.curves.get("src", []), history.curves.get("dst", []), strict=False):
         if isfinite(src) and isfinite(dst):

@@ -43,17 +43,34 @@ class SourceFeed:
     workers: int
     _open: ExitStack = field(default_factory=ExitStack)
     _streams: dict[str, Prefetcher] = field(default_factory=dict)
+    _last: dict[str, tuple[tuple[int, int], Mapping[str, Tensor]]] = field(default_factory=dict)
+    _previews: dict[tuple[str, int], Mapping[str, Tensor]] = field(default_factory=dict)
 
     def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
-        """Pictures position, position+1, ... of a stream."""
+        """Pictures position, position+1, ... of a stream.
+
+        The last ones are kept: every phase of a step asks for them, and one that is repeated asks again.
+        """
+        known = self._last.get(stream)
+        if known is not None and known[0] == (position, count):
+            return known[1]
         if stream not in self._streams:
             batches = self._batches(source, stream, self.workers)
+            if isinstance(batches, FaceBatches):
+                self._open.callback(batches.close)
             self._streams[stream] = self._open.enter_context(Prefetcher(batches, pin_memory=self.pinned))
-        return self._streams[stream].take(position, count)
+        self._last.pop(stream, None)  # else two batches would be held while the third is read
+        self._last[stream] = ((position, count), self._streams[stream].take(position, count))
+        return self._last[stream][1]
 
     def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
         """The same few pictures each time, apart from the training streams."""
-        return self._batches(source, f"{source}/{PREVIEW}", 0).take(0, count)
+        if (source, count) not in self._previews:
+            batches = self._batches(source, f"{source}/{PREVIEW}", 0)
+            self._previews[source, count] = batches.take(0, count)
+            if isinstance(batches, FaceBatches):
+                batches.close()
+        return self._previews[source, count]
 
     def _batches(self, source: str, stream: str, workers: int) -> Batches | FaceBatches:
         opened, seed = self.sources[source], self.recipe.training.seed
@@ -63,7 +80,7 @@ class SourceFeed:
         if not isinstance(needs, FaceNeeds):
             raise TypeError(f"source {source}: faces given where {needs} is wanted")
         references = self.sources[needs.colours_of] if needs.colours_of else None
-        batches = FaceBatches(
+        return FaceBatches(
             opened,
             sample_settings(needs),
             seed=seed,
@@ -72,8 +89,6 @@ class SourceFeed:
             references=references if isinstance(references, Faceset) else None,
             workers=workers,
         )
-        self._open.callback(batches.close)
-        return batches
 
 
 @contextmanager

@@ -95,7 +95,8 @@ def _say_duration(model: LerasModel, recipe: Recipe, say: Say) -> None:
 
 def _write(run: RunFolder, model: LerasModel, recipe: Recipe, state: TrainingState) -> None:
     """Write the run, whole or not at all."""
-    beside = RunFolder(run.path.absolute().with_name(f".unfinished-{run.path.absolute().name}"))
+    run = RunFolder(run.path.absolute())  # "." could neither be removed nor replaced
+    beside = RunFolder(run.path.with_name(f".unfinished-{run.path.name}"))
     shutil.rmtree(beside.path, ignore_errors=True)
     extra = {"seconds": 0, "plan": {"precision": "auto"}, "data": {}}
     try:

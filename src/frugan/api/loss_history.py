@@ -1,12 +1,13 @@
 """The loss of each side at every step of a run, out of its events."""
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frugan.engine.events import current_history
+from frugan.engine.events import read_events
 
 
 def sides_of(event: Mapping[str, Any]) -> dict[str, float]:
@@ -27,28 +28,36 @@ class LossHistory:
 
     Attributes:
         curves: side -> loss of every step; the losses that an imported model brought stand first.
+        steps: side -> the step of each entry of its curve; 0 for those that were imported.
     """
 
     curves: "dict[str, array[float]]" = field(default_factory=dict)
+    steps: "dict[str, array[int]]" = field(default_factory=dict)
 
     @classmethod
     def of(cls, events: Path) -> "LossHistory":
         """From an event file, which may not be there yet."""
         history = cls()
         if events.is_file():
-            for event in current_history(events):
+            for event in read_events(events):
                 history.add(event)
         return history
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take in one event; only steps and imports count."""
-        if event["event"] == "imported":
+        """Take in one event; only steps and imports count, and where training went back to go on from."""
+        kind = event["event"]
+        if kind == "imported":
             for source, destination in event.get("loss_history", []):
-                self._curve("src").append(float(source))
-                self._curve("dst").append(float(destination))
-        elif event["event"] == "step":
+                self._append("src", 0, float(source))
+                self._append("dst", 0, float(destination))
+        elif kind == "step":
             for side, value in sides_of(event).items():
-                self._curve(side).append(value)
+                self._append(side, event["step"], value)
+        elif kind in ("start", "resume"):
+            for side, steps in self.steps.items():
+                kept = bisect_right(steps, event["step"])
+                del steps[kept:], self.curves[side][kept:]
 
-    def _curve(self, side: str) -> "array[float]":
-        return self.curves.setdefault(side, array("d"))  # a million steps are 8 MB, not 32 as a list
+    def _append(self, side: str, step: int, value: float) -> None:
+        self.curves.setdefault(side, array("d")).append(value)  # a million steps are 8 MB, not 32 as a list
+        self.steps.setdefault(side, array("q")).append(step)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from frugan.engine.checkpoint import load_networks, newest_whole
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.streams import derive_seed
-from frugan.engine.tensor_files import read_tensors, write_tensors
+from frugan.engine.tensor_files import read_metadata, read_tensors, write_tensors
 from frugan.engine.working_weights import make_callable, set_normalisation_batch
 from frugan.errors import BadInput
 from frugan.recipe import Recipe, load_recipe, parse_recipe
@@ -78,6 +78,19 @@ def read_weights(path: Path) -> Weights:
         BadInput: cut short, another kind of file, or not written by frugan.
     """
     tensors, metadata = read_tensors(path)
+    return Weights(path, _recipe(metadata, path), tensors)
+
+
+def recipe_of(path: Path) -> Recipe:
+    """The recipe that a weights file was trained by; its tensors are not read.
+
+    Raises:
+        BadInput: as `read_weights`.
+    """
+    return _recipe(read_metadata(path), path)
+
+
+def _recipe(metadata: Mapping[str, str], path: Path) -> Recipe:
     if metadata.get("format") != "frugan" or "recipe" not in metadata:
         raise BadInput(
             f"{path}: not written by frugan (its metadata name no recipe); expected a run or one of its files"
@@ -86,7 +99,7 @@ def read_weights(path: Path) -> Weights:
         values = json.loads(metadata["recipe"])
     except ValueError as error:
         raise BadInput(f"{path}: the recipe in its metadata is damaged: {error}") from error
-    return Weights(path, parse_recipe(values, str(path)), tensors)
+    return parse_recipe(values, str(path))
 
 
 def step_of(path: Path) -> int:

@@ -17,13 +17,21 @@ from frugan.api.networks import (
     NETWORKS_FILE,
     build_networks,
     read_weights,
+    recipe_of,
     weights_file,
     weights_metadata,
 )
 from frugan.api.pictures import Say
 from frugan.api.sheets import write_sheets
 from frugan.api.sources import Source, count
-from frugan.engine.checkpoint import OPTIMIZERS, load_networks, newest_whole, restore, restore_optimizers
+from frugan.engine.checkpoint import (
+    OPTIMIZERS,
+    load_networks,
+    newest_whole,
+    restore,
+    restore_optimizers,
+    set_aside_newer,
+)
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Clock, Loop
@@ -91,21 +99,30 @@ class Session:
     requests: Requests
     _losses: LossHistory = field(default_factory=LossHistory)
 
-    def train(self, changed: Mapping[str, Difference], init: str | Path | None, stop: StopRequest) -> TrainingResult:
-        """Train to the end of the recipe's duration or until a stop is asked for."""
+    def train(self, init: str | Path | None, stop: StopRequest) -> TrainingResult:
+        """Train to the end of the recipe's duration or until a stop is asked for.
+
+        Raises:
+            BadInput: the checkpoint is of another recipe, or damaged, or `init` cannot be used.
+        """
         recipe = self.recipe
         found = newest_whole(self.run.checkpoints)
+        # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
+        before = recipe_of(found[0].path / NETWORKS_FILE) if found else recipe
+        changed = changed_fields(before, recipe, self.run.path)
         state, plan = self._create(found[1] if found else None)
         seconds = 0.0
         if found is not None:
             checkpoint, saved, damage = found
             for line in damage:
                 self._choose(f"damaged checkpoint passed over: {line}")
+            for moved in set_aside_newer(self.run.checkpoints, checkpoint):
+                self._choose(f"set aside as {moved}; delete it when it is of no more use")
             restarts = {name for change in changed.values() for name in change.restarts}
             for line in restore(checkpoint, saved, state, restarts):
                 self._choose(line)
             seconds = float(saved["seconds"])
-            self._resumed(state.step, changed, saved, init)
+            self._resumed(state.step, before, saved, init)
         elif init is not None:
             self._initialise(state, Path(init))
         self._losses = LossHistory.of(self.run.events)
@@ -195,16 +212,17 @@ class Session:
         )
         return state, plan
 
-    def _resumed(
-        self, step: int, changed: Mapping[str, Difference], saved: Mapping[str, Any], init: str | Path | None
-    ) -> None:
+    def _resumed(self, step: int, before: Recipe, saved: Mapping[str, Any], init: str | Path | None) -> None:
         self._event("resume", step=step)
         self._choose(f"resuming {self.run.path} at step {step:,}")
         if init is not None:
             self._choose(f"--init {init} is passed over: the run exists and goes on from its own checkpoint")
-        for key, change in changed.items():
+        for key, change in differences(before.at_step(step), self.recipe.at_step(step)).items():
             self._event("changed", step=step, field=key, before=str(change.before), now=str(change.after))
             self._choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
+        if before.stages != self.recipe.stages:
+            self._event("changed", step=step, field="stages", before=str(before.stages), now=str(self.recipe.stages))
+            self._choose(f"changed from step {step:,} on: the recipe's stages")
         for name, digest in saved.get("data", {}).items():
             if name in self.sources and self.sources[name].digest != digest:
                 self._event("changed", step=step, field=f"data.{name}", before=digest, now=self.sources[name].digest)
@@ -241,6 +259,23 @@ class Session:
 
     def _event(self, event: str, **values: Any) -> None:
         self.show(self.log.write(event, **values))
+
+
+def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:
+    """What differs from the recipe of the run that is resumed.
+
+    Raises:
+        BadInput: a fixed field differs.
+    """
+    changed = differences(before, now)
+    fixed = {key: field for key, field in changed.items() if not field.changeable}
+    if fixed:
+        lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())
+        raise BadInput(
+            f"run {run} was begun with another recipe, in fields that cannot change:\n{lines}\n"
+            "choose another --out, or take these values back"
+        )
+    return changed
 
 
 def every_phase(recipe: Recipe) -> tuple[Phase, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from frugan.api.pictures import Progress, Say
-from frugan.api.session import Session, TrainingOptions, TrainingResult
+from frugan.api.session import Session, TrainingOptions, TrainingResult, changed_fields
 from frugan.api.sources import Data, open_sources
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
@@ -13,7 +13,7 @@ from frugan.engine.requests import KEYS_HINT, listening
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Difference, Recipe, differences, load_recipe, parse_recipe
+from frugan.recipe import Recipe, load_recipe, parse_recipe
 
 
 def _quiet(_: object) -> None:
@@ -55,38 +55,30 @@ def train(
     run = RunFolder(Path(out) if out is not None else Folders.from_environment().runs / Path(name).stem)
     if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
-    changed = _changed_fields(run, loaded)
+    _check_fields(run, loaded)
     sources = open_sources(loaded, data, say, progress)
     with (
         run.locked(),
-        EventLog(run.events) as log,
         stop_on_signals() as stop,
         listening(run.requests) as (requests, keys),
+        EventLog(run.events) as log,
     ):
         if keys:
             say(KEYS_HINT)
         session = Session(loaded, sources, run, log, options, say, show, requests)
-        return session.train(changed, init, stop)
+        return session.train(init, stop)
 
 
-def _changed_fields(run: RunFolder, recipe: Recipe) -> dict[str, Difference]:
-    """What differs from the recipe of the run that is resumed.
+def _check_fields(run: RunFolder, recipe: Recipe) -> None:
+    """Refuse a run of another recipe early, before its pictures are opened.
 
     Raises:
         BadInput: a fixed field differs.
     """
     if not run.exists:
-        return {}
+        return
     try:
         values = json.loads(run.recipe.read_text("utf-8"))
     except ValueError as error:
         raise BadInput(f"{run.recipe}: damaged ({error}); restore it, or choose another --out") from error
-    changed = differences(parse_recipe(values, str(run.recipe)), recipe)
-    fixed = {key: field for key, field in changed.items() if not field.changeable}
-    if fixed:
-        lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())
-        raise BadInput(
-            f"run {run.path} was begun with another recipe, in fields that cannot change:\n{lines}\n"
-            "choose another --out, or take these values back"
-        )
-    return changed
+    changed_fields(parse_recipe(values, str(run.recipe)), recipe, run.path)

@@ -28,6 +28,7 @@ NETWORKS = "networks.safetensors"
 EMA = "ema.safetensors"
 OPTIMIZERS = "optimizers.safetensors"
 UNFINISHED = ".unfinished-"
+DAMAGED = "damaged-"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,10 @@ def save_checkpoint(
             {
                 "format": FORMAT,
                 "step": state.step,
-                "loss_scales": {k: [s.scale.item(), s.good.item()] for k, s in state.loss_scales.items()},
+                "loss_scales": {
+                    name: [scale.scale.item(), scale.good.item(), scale.found]
+                    for name, scale in state.loss_scales.items()
+                },
                 "carried": {p: {k: v.item() for k, v in c.items()} for p, c in state.carried.items()},
                 "skipped": {phase: int(count) for phase, count in state.skipped.items()},
                 "torch": str(torch.__version__),
@@ -125,6 +129,24 @@ def keep_newest(folder: Path, count: int) -> None:
         shutil.rmtree(old.path)
     for left in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def set_aside_newer(folder: Path, than: Checkpoint) -> list[Path]:
+    """Rename checkpoints that are newer than the one a run goes on from: they are damaged.
+
+    Left in place, they would keep whole ones of the same step from being written, and outlive them as the newest.
+
+    Returns:
+        Where they are now.
+    """
+    moved = []
+    for newer in list_checkpoints(folder):
+        if newer.step > than.step:
+            free = (folder / f"{DAMAGED}{newer.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
+            to = next(path for path in free if not path.exists())
+            newer.path.replace(to)
+            moved.append(to)
+    return moved
 
 
 def verify(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -223,11 +245,11 @@ def restore(
     if state.ema.networks:
         load_networks(state.ema.networks, read_tensors(path / EMA)[0], str(path))
     lines += restore_optimizers(path, state, fresh | set(restarts))
-    for name, (scale, good) in saved["loss_scales"].items():
-        if name in state.loss_scales:
+    for name, (scale, good, was_found) in saved["loss_scales"].items():
+        if name in state.loss_scales and not set(state.moves[name]) <= set(fresh):
             state.loss_scales[name].scale.fill_(scale)
             state.loss_scales[name].good.fill_(good)
-            state.loss_scales[name].found = True
+            state.loss_scales[name].found = was_found
     for phase, values in saved["carried"].items():
         for key, value in values.items():
             if phase not in state.carried:
@@ -265,6 +287,8 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
         if found and found != wanted:
             lines.append(f"optimizer {name}: another kind than before ({', '.join(sorted(found))}); its state is fresh")
             continue
+        if set(state.moves[name]) <= set(fresh):
+            continue
         if isinstance(optimizer, LerasOptimizer) and f"{name}/updates" in own:
             optimizer.updates.copy_(own[f"{name}/updates"])
         for key, parameter in named_parameters(state.networks, state.moves[name]).items():
@@ -274,5 +298,8 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
                 optimizer.state[parameter] = {
                     slot: in_layout_of(parameter, value.to(state.device)) for slot, value in slots.items()
                 }
-    state.parked[OPTIMIZERS] = {k: v for k, v in tensors.items() if k.split("/")[1].split(".")[0] not in fresh}
+    left = {key for key in tensors if key.split("/")[1].split(".")[0] not in {*fresh, "updates"}}
+    counted = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
+    left |= {key for key in tensors if key.endswith("/updates") and key.split("/")[0] in counted}
+    state.parked[OPTIMIZERS] = {key: value for key, value in tensors.items() if key in left}
     return lines

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,11 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        cut = path.exists() and path.stat().st_size > 0 and path.read_bytes()[-1:] != b"\n"
+        cut = False
+        if path.exists() and path.stat().st_size > 0:
+            with path.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                cut = file.read() != b"\n"
         self._file = path.open("a", encoding="utf-8", newline="\n")
         if cut:
             self._file.write("\n")
@@ -61,13 +66,3 @@ def read_events(path: Path) -> Iterator[Event]:
                 continue
             if isinstance(event, dict):
                 yield event
-
-
-def current_history(path: Path) -> list[Event]:
-    """Events in order, without the steps that a later resume went back behind and repeated."""
-    history: list[Event] = []
-    for event in read_events(path):
-        if event["event"] == "resume":
-            history = [e for e in history if e["event"] != "step" or e["step"] <= event["step"]]
-        history.append(event)
-    return history

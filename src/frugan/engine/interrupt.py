@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once means finish the step, save and exit; twice means now."""
+"""Ctrl-C, SIGTERM and a closed terminal: once means finish the step, save and exit; twice means now."""
 
 import signal
 import threading
@@ -22,12 +22,16 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn the first SIGINT or SIGTERM into a request; the second acts as it would have without us."""
+    """Turn the first SIGINT, SIGTERM or SIGHUP into a request; the second acts as it would have without us.
+
+    What the caller ignores stays ignored: `nohup` means to go on without the terminal.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may handle signals; a caller elsewhere stops training its own way
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
+    named = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))  # Windows has no SIGHUP
+    signals = [n for n in named if n is not None and (n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN)]
     before = {number: signal.getsignal(number) for number in signals}
 
     def handle(number: int, _: FrameType | None) -> None:

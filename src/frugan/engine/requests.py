@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -46,7 +46,9 @@ def listening(folder: Path) -> Iterator[tuple[Requests, bool]]:
     Yields:
         The requests, and whether keys are read (the console is a terminal).
     """
-    requests = Requests([lambda: _files(folder)])
+    with suppress(OSError):  # something else is there: no reason not to train
+        folder.mkdir(exist_ok=True)  # for whoever wants to put a file there
+    requests = Requests([_Files(folder).take])
     with ExitStack() as undo:
         requests.readers.append(undo.enter_context(_signals()))
         keys = undo.enter_context(_keys())
@@ -55,16 +57,30 @@ def listening(folder: Path) -> Iterator[tuple[Requests, bool]]:
         yield requests, keys is not None
 
 
-def _files(folder: Path) -> set[Wish]:
-    found: set[Wish] = set()
-    if not folder.is_dir():
-        return found
-    for wish in ("save", "preview", "stop"):
-        path = folder / wish
-        if path.exists():
-            path.unlink(missing_ok=True)
+@dataclass
+class _Files:
+    """Wishes by files.
+
+    Attributes:
+        folder: where they may lie.
+        stuck: those that cannot be deleted: asked for once, not at every step.
+    """
+
+    folder: Path
+    stuck: set[Wish] = field(default_factory=set)
+
+    def take(self) -> set[Wish]:
+        found: set[Wish] = set()
+        for wish in KEYS.values():
+            path = self.folder / wish
+            if wish in self.stuck or not path.exists():
+                continue
             found.add(wish)
-    return found
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:  # a folder, or another user's
+                self.stuck.add(wish)
+        return found
 
 
 @contextmanager
@@ -123,25 +139,28 @@ def _terminal_keys() -> Iterator[Callable[[], list[str]]]:
     import tty  # noqa: PLC0415
 
     descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
+    gone = (OSError, termios.error)  # the window was closed, or the terminal is not the one that we belong to
+    keys: list[str] = []
 
     def pressed() -> list[str]:
-        # A job in the background must not touch the terminal: it would be stopped.
-        if os.tcgetpgrp(descriptor) != os.getpgrp():
-            return []
-        keys: list[str] = []
-        while select.select([descriptor], [], [], 0)[0]:
-            came = os.read(descriptor, 64)
-            if not came:
-                break
-            keys.extend(came.decode(errors="ignore").lower())
+        keys.clear()
+        with suppress(*gone):
+            # A job in the background must not touch the terminal: it would be stopped.
+            while os.tcgetpgrp(descriptor) == os.getpgrp() and select.select([descriptor], [], [], 0)[0]:
+                came = os.read(descriptor, 64)
+                if not came:
+                    break
+                keys.extend(came.decode(errors="ignore").lower())
         return keys
 
-    foreground = os.tcgetpgrp(descriptor) == os.getpgrp()
-    if foreground:
-        tty.setcbreak(descriptor)  # single keys; Ctrl-C goes on being Ctrl-C
+    before = None
+    with suppress(*gone):
+        if os.tcgetpgrp(descriptor) == os.getpgrp():
+            before = termios.tcgetattr(descriptor)
+            tty.setcbreak(descriptor)  # single keys; Ctrl-C goes on being Ctrl-C
     try:
         yield pressed
     finally:
-        if foreground:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        if before is not None:
+            with suppress(*gone):
+                termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

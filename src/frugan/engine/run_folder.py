@@ -53,7 +53,7 @@ class RunFolder:
     @property
     def first_files(self) -> frozenset[str]:
         """Names that a run may have left before it had its recipe (it was refused, or killed at once)."""
-        return frozenset({"run.lock", self.events.name})
+        return frozenset({"run.lock", self.events.name, self.requests.name})
 
     @property
     def exists(self) -> bool:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +69,32 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     flush(path)
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """Read a safetensors file's metadata.
+
+    Raises:
+        BadInput: as `read_tensors`.
+    """
+    with _opened(path) as file:
+        return dict(file.metadata() or {})
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read a safetensors file: tensors and metadata.
 
     Raises:
         BadInput: not there, cut short, or another kind of file.
     """
+    with _opened(path) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise BadInput(f"{path}: no such file")
     try:
         with safe_open(path, "pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            yield file
     except SafetensorError as error:
         raise BadInput(f"{path}: not a whole safetensors file ({error}); copy it again from where it came") from error

@@ -1,7 +1,7 @@
 """Processes that make face samples side by side.
 
-They know only what they are sent, leave Ctrl-C to the trainer, and end when their pipe closes, even if the trainer was
-killed. (A `ProcessPoolExecutor` keeps both ends of its pipes open in every process, so that orphans stay.)
+They know only what they are sent, leave Ctrl-C and its like to the trainer, and end when their pipe closes, even if the
+trainer was killed. (A `ProcessPoolExecutor` keeps both ends of its pipes open in every process, so that orphans stay.)
 """
 
 import pickle
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import NamedTuple, cast
 
 from frugan.data.faces.opencv import opencv
@@ -19,6 +20,10 @@ from frugan.data.faces.sample_maker import SampleMaker, Wanted
 from frugan.errors import BadInput, TrainingFailed
 
 ENDING_SECONDS = 10.0
+LEFT_TO_THE_TRAINER = tuple(
+    number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
+)
+"""Signals that terminals and batch systems send to a whole group: the trainer still needs samples to end its step."""
 
 
 class _Job(NamedTuple):
@@ -51,6 +56,8 @@ class SampleProcesses:
                 theirs.close()
                 self._processes.append(process)
                 self._pipes.append(ours)
+        # A program that ends without `close` would wait for them for ever: they do not listen to being terminated.
+        Finalize(self, _close_pipes, (self._pipes,), exitpriority=1)
 
     def fill(self, block: SampleBlock, wanted: Sequence[Wanted]) -> None:
         """Make samples and put them into a block.
@@ -81,15 +88,14 @@ class SampleProcesses:
 
     def close(self) -> None:
         """End the processes."""
-        for pipe in self._pipes:
-            pipe.close()
+        _close_pipes(self._pipes)
         for process in self._processes:
             process.join(ENDING_SECONDS)
             if process.is_alive():
                 process.kill()
                 process.join()
             process.close()
-        self._pipes, self._processes = [], []
+        self._processes = []
 
     def _send_maker(self) -> None:
         """Send what makes the samples, once; not at the start, as each process would be waited for before the next."""
@@ -116,13 +122,18 @@ class SampleProcesses:
                     refusals.append(refusal)
 
 
+def _close_pipes(pipes: list[Connection]) -> None:
+    while pipes:
+        pipes.pop().close()
+
+
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back in this thread and in the processes it starts, until they have learnt to ignore it."""
+    """Hold these signals back in this thread and in the processes it starts, until they have learnt to ignore them."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(LEFT_TO_THE_TRAINER))
     try:
         yield
     finally:
@@ -131,7 +142,8 @@ def _interrupts_held_back() -> Iterator[None]:
 
 def _serve(pipe: Connection) -> None:
     """Do jobs until the pipe closes; what goes wrong but bad input ends the process, with a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in LEFT_TO_THE_TRAINER:
+        signal.signal(number, signal.SIG_IGN)
     block: SampleBlock | None = None
     try:
         maker: SampleMaker = pipe.recv()
