@@ -6,7 +6,8 @@ import pytest
 
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
-from frugan.recipe import built_in, differences, load_recipe, parse_recipe
+from frugan.recipe import built_in, differences, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe_toml import dump_recipe
 
 EXPECTED = {
     # recipe: resolution, batch, group, D steps, G lr, D lr, beta2, attention, z, shared, adam eps, EMA start, init
@@ -132,6 +133,42 @@ def test_face_recipes(name: str) -> None:
     assert n["face_type"] == "wf"
 
 
+def test_one_field_of_one_optimizer_leaves_its_kind() -> None:
+    recipe = load_recipe("saehd-df-ud-256", ["optimizers.patch_discriminator.learning_rate=1e-5"])
+    changed, kept = (recipe.optimizer_settings()[name] for name in ("patch_discriminator", "autoencoder"))
+    assert (changed.kind, changed.learning_rate, kept.learning_rate) == ("adabelief", 1e-5, 5e-5)
+    values = recipe.model_dump(mode="json") | {
+        "stages": [{"at": "5 steps", "set": {"optimizers.code_discriminator.learning_rate": 2e-5}}]
+    }
+    staged = parse_recipe(values, "mine").at_step(5).optimizer_settings()["code_discriminator"]
+    assert (staged.kind, staged.learning_rate) == ("adabelief", 2e-5)
+
+
+def test_another_kind_of_optimizer_drops_the_fields_of_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(dump_recipe(load_recipe("saehd-demo-64")))
+    words = ["optimizers.default.decay=0.8", "optimizers.default.kind=rmsprop"]
+    for name in (str(path), "saehd-demo-64"):
+        settings = load_recipe(name, words).optimizer_settings()["autoencoder"]
+        assert (settings.kind, settings.learning_rate, settings.model_dump()["decay"]) == ("rmsprop", 3e-4, 0.8)
+    with pytest.raises(BadInput, match=r"optimizers\.default\.beta1: unknown key"):
+        load_recipe(str(path), ["optimizers.default.beta1=0.5", "optimizers.default.kind=rmsprop"])
+
+
+def test_what_is_given_as_an_override_is_set_by_no_stage() -> None:
+    words = ["objective.gan_power=0.0", "optimizers.default.dropout=0.2"]
+    recipe = load_recipe("saehd-df-ud-256", words)
+    now = recipe.at_step(900_000)
+    assert now.objective.model_dump()["gan_power"] == 0
+    assert now.optimizer_settings()["autoencoder"].model_dump()["dropout"] == 0.2
+    assert now.objective.model_dump()["random_warp"] is False
+    assert recipe.stage_steps() == [300_000]
+    assert [line.split(" ")[0] for line in stages_overridden("saehd-df-ud-256", words)] == [
+        "optimizers.default.dropout=0.2",
+        "objective.gan_power=0.0",
+    ]
+
+
 def test_stages_take_over_in_order() -> None:
     recipe = load_recipe("saehd-df-ud-256")
     assert recipe.stage_steps() == [300_000, 450_000]
@@ -159,6 +196,11 @@ def test_stages_take_over_in_order() -> None:
         ({"at": "1h", "set": {"objective.random_warp": False}}, "expected steps or images"),
         ({"at": "1k steps", "set": {"objective.gan_power": 9}}, "less than or equal to 5"),
         ({"at": "1k steps", "set": {}}, "at least 1"),
+        ({"at": "1k steps", "set": {"training.duration": "9k steps"}}, "training.duration cannot change while"),
+        ({"at": "1k steps", "set": {"saving.keep_checkpoints": 9}}, "keep_checkpoints cannot change while"),
+        ({"at": "1k steps", "set": {"optimizers.default.kind": "rmsprop"}}, "kind cannot change while"),
+        ({"at": "1k steps", "set": {"optimizers.autoencoder.kind": "adam"}}, "kind cannot change while"),
+        ({"at": "1k steps", "set": {"stages": []}}, "stages cannot change while"),
     ],
 )
 def test_stages_that_cannot_be(stage: dict[str, object], message: str) -> None:

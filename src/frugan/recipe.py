@@ -2,7 +2,7 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
 from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import SETTINGS_TYPES, OptimizerSettings
+from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import Duration
 from frugan.errors import BadInput
@@ -93,6 +93,9 @@ class Stage(BaseModel):
         return self
 
 
+STAGED = frozenset({"objective", "data", "optimizers"})
+"""Sections that stages may set: what else changes is not read again while training goes on."""
+
 DEFAULT_OPTIMIZER = "default"
 """Settings under this name hold for every optimizer of the family that has none of its own."""
 
@@ -121,7 +124,10 @@ class Recipe(BaseModel):
             return values
         kind = family(values["family"])
         types = {"networks": kind.networks_type, "objective": kind.objective_type}
-        return values | {name: _read(of, values.get(name, {}), name) for name, of in types.items()}
+        read: dict[str, Any] = {name: _read(of, values.get(name, {}), name) for name, of in types.items()}
+        if isinstance(optimizers := values.get("optimizers"), dict):
+            read["optimizers"] = _with_default(optimizers)
+        return values | read
 
     @model_validator(mode="after")
     def _optimizers_match(self) -> Self:
@@ -163,9 +169,12 @@ class Recipe(BaseModel):
         for stage in self.stages:
             changed = differences(self, self._with(stage))
             for key in stage.set:
-                if key not in changed:
+                section, name, *_ = key.split(".")
+                whole = f"{section}.{name}"  # how another kind of optimizer shows
+                change = changed.get(key) or changed.get(whole)
+                if change is None:
                     continue
-                if not changed[key].changeable or changed[key].restarts:
+                if section not in STAGED or not change.changeable or change.restarts:
                     raise ValueError(f"stages: {key} cannot change while training goes on")
         return self
 
@@ -202,14 +211,29 @@ class Recipe(BaseModel):
             if key not in known:
                 raise ValueError(f"stages: {key}: unknown key{_nearest(key, known)}")
             *sections, last = key.split(".")
+            if not sections or (sections[0] == "optimizers" and last == "kind"):
+                raise ValueError(f"stages: {key} cannot change while training goes on")
             place = values
             for section in sections:
-                place = place[section]
+                place = place.setdefault(section, {})
             place[last] = value
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
             raise ValueError(f"stages, at {stage.at}: {_explain(error, Recipe)}") from error
+
+
+def _with_default(optimizers: Mapping[str, Any]) -> dict[str, Any]:
+    """Optimizers that do not say their kind take kind and fields from the default, if there is one."""
+    default = optimizers.get(DEFAULT_OPTIMIZER)
+    if isinstance(default, BaseModel):
+        default = default.model_dump()
+    if not isinstance(default, dict):
+        return dict(optimizers)
+    return {
+        name: {**default, **own} if isinstance(own, dict) and "kind" not in own else own
+        for name, own in optimizers.items()
+    }
 
 
 def _read(of: type[BaseModel], values: Any, section: str) -> BaseModel:
@@ -226,13 +250,18 @@ def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> s
     lines = []
     for fault in error.errors():
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
+        if place[:1] == ["optimizers"] and place[2:3] and place[2] in KINDS:
+            del place[2]  # pydantic names the kind that it read the table as
         key = ".".join(place)
         message = fault["msg"].removeprefix("Value error, ")
         if not key:
             lines.append(message)  # a fault of the recipe as a whole, or one explained already
             continue
         if fault["type"] == "extra_forbidden":
-            lines.append(f"{key}: unknown key{_nearest(key, list(_keys(of, prefix)))}")
+            known = list(_keys(of, prefix))
+            if place[:1] == ["optimizers"]:
+                known = [f"optimizers.{place[1]}.{name}" for kind in SETTINGS_TYPES for name in _keys(kind)]
+            lines.append(f"{key}: unknown key{_nearest(key, [one for one in known if one != key])}")
         elif fault["type"] == "missing":
             lines.append(f"{key}: missing")
         else:
@@ -319,9 +348,29 @@ def _override(values: dict[str, Any], word: str) -> None:
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     if known and key not in known:
         raise BadInput(f"{key}: unknown key{_nearest(key, known)}")
+    if sections[:1] == ["optimizers"] and last == "kind":
+        _change_kind(values.setdefault("optimizers", {}), sections[-1], _value(text))
+        return
     for section in sections:
         values = values.setdefault(section, {})
     values[last] = _value(text)
+
+
+def _change_kind(optimizers: dict[str, Any], name: str, kind: Any) -> None:
+    """Another kind of optimizer keeps of the recipe's fields those that it knows."""
+    own = optimizers.get(name, optimizers.get(DEFAULT_OPTIMIZER, {}))
+    known = KINDS[kind].model_fields if kind in KINDS else own
+    optimizers[name] = {field: value for field, value in own.items() if field in known} | {"kind": kind}
+
+
+def _leave_to_overrides(values: dict[str, Any], keys: Collection[str]) -> None:
+    """What is given on the command line holds throughout: no stage sets it any more."""
+    stages = values.get("stages", [])
+    for stage in stages:
+        if isinstance(stage, dict) and isinstance(stage.get("set"), dict):
+            stage["set"] = {key: value for key, value in stage["set"].items() if key not in keys}
+    if stages:
+        values["stages"] = [stage for stage in stages if not isinstance(stage, dict) or stage.get("set") != {}]
 
 
 def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
@@ -345,9 +394,21 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         BadInput: unknown recipe, key or value; the nearest valid name is given.
     """
     values = _load_values(name)
-    for word in overrides:
-        _override(values, word)
+    for word in sorted(overrides, key=lambda word: not word.partition("=")[0].endswith(".kind")):
+        _override(values, word)  # kinds first: what else is given belongs to them
+    _leave_to_overrides(values, {word.partition("=")[0] for word in overrides})
     return parse_recipe(values, f"recipe {name}")
+
+
+def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
+    """A line for every field that a stage of the recipe sets, and that is given as an override."""
+    given = dict(word.partition("=")[::2] for word in overrides)
+    return [
+        f"{key}={given[key]} holds throughout: the recipe's stage at {stage.at} does not set it"
+        for stage in load_recipe(name).stages
+        for key in stage.set
+        if key in given
+    ]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from frugan.engine.requests import KEYS_HINT, listening
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe, load_recipe, parse_recipe
+from frugan.recipe import Recipe, load_recipe, parse_recipe, stages_overridden
 
 
 def _quiet(_: object) -> None:
@@ -50,6 +50,8 @@ def train(
         TrainingFailed: training stopped by itself.
     """
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    for line in stages_overridden(recipe, overrides) if isinstance(recipe, str) else ():
+        say(line)
     options = options or TrainingOptions()
     name = recipe if isinstance(recipe, str) else loaded.family
     run = RunFolder(Path(out) if out is not None else Folders.from_environment().runs / Path(name).stem)

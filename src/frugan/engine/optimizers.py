@@ -1,6 +1,7 @@
 """Optimizers by recipe, over named parameters of several networks."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
@@ -89,6 +90,12 @@ OptimizerSettings = Annotated[
 """Settings of one optimizer; `kind` says which, "adam" if it is not given."""
 
 SETTINGS_TYPES: tuple[type[_Settings], ...] = (AdamSettings, RMSpropSettings, AdaBeliefSettings)
+
+
+KINDS: Mapping[str, type[_Settings]] = MappingProxyType(
+    {str(of.model_fields["kind"].default): of for of in SETTINGS_TYPES}
+)
+"""Settings types by the word that `kind` has for them."""
 
 
 def networks_of(optimizer: str, phases: Sequence[Phase]) -> tuple[str, ...]:
