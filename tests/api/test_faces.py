@@ -10,13 +10,17 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import frugan
+from frugan.api.loss_history import LossHistory
 from frugan.api.sampling import sample
 from frugan.api.session import TrainingOptions, TrainingResult
 from frugan.api.training import train
+from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.drawn.drawn_faceset import draw_faceset
 from frugan.data.faces.face_type import FaceType
-from frugan.engine.events import read_events
+from frugan.engine.events import EventLog, read_events
+from frugan.engine.step import Step
 from frugan.errors import BadInput
+from frugan.families.saehd import SAEHDFamily
 from frugan.phase import SheetRequest
 
 FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
@@ -122,6 +126,89 @@ def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
     _train(run, "networks.gan_dims=4", steps=7)
     _, said = _train(run, "networks.gan_dims=4", "objective.gan_power=0.1", steps=8)
     assert "patch_discriminator: starts with fresh weights" in said
+
+
+def test_a_run_that_dies_after_a_change_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """recipe.json has the change then, the checkpoint has not: what counts is the checkpoint."""
+    run, on = tmp_path / "run", "objective.gan_power=0.1"
+    _train(run, on, steps=2)
+    before = _of(_tensors(run), "patch_discriminator")
+    with monkeypatch.context() as dying:
+        dying.setattr(Step, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            _train(run, on, "networks.gan_dims=8", steps=3)
+    _train(run, on, steps=2)
+    assert _same(before, _of(_tensors(run), "patch_discriminator"))
+    _, said = _train(run, on, "networks.gan_dims=8", steps=3)
+    assert "patch_discriminator: starts with fresh weights" in said
+
+
+def test_damaged_checkpoints_make_room_for_whole_ones(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = (
+        "saving.checkpoint_every=1 steps",
+        "saving.keep_checkpoints=1",
+        "optimizers.default.final_learning_rate=none",
+    )
+    _train(run, *words, "saving.keep_checkpoints=3", steps=3)
+    whole = [tensor.clone() for tensor in _tensors(run).values()]  # apart from the file, which is cut next
+    folder = run / "checkpoints"
+    (folder / "step-000000003" / "networks.safetensors").write_bytes(b"cut")
+    (folder / "step-000000002" / "MANIFEST.json").write_bytes(b"cut")
+    _, said = _train(run, *words, steps=2)
+    assert said.count("set aside as") == 2
+    assert sorted(p.name for p in folder.iterdir() if p.name.startswith("step-")) == ["step-000000002"]
+    _train(run, *words, steps=3)
+    assert _same(whole, list(_tensors(run).values()))
+
+
+def test_losses_of_steps_that_were_lost_do_not_count(tmp_path: Path) -> None:
+    """Killed before its first checkpoint, a run begins again, and so does its history."""
+    with EventLog(tmp_path / "events.jsonl") as log:
+        for began, ended in ((0, 5), (0, 4), (2, 6)):
+            if began:
+                log.write("resume", step=began)
+            log.write("start", step=began)
+            for step in range(began + 1, ended + 1):
+                log.write("step", step=step, phases={"autoencoder": {"terms": {"src/mse": float(step + 10 * ended)}}})
+    history = LossHistory.of(tmp_path / "events.jsonl")
+    assert list(history.curves["src"]) == [41, 42, 63, 64, 65, 66]
+    assert list(history.steps["src"]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_each_sample_is_made_once_whatever_the_number_of_phases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, int]] = []
+    take = FaceBatches.take
+    monkeypatch.setattr(FaceBatches, "take", lambda self, *asked: made.append(asked) or take(self, *asked))  # type: ignore[func-returns-value]
+    _train(tmp_path / "run", "objective.gan_power=0.1", "objective.true_face_power=0.01", steps=6)
+    training = [asked for asked in made if asked[1] == 2]
+    assert sorted(asked[0] for asked in training) == sorted(2 * list(range(0, 2 * len(training) // 2, 2)))
+    assert len(training) <= 2 * (6 + 2)  # read ahead by two
+
+
+def test_other_weights_but_for_a_network_of_another_size(tmp_path: Path) -> None:
+    _train(tmp_path / "first", "objective.gan_power=0.1", steps=1)
+    words = ("objective.gan_power=0.1", "networks.gan_dims=8")
+    _, said = _train(tmp_path / "second", *words, steps=1, init=tmp_path / "first")
+    assert "fresh: patch_discriminator" in said
+
+
+def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample_sheet = SAEHDFamily.sample
+    monkeypatch.setattr(SAEHDFamily, "sample", lambda *asked: sample_sheet(*asked) * float("nan"))
+    result, said = _train(tmp_path / "run", steps=1)
+    assert result.finished
+    assert "step-000000001-preview.png: 20 of 20 pictures hold values that are not finite" in said
+
+
+def test_faces_of_a_type_that_models_do_not_have(tmp_path: Path) -> None:
+    draw_faceset(tmp_path / "faces", 0, 2, seed=0, size=64, face_type=FaceType.FULL_NO_ALIGN)
+    data = dict.fromkeys(("src", "dst"), tmp_path / "faces")
+    words = [*SMALL, "networks.face_type=wf"]
+    with pytest.raises(BadInput, match=r"extracted as full_face_no_align, .* again as whole_face$"):
+        train("saehd-demo-64", data, tmp_path / "run", overrides=words, options=CPU)
 
 
 def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
         "archi/df-d/golden_SAEHD_encoder.npy",
         "archi/df-d/golden_SAEHD_inter.npy",
         "train/d_nets/golden_SAEHD_GAN.npy",
-        "train/df-ud_rmsprop/step20/golden_SAEHD_src_dst_opt.npy",
+        "model_dir/step20/golden_SAEHD_src_dst_opt.npy",
     ],
 )
 def test_the_originals_arrays_come_back_bit_for_bit(tmp_path: Path, file: str) -> None:

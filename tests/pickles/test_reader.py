@@ -230,3 +230,14 @@ def test_nothing_but_bad_input_comes_of_damage(data: bytes) -> None:
             read += 1
     assert not Path("made").exists()
     assert 0 < read < 1500
+
+
+@pytest.mark.parametrize("shared", [[[0] * 30], [np.zeros(2000)]])
+def test_what_is_small_only_because_it_is_shared_is_refused(shared: list[object]) -> None:
+    """A few hundred bytes that any reader that walks through them would never be done with."""
+    value = shared
+    for _ in range(6):
+        value = [value] * 30
+    with pytest.raises(BadInput, match="so often that they would fill the memory"):
+        load_pickle(pickle.dumps(value, protocol=4), "x")
+    load_pickle(pickle.dumps([shared] * 30, protocol=4), "x")

@@ -53,7 +53,7 @@ def test_the_index_of_the_originals_pak_is_too(golden: Path) -> None:
 @given(value=PLAIN)
 def test_plain_values_as_python_writes_them(value: Any) -> None:
     assert dump_pickle(value, 3) == pickle.dumps(value, 3)
-    assert opcodes(dump_pickle(value, 4)) == opcodes(pickle.dumps(value, 4))
+    assert repr(opcodes(dump_pickle(value, 4))) == repr(opcodes(pickle.dumps(value, 4)))  # NaN equals nothing
 
 
 @pytest.mark.parametrize("protocol", [3, 4])

@@ -51,8 +51,8 @@ def check_faces(name: str, faces: Faceset, needs: FaceNeeds) -> None:
         if face.face_type < wanted:
             raise BadInput(
                 f"{name} {faces.path}: {face.name} was extracted as {face.face_type.in_files}, the recipe wants "
-                f"{wanted.in_files}, which shows more; extract the faces again as {wanted.in_files}, or set "
-                f"networks.face_type={face.face_type.option}"
+                f"{wanted.in_files}, which shows more; extract the faces again as {wanted.in_files}"
+                + (f", or set networks.face_type={face.face_type.option}" if face.face_type.is_option else "")
             )
 
 

@@ -11,6 +11,7 @@ from frugan.api.leras_state import Importer
 from frugan.api.networks import weights_metadata
 from frugan.api.pictures import Say
 from frugan.convert.leras import LerasModel, read_model
+from frugan.data.wording import storable
 from frugan.engine.checkpoint import save_checkpoint
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
@@ -107,7 +108,7 @@ def _write(run: RunFolder, model: LerasModel, recipe: Recipe, state: TrainingSta
                 "imported",
                 format="leras",
                 step=model.iteration,
-                name=model.name,
+                name=storable(model.name).replace("?", "_"),
                 options=model.options,
                 loss_history=model.loss_history,
             )

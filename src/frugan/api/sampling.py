@@ -18,7 +18,7 @@ from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.phase import DataNeeds, FaceNeeds, SheetRequest
 from frugan.recipe import Recipe
-from frugan.report.sheets import write_sheet
+from frugan.report.sheets import not_finite, write_sheet
 
 
 def check_request(request: SheetRequest, recipe: Recipe) -> None:
@@ -98,6 +98,8 @@ def sample(
         for name, asked in _requests(recipe, request).items():
             sheet = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")
+            if line := not_finite(sheet):
+                say(f"{paths[-1].name}: {line}")
             write_sheet(sheet, paths[-1], provenance(recipe, step_of(weights.path)), titles=asked.titles)
     return paths
 

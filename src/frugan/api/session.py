@@ -179,12 +179,14 @@ class Session:
             return loop.train(stop), loop.seconds
 
     def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
-        return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves)
+        return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose)
 
     def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan]:
         recipe, training = self.recipe, self.recipe.training
         device, why = choose_device(self.options.device)
         self._choose(f"device: {device} ({why})")
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         accumulate_in_fp32()
         asked = training.precision
         if asked == "auto" and saved is not None and saved["plan"]["precision"] != "auto":
@@ -238,7 +240,9 @@ class Session:
             if weights.recipe.family != self.recipe.family:
                 raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {self.recipe.family}")
             anew = self.recipe.kind.fresh_after(weights.recipe.objective, self.recipe.objective)
-            present = {name: n for name, n in networks.items() if name in weights.networks and name not in anew}
+            changed = differences(weights.recipe, self.recipe).values()
+            other = {*anew, *(name for change in changed for name in change.restarts)}
+            present = {name: n for name, n in networks.items() if name in weights.networks and name not in other}
             count = len(load_networks(present, weights.of(list(present)), f"--init {weights.path}"))
             fresh = sorted(set(networks) - set(present))
             kind = "averages" if content == EMA_FILE else "networks"

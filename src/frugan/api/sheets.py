@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from frugan.api.pictures import Say
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
@@ -15,7 +16,7 @@ from frugan.engine.working_weights import working_weights
 from frugan.phase import FaceNeeds, SheetRequest
 from frugan.recipe import Recipe
 from frugan.report.loss_curves import loss_strip
-from frugan.report.sheets import sheet_width, write_sheet
+from frugan.report.sheets import not_finite, sheet_width, write_sheet
 
 
 class Previews(Protocol):
@@ -50,11 +51,13 @@ def write_sheets(
     folder: Path,
     previews: Previews | None,
     losses: Mapping[str, Sequence[float]],
+    say: Say,
 ) -> list[Path]:
     """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
 
     Args:
         losses: side -> loss of every step so far, drawn above each sheet; may be empty.
+        say: is told of pictures that are not finite: no reason to end a training.
 
     Returns:
         Their paths.
@@ -75,6 +78,8 @@ def write_sheets(
                 asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
                 paths.append(folder / f"step-{state.step:09d}-{name}.png")
                 sheet = recipe.kind.sample(recipe.networks, networks, asked)
+                if line := not_finite(sheet):
+                    say(f"{paths[-1].name}: {line}")
                 width = sheet_width(sheet.shape[1], sheet.shape[-1])
                 above = loss_strip(losses, state.step, width) if losses else None
                 write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles)

@@ -141,7 +141,9 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(inner, where) for inner in value]
     if isinstance(value, Mapping):
         return {key: _plain(inner, where) for key, inner in value.items()}
-    if value is None or type(value) in (bool, int, float, str):
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # a lone surrogate could not be written again
+    if value is None or type(value) in (bool, int, float):
         return value
     raise BadInput(f"{where} is a {type(value).__name__}; expected numbers, words and lists of them")
 
@@ -162,4 +164,6 @@ def _checked_array(array: Any, key: str, path: Path) -> Any:
         return np.int64(array.item())
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.dtype.itemsize != 4:
         raise BadInput(f"{path}: {key} is {array.dtype}; expected float32, which the original trains in")
+    if not np.isfinite(array).all():
+        raise BadInput(f"{path}: {key} holds NaN or infinities: the model is broken; take a backup of it")
     return np.asarray(array, np.float32, order="C")

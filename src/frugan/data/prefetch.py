@@ -36,7 +36,9 @@ class Prefetcher:
         self._batches = batches
         self._depth = depth
         self._pin_memory = pin_memory
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="frugan-prefetch")
+        # page-locked memory belongs to the thread's current card: without this always the first one
+        card = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin_memory else (None, ())
+        self._pool = ThreadPoolExecutor(1, "frugan-prefetch", *card)
         self._ready: deque[tuple[Request, Future[Batch]]] = deque()
         self._upcoming: Iterator[Request] | None = None
         self._last: Request | None = None

@@ -12,10 +12,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from frugan.errors import BadInput
 from frugan.pickles.arrays import CURE, Arrays
 
 MOST_LEVELS = 16  # of containers within containers; DeepFaceLab's files have up to 5
+MOST_VALUES_PER_BYTE = 4  # written out, without sharing; a value takes a byte, and shared ones less
 NEWEST_PROTOCOL = 5
 CONTAINERS = frozenset({list, tuple, dict})
 LEAVES = frozenset({type(None), bool, int, float, str, bytes})
@@ -43,12 +46,15 @@ def load_pickle(data: bytes, where: str, globals: Mapping[tuple[str, str], Calla
             do no harm whatever they are, and refuse wrong ones with ValueError, TypeError or BadInput.
 
     Raises:
-        BadInput: it holds anything else, is nested more than 16 levels deep, or is damaged or cut off.
+        BadInput: it holds anything else, is nested more than 16 levels deep, shares so much that it would be far larger
+            than the file when written out, or is damaged or cut off.
     """
     reader = _Reader(data, globals or {})
     try:
         value = reader.run()
         _check_contents(value)
+        if _written_out(value, {}) > MOST_VALUES_PER_BYTE * len(data) + 1000:
+            raise BadInput(f"holds the same values so often that they would fill the memory. {CURE}")
     except BadInput as refusal:
         raise BadInput(f"{where} {refusal}") from refusal
     except DAMAGED as error:
@@ -269,3 +275,21 @@ def _check_contents(value: Any) -> None:
             if type(part) not in LEAVES
         }
     raise BadInput(f"is nested more than {MOST_LEVELS} levels deep. {CURE}")
+
+
+def _written_out(value: Any, known: dict[int, int]) -> int:
+    """How many values there are if what is shared is counted each time; of at most `MOST_LEVELS` levels.
+
+    Args:
+        value: a container or a leaf.
+        known: id of a container -> its count; filled here, so that each is walked through once.
+    """
+    if isinstance(value, np.ndarray):
+        return 1 + value.size
+    if type(value) not in CONTAINERS:
+        return 1
+    if id(value) not in known:
+        parts = value.values() if type(value) is dict else value
+        inner = [part for part in parts if type(part) not in LEAVES]
+        known[id(value)] = 1 + len(value) - len(inner) + sum(_written_out(part, known) for part in inner)
+    return known[id(value)]

@@ -37,9 +37,9 @@ def write_sheet(
 ) -> None:
     """Write a sheet of pictures as a PNG file; a reader never finds half of one.
 
-    Values map as (x + 1) * 127.5, rounded and clamped. (The BigGAN release stretches each sheet from its least to its
-    greatest value, so that two sheets of one run cannot be compared.) Sides below 64 pixels are enlarged by a whole
-    factor, pixel by pixel.
+    Values map as (x + 1) * 127.5, rounded and clamped; NaN is black, and `not_finite` tells of it. Sides below 64
+    pixels are enlarged by a whole factor, pixel by pixel. (The BigGAN release stretches each sheet from its least to
+    its greatest value, so that two sheets of one run cannot be compared.)
 
     Args:
         sheet: [rows, columns, C, H, W] in [-1, 1], C = 1 or 3, any floating dtype.
@@ -49,7 +49,7 @@ def write_sheet(
         titles: one for each column, to stand above it; none: no line for them.
 
     Raises:
-        ValueError: another shape or dtype, no pictures, or values that are not finite.
+        ValueError: another shape or dtype, or no pictures.
     """
     pixels = _arrange(_levels(sheet))  # [height, width, C]
     strips = [above] if above is not None else []
@@ -70,6 +70,17 @@ def write_sheet(
         raise
 
 
+def not_finite(sheet: Tensor) -> str | None:
+    """What to tell of a sheet [rows, columns, C, H, W] that holds NaN or infinities; None: nothing."""
+    bad = int((~torch.isfinite(sheet)).flatten(2).any(2).sum())
+    if not bad:
+        return None
+    return (
+        f"{bad} of {sheet.shape[0] * sheet.shape[1]} pictures hold values that are not finite: weights or precision "
+        "fail there; look at the run's skipped steps, and at the same sheet in training.precision=fp32"
+    )
+
+
 def _levels(sheet: Tensor) -> NDArray[np.uint8]:
     """[rows, columns, C, H, W] in [-1, 1] -> uint8, enlarged."""
     shape = list(sheet.shape)
@@ -78,11 +89,7 @@ def _levels(sheet: Tensor) -> NDArray[np.uint8]:
     if not sheet.is_floating_point():
         raise ValueError(f"sheet of {sheet.dtype}: expected floating values in [-1, 1], not pixels")
     values = sheet.detach().cpu().float()
-    if bad := int((~torch.isfinite(values)).flatten(2).any(2).sum()):
-        raise ValueError(
-            f"sheet: {bad} of {shape[0] * shape[1]} pictures hold values that are not finite; "
-            "the network's weights or its precision are damaged: look at the run's skipped steps"
-        )
+    values = values.nan_to_num(nan=-1.0)  # black
     levels = ((values + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
     factor = -(-SMALLEST_SHOWN // min(shape[3:]))
     return np.asarray(levels.repeat_interleave(factor, 3).repeat_interleave(factor, 4))

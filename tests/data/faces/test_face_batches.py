@@ -24,6 +24,7 @@ from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import open_faceset, pack_faceset
 from frugan.data.faces.sample import SampleSettings, make_sample
 from frugan.data.faces.sample_block import SampleBlock
+from frugan.data.faces.sample_processes import LEFT_TO_THE_TRAINER
 from frugan.data.faces.stream import FaceOrder
 from frugan.errors import BadInput, TrainingFailed
 
@@ -121,11 +122,13 @@ def test_processes_do_not_change_the_samples(rig: Rig) -> None:
     assert_same(found, earlier)  # no batch lies in memory that the next one is written into
 
 
-def test_processes_leave_control_c_to_the_trainer(rig: Rig, capfd: pytest.CaptureFixture[str]) -> None:
+def test_processes_leave_signals_to_the_trainer(rig: Rig, capfd: pytest.CaptureFixture[str]) -> None:
+    """Terminals send them to the whole group, batch systems too; the trainer still has a step to end."""
     assert len(rig.processes) == 2
     for process in rig.processes:
         assert process.pid is not None
-        os.kill(process.pid, signal.SIGINT)
+        for number in LEFT_TO_THE_TRAINER:
+            os.kill(process.pid, number)
     assert_same(rig.batches.take(0, 4), in_this_process().take(0, 4))
     assert capfd.readouterr().err == ""
 

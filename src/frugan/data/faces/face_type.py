@@ -24,6 +24,11 @@ class FaceType(IntEnum):
         return _WORDS[self]
 
     @property
+    def is_option(self) -> bool:
+        """Whether models are made for this type."""
+        return self in _OPTIONS
+
+    @property
     def option(self) -> str:
         """The word for it in a model's options: h, mf, f, wf or head.
 

@@ -56,6 +56,8 @@ def face_from_metadata(
         raise BadInput(f"{where}: source_filename is no text. {CURE}")
     landmarks = _numbers(about.get("landmarks"), (LANDMARKS, 2), f"{where}: landmarks")
     _check_inside(landmarks, size, f"{where}: landmarks")
+    if np.ptp(landmarks, axis=0).min() < 1:
+        raise BadInput(f"{where}: landmarks all lie on one line or point; that is no face. {CURE}")
     return Face(
         name=name,
         face_type=face_type,
