@@ -1,0 +1,170 @@
+"""A model of torch's caching allocator for CUDA: what it reserves on a card for a sequence of allocations.
+
+More than what lives is reserved: sizes are rounded, memory comes from the driver in segments, segments are cut up, and
+a piece that is too small for the next request waits for a smaller one.
+
+Source: the constants and the policy (best fit, splitting, merging of free neighbours, release of wholly free segments
+when memory runs out) as PyTorch documents them in "Memory management" of its notes on CUDA and shows them in
+`torch.cuda.memory_snapshot`, of torch 2.11 to 2.13 with its default settings.
+"""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+ROUND_BYTES = 512
+"""Requests are rounded up to this."""
+MIB = 2**20
+SMALL_REQUEST_BYTES = MIB
+"""Requests up to this size come from the pool of small segments."""
+SMALL_SEGMENT_BYTES = 2 * MIB
+LARGE_SEGMENT_BYTES = 20 * MIB
+OWN_SEGMENT_BYTES = 10 * MIB
+"""Requests from this size on get a segment of their own size."""
+ROUND_SEGMENT_BYTES = 2 * MIB
+
+
+class OutOfBudget(Exception):
+    """The modelled card has no room for a request."""
+
+
+@dataclass(eq=False)
+class Block:
+    """A piece of a segment.
+
+    Attributes:
+        size_bytes: of the piece.
+        address: in a space in which no two segments touch.
+        small: of the pool of small requests.
+        taken: whether it is in use.
+        before, after: its neighbours in the segment.
+    """
+
+    size_bytes: int
+    address: int
+    small: bool
+    taken: bool = True
+    before: "Block | None" = None
+    after: "Block | None" = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Best fit takes the smallest that is large enough, then the lowest."""
+        return self.size_bytes, self.address
+
+
+@dataclass
+class CachingAllocator:
+    """Gives out blocks as torch's allocator does.
+
+    Args:
+        budget_bytes: what may be reserved; None: without end.
+
+    Attributes:
+        reserved_bytes: held from the driver now.
+        peak_reserved_bytes: most so far.
+        taken_bytes: given out now, as split.
+        peak_taken_bytes: most so far.
+    """
+
+    budget_bytes: int | None = None
+    reserved_bytes: int = 0
+    peak_reserved_bytes: int = 0
+    taken_bytes: int = 0
+    peak_taken_bytes: int = 0
+    _free: dict[bool, list[tuple[tuple[int, int], Block]]] = field(default_factory=lambda: {True: [], False: []})
+    _next_address: int = 0
+
+    def allocate(self, request_bytes: int) -> Block:
+        """Give out a block of at least `request_bytes`.
+
+        Raises:
+            OutOfBudget: the budget is full, free segments given back included.
+            ValueError: nothing is asked for: torch takes no memory for an empty tensor.
+        """
+        if request_bytes <= 0:
+            raise ValueError(f"request of {request_bytes} bytes: expected at least one")
+        size_bytes = -(-request_bytes // ROUND_BYTES) * ROUND_BYTES
+        small = size_bytes <= SMALL_REQUEST_BYTES
+        block = self._best_fit(size_bytes, small) or self._new_segment(size_bytes, small)
+        rest_bytes = block.size_bytes - size_bytes
+        if rest_bytes >= ROUND_BYTES if small else rest_bytes > SMALL_REQUEST_BYTES:
+            self._split(block, size_bytes)
+        block.taken = True
+        self.taken_bytes += block.size_bytes
+        self.peak_taken_bytes = max(self.peak_taken_bytes, self.taken_bytes)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Take a block back, and merge it with free neighbours."""
+        if not block.taken:
+            raise ValueError("the block is free already")
+        block.taken = False
+        self.taken_bytes -= block.size_bytes
+        if block.after is not None and not block.after.taken:
+            self._forget(block.after)
+            self._absorb(block, block.after)
+        if block.before is not None and not block.before.taken:
+            before = block.before
+            self._forget(before)
+            self._absorb(before, block)
+            block = before
+        insort(self._free[block.small], (block.order, block), key=lambda entry: entry[0])
+
+    def release_free_segments(self) -> None:
+        """Give wholly free segments back to the driver, as torch does before it gives up."""
+        for pool in self._free.values():
+            for entry in list(pool):
+                block = entry[1]
+                if block.before is None and block.after is None:
+                    pool.remove(entry)
+                    self.reserved_bytes -= block.size_bytes
+
+    def _best_fit(self, size_bytes: int, small: bool) -> Block | None:
+        pool = self._free[small]
+        at = bisect_left(pool, (size_bytes, -1), key=lambda entry: entry[0])
+        return pool.pop(at)[1] if at < len(pool) else None
+
+    def _new_segment(self, size_bytes: int, small: bool) -> Block:
+        segment_bytes = segment_size(size_bytes)
+        if self._is_full(segment_bytes):
+            self.release_free_segments()
+            if self._is_full(segment_bytes):
+                raise OutOfBudget(
+                    f"{segment_bytes:,} more bytes on {self.reserved_bytes:,} reserved ones, of {self.budget_bytes:,}"
+                )
+        self.reserved_bytes += segment_bytes
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        block = Block(segment_bytes, self._next_address, small)
+        self._next_address += segment_bytes + 1  # a gap: blocks of two segments are no neighbours
+        return block
+
+    def _is_full(self, segment_bytes: int) -> bool:
+        return self.budget_bytes is not None and self.reserved_bytes + segment_bytes > self.budget_bytes
+
+    def _split(self, block: Block, size_bytes: int) -> None:
+        rest = Block(block.size_bytes - size_bytes, block.address + size_bytes, block.small, False, block, block.after)
+        if block.after is not None:
+            block.after.before = rest
+        block.after, block.size_bytes = rest, size_bytes
+        insort(self._free[block.small], (rest.order, rest), key=lambda entry: entry[0])
+
+    def _forget(self, block: Block) -> None:
+        pool = self._free[block.small]
+        at = bisect_left(pool, block.order, key=lambda entry: entry[0])
+        del pool[at]
+
+    @staticmethod
+    def _absorb(block: Block, after: Block) -> None:
+        block.size_bytes += after.size_bytes
+        block.after = after.after
+        if after.after is not None:
+            after.after.before = block
+
+
+def segment_size(size_bytes: int) -> int:
+    """What is taken from the driver for a rounded request that no free block fits."""
+    if size_bytes <= SMALL_REQUEST_BYTES:
+        return SMALL_SEGMENT_BYTES
+    if size_bytes < OWN_SEGMENT_BYTES:
+        return LARGE_SEGMENT_BYTES
+    return -(-size_bytes // ROUND_SEGMENT_BYTES) * ROUND_SEGMENT_BYTES
