@@ -9,24 +9,20 @@ Workspaces that a card's libraries take by themselves are not in it.
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from blank import Blank
-from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.state import TrainingState, create_state
+from frugan.engine.state import create_state
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
-from frugan.engine.working_weights import pending_gradient
-from frugan.memory.tracker import LiveBytes, storages_bytes
+from frugan.memory.step_memory import measure_step
 from frugan.recipe import Recipe, load_recipe
 from machine import describe_machine
 
@@ -43,74 +39,30 @@ OPTIMIZERS: dict[str, RMSpropSettings | AdaBeliefSettings] = {
 }
 
 
-def _tensors(state: TrainingState) -> Iterator[tuple[str, Tensor]]:
-    """Everything whose owner is known, with its category."""
-    masters = {p for optimizer in state.optimizers.values() for g in optimizer.param_groups for p in g["params"]}
-    for master in masters:
-        yield "parameters", master
-        if master.grad is not None:
-            yield "gradients", master.grad
-    for network in state.networks.values():
-        for parameter in network.parameters():
-            if parameter not in masters:
-                yield "working weights", parameter
-                gradient = pending_gradient(parameter)
-                if gradient is not None:
-                    yield "gradients", gradient
-    for optimizer in state.optimizers.values():
-        if isinstance(optimizer, LerasOptimizer):
-            for slots in optimizer.state.values():
-                for value in slots.values():
-                    yield "optimizer", value
-
-
-def _categories(state: TrainingState, live: LiveBytes) -> dict[str, int]:
-    seen: set[int] = set()
-    found: dict[str, int] = {}
-    for category, tensor in _tensors(state):
-        storage = tensor.untyped_storage()
-        if id(storage) not in seen:
-            seen.add(id(storage))
-            found[category] = found.get(category, 0) + storages_bytes([tensor])
-    found["batch, activations, temporaries"] = live.live_bytes - sum(found.values())
-    return found
-
-
-def _step(
-    recipe: Recipe, optimizer: str, precision: str, *, recompute: bool, at: int = -1
-) -> tuple[LiveBytes, dict[str, int]]:
-    """Track the second step; at allocation `at` take the categories."""
-    networks = recipe.kind.build(recipe.networks)
-    phases = recipe.kind.phases(recipe.networks, recipe.objective)
-    used = {name for phase in phases for name in phase.uses}
-    networks = {name: network for name, network in networks.items() if name in used}
-    blocks = recipe.kind.recomputable(networks) if recompute else {}
-    plan = Plan(recipe.training.batch, PRECISIONS[precision], blocks)
-    settings = dict.fromkeys(recipe.kind.optimizers, OPTIMIZERS[optimizer])
-    device = torch.device("cpu")
-    state = create_state(networks, phases, settings, {}, recipe.ema, plan, None, device)
-    for scale in state.loss_scales.values():
-        scale.found = True  # tensors without data cannot be asked
-    step = Step(phases, settings, Blank(recipe), Streams(0), recipe.training.batch)
-    step.run(state, plan)
-    found: dict[str, int] = {}
-    existing = [tensor for _, tensor in _tensors(state)]
-    with LiveBytes(existing, at, lambda live: found.update(_categories(state, live))) as live:
-        step.run(state, plan)
-    return live, found
-
-
 def measure(recipe: Recipe, optimizer: str, precision: str, *, recompute: bool) -> dict[str, Any]:
     """Peak of one way to run a recipe's step."""
     with FakeTensorMode(allow_non_fake_inputs=True):
-        first, _ = _step(recipe, optimizer, precision, recompute=recompute)
-        _, categories = _step(recipe, optimizer, precision, recompute=recompute, at=first.peak_allocation)
+        networks = recipe.kind.build(recipe.networks)
+        phases = recipe.kind.phases(recipe.networks, recipe.objective)
+        used = {name for phase in phases for name in phase.uses}
+        networks = {name: network for name, network in networks.items() if name in used}
+        blocks = recipe.kind.recomputable(networks)
+        plan = Plan(recipe.training.batch, PRECISIONS[precision], blocks if recompute else {})
+        settings = dict.fromkeys(recipe.kind.optimizers, OPTIMIZERS[optimizer])
+        state = create_state(networks, phases, settings, {}, recipe.ema, plan, None, torch.device("cpu"))
+        for scale in state.loss_scales.values():
+            scale.found = True  # tensors without data cannot be asked
+        step = Step(phases, settings, Blank(recipe), Streams(0), recipe.training.batch)
+        step.run(state, plan)
+        memory = measure_step(step, state, plan, blocks)
     return {
         "optimizer": optimizer,
         "precision": precision,
         "recompute": recompute,
-        "peak_gib": first.peak_bytes / GIB,
-        "categories_gib": {name: size / GIB for name, size in categories.items()},
+        "peak_gib": memory.peak.size_bytes / GIB,
+        "reserved_gib": memory.reserved_bytes / GIB,
+        "place": memory.peak.place,
+        "categories_gib": {name: size / GIB for name, size in memory.peak.categories.items()},
     }
 
 
@@ -127,7 +79,8 @@ def main() -> None:
             rows.append(row)
             parts = ", ".join(f"{k} {v:.2f}" for k, v in row["categories_gib"].items())
             way = "recompute" if recompute else "plain"
-            print(f"{optimizer:9} {precision} {way:9} {row['peak_gib']:6.2f} GiB: {parts}")
+            sizes = f"{row['peak_gib']:6.2f} GiB, reserved {row['reserved_gib']:6.2f}"
+            print(f"{optimizer:9} {precision} {way:9} {sizes}, in {row['place']}: {parts}")
     if out is not None:
         result = {"recipe": name, "batch": recipe.training.batch, "machine": describe_machine(), "rows": rows}
         out.write_text(json.dumps(result, indent=1), "utf-8")

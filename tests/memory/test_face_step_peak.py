@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from contract.rig import FP16, BlankPictures, Rig
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.families.saehd import SAEHDFamily
-from frugan.memory.tracker import LiveBytes
+from frugan.memory.tracker import Tracker
 from frugan.recipe import load_recipe
 
 GIB = 2**30
@@ -44,6 +44,6 @@ def test_512_pixels_batch_8_fit_with_half_precision_and_recompute(
         blank = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
         step = replace(rig.step, pictures=blank)
         step.run(rig.state, rig.plan)
-        with LiveBytes(_held(rig)) as live:
+        with Tracker({"parameters": _held(rig)}) as live:
             step.run(rig.state, rig.plan)
     assert 0.8 * most_gib < live.peak_bytes / GIB <= most_gib

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.memory.tracker import LiveBytes, storages_bytes
+from frugan.memory.tracker import Tracker, storages_bytes
 from frugan.objectives import eager_gradient as module
 from frugan.objectives.eager_gradient import eager_gradient
 
@@ -51,7 +51,7 @@ def test_little_is_kept_for_backward() -> None:
     """One map for each prediction, whatever the loss computes."""
     made = [torch.zeros(5, c, 64, 64, requires_grad=True) for c in (3, 1)]
     given = [torch.zeros(5, c, 64, 64) for c in (3, 1)]
-    with LiveBytes([*made, *given]) as live:
+    with Tracker({"batch": [*made, *given]}) as live:
         before = live.live_bytes
         terms = eager_gradient(_loss, made, given)
         kept_bytes = live.live_bytes - before

@@ -23,6 +23,11 @@ OWN_SEGMENT_BYTES = 10 * MIB
 ROUND_SEGMENT_BYTES = 2 * MIB
 
 
+def rounded(size_bytes: int) -> int:
+    """A request as it is given out."""
+    return -(-size_bytes // ROUND_BYTES) * ROUND_BYTES
+
+
 class OutOfBudget(Exception):
     """The modelled card has no room for a request."""
 
@@ -83,7 +88,7 @@ class CachingAllocator:
         """
         if request_bytes <= 0:
             raise ValueError(f"request of {request_bytes} bytes: expected at least one")
-        size_bytes = -(-request_bytes // ROUND_BYTES) * ROUND_BYTES
+        size_bytes = rounded(request_bytes)
         small = size_bytes <= SMALL_REQUEST_BYTES
         block = self._best_fit(size_bytes, small) or self._new_segment(size_bytes, small)
         rest_bytes = block.size_bytes - size_bytes

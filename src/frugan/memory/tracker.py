@@ -1,82 +1,112 @@
-"""Follows live bytes while anything runs: every storage that an operation makes, until it is freed.
+"""Follows memory while anything runs: every storage that an operation makes, until it is freed.
 
 Works on real tensors and on fake ones, which have shapes but no data, so that one code measures and predicts. What a
 device library takes by itself (workspaces of convolutions) is unseen.
 """
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-ROUND_BYTES = 512
-"""CUDA's caching allocator gives out multiples of this."""
+from frugan.memory.allocator import rounded
+from frugan.memory.trace import Category, Trace
 
 
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all storages that live, from `with` on.
+class Tracker(TorchDispatchMode):
+    """Traces all storages that live, from `with` on.
 
     Args:
-        existing: tensors that are there already.
-        at_allocation: call `on_allocation` when this allocation (counted from 0) has been made.
-        on_allocation: see above; is given this object.
+        existing: tensors that are there already, by what they are for.
 
     Attributes:
+        trace: so far.
+        place: where allocations are made now; whoever runs the work sets it.
         live_bytes: now.
         peak_bytes: most so far.
-        peak_allocation: number of the allocation that made the peak.
-        allocations: made so far.
     """
 
-    def __init__(
-        self,
-        existing: Iterable[torch.Tensor] = (),
-        at_allocation: int = -1,
-        on_allocation: Callable[["LiveBytes"], None] | None = None,
-    ) -> None:
+    def __init__(self, existing: Mapping[Category, Iterable[Tensor]] | None = None) -> None:
         super().__init__()
+        self.trace = Trace()
+        self.place = "before"
         self.live_bytes = 0
         self.peak_bytes = 0
-        self.peak_allocation = 0
-        self.allocations = 0
-        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._at, self._on = at_allocation, on_allocation
-        for tensor in existing:
-            self._add(tensor)
+        self._ignored: list[torch.UntypedStorage] = []  # alive, so that no other storage takes their identity
+        self._ignored_ids: set[int] = set()
+        self._known: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
+        for category, tensors in (existing or {}).items():
+            for tensor in tensors:
+                self._add(tensor, category)
+        self._given = len(self.trace.sizes_bytes)  # what these are for is known
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and count what it made."""
+        """Run an operation and note what it made."""
         out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self._add(leaf)
+            if isinstance(leaf, Tensor):
+                self._add(leaf, "temporaries")
         return out
 
-    def _add(self, tensor: torch.Tensor) -> None:
+    def ignore(self, tensors: Iterable[Tensor]) -> None:
+        """Leave out what lies elsewhere: a batch in host memory, when a card is asked about."""
+        self._ignored += [tensor.untyped_storage() for tensor in tensors]
+        self._ignored_ids |= {id(storage) for storage in self._ignored}
+
+    def mark(self, category: Category, tensors: Iterable[Tensor], *, again: bool = False) -> None:
+        """Say what tensors are for; those made before `with` are left alone.
+
+        Args:
+            again: also those that were marked as something else already.
+        """
+        for tensor in tensors:
+            number = self._number(tensor.untyped_storage())
+            if (
+                number is not None
+                and number >= self._given
+                and (again or self.trace.categories[number] == "temporaries")
+            ):
+                self.trace.categories[number] = category
+
+    @contextmanager
+    def saved(self) -> Iterator[None]:
+        """Mark what autograd saves for backward while the block runs."""
+
+        def pack(tensor: Tensor) -> Tensor:
+            self.mark("saved activations", [tensor])
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
+
+    def _number(self, storage: torch.UntypedStorage) -> int | None:
+        known = self._known.get(id(storage))
+        return known[1] if known is not None and known[0]() is storage else None
+
+    def _add(self, tensor: Tensor, category: Category) -> None:
         storage = tensor.untyped_storage()
-        key = id(storage)
-        known = self._known.get(key)
-        if known is not None and known() is storage:
+        if id(storage) in self._ignored_ids or self._number(storage) is not None:
             return
-        size_bytes = -(-storage.nbytes() // ROUND_BYTES) * ROUND_BYTES
+        key = id(storage)
+        number = self.trace.make(storage.nbytes(), category, self.place)
+        size_bytes = self.trace.sizes_bytes[number]
 
         def freed(_: object) -> None:
             self.live_bytes -= size_bytes
+            self.trace.free(number)
             self._known.pop(key, None)
 
-        self._known[key] = weakref.ref(storage, freed)
+        self._known[key] = (weakref.ref(storage, freed), number)
         self.live_bytes += size_bytes
-        if self.live_bytes > self.peak_bytes:
-            self.peak_bytes, self.peak_allocation = self.live_bytes, self.allocations
-        if self.allocations == self._at and self._on is not None:
-            self._on(self)
-        self.allocations += 1
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
 
-def storages_bytes(tensors: Iterable[torch.Tensor]) -> int:
+def storages_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of the storages behind tensors, each counted once, rounded as the allocator does."""
     storages = {id(s): s for s in (tensor.untyped_storage() for tensor in tensors)}
-    return sum(-(-s.nbytes() // ROUND_BYTES) * ROUND_BYTES for s in storages.values())
+    return sum(rounded(s.nbytes()) for s in storages.values())

@@ -1,0 +1,103 @@
+"""A trace of memory: every storage that was made and freed, in order, with what it was for and where it was made."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from frugan.memory.allocator import Block, CachingAllocator, rounded
+
+Category = Literal[
+    "parameters", "working weights", "gradients", "optimizer", "averages", "batch", "saved activations", "temporaries"
+]
+
+
+@dataclass
+class Trace:
+    """What was made and freed.
+
+    Attributes:
+        sizes_bytes: of each storage, in the order in which they were made, rounded.
+        categories: of each storage.
+        places: where each was made: "phase", or "phase/block".
+        events: number of a storage that is made, or -1 - number where it is freed.
+    """
+
+    sizes_bytes: list[int] = field(default_factory=list)
+    categories: list[Category] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+
+    def make(self, size_bytes: int, category: Category, place: str) -> int:
+        """Note a new storage and return its number."""
+        number = len(self.sizes_bytes)
+        self.sizes_bytes.append(rounded(size_bytes))
+        self.categories.append(category)
+        self.places.append(place)
+        self.events.append(number)
+        return number
+
+    def free(self, number: int) -> None:
+        """Note that a storage is gone."""
+        self.events.append(-1 - number)
+
+    def live_bytes(self) -> Iterator[int]:
+        """Bytes that live after each event."""
+        live = 0
+        for event in self.events:
+            live += self.sizes_bytes[event] if event >= 0 else -self.sizes_bytes[-1 - event]
+            yield live
+
+    def peak(self, counts: Callable[[str], bool] = lambda _: True) -> "Peak":
+        """Where most lived.
+
+        Args:
+            counts: place of an allocation -> whether the peak may lie there (that of one phase, say).
+        """
+        live, most, at = 0, 0, -1
+        for number, event in enumerate(self.events):
+            if event < 0:
+                live -= self.sizes_bytes[-1 - event]
+                continue
+            live += self.sizes_bytes[event]
+            if live > most and counts(self.places[event]):
+                most, at = live, number
+        if at < 0:
+            return Peak(0, "", {})
+        held: set[int] = set()
+        for event in self.events[: at + 1]:
+            if event >= 0:
+                held.add(event)
+            else:
+                held.discard(-1 - event)
+        by_category: defaultdict[Category, int] = defaultdict(int)
+        for number in held:
+            by_category[self.categories[number]] += self.sizes_bytes[number]
+        return Peak(most, self.places[self.events[at]], dict(by_category))
+
+    def reserved_bytes(self) -> int:
+        """Most that CUDA's allocator would reserve for it, starting from nothing."""
+        allocator = CachingAllocator()
+        blocks: dict[int, Block] = {}
+        for event in self.events:
+            if event >= 0:
+                if self.sizes_bytes[event]:
+                    blocks[event] = allocator.allocate(self.sizes_bytes[event])
+            elif -1 - event in blocks:
+                allocator.free(blocks.pop(-1 - event))
+        return allocator.peak_reserved_bytes
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment at which most lives.
+
+    Attributes:
+        size_bytes: then.
+        place: what was allocating.
+        categories: bytes by what they are for.
+    """
+
+    size_bytes: int
+    place: str
+    categories: dict[Category, int]

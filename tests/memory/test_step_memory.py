@@ -1,0 +1,48 @@
+"""Memory of a step: what it says lives is what lives, on real tensors and on fake ones alike."""
+
+from contextlib import nullcontext
+
+import pytest
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from contract.made_up import MadeUpFamily
+from contract.rig import BF16, FP32, Rig
+from frugan.engine.precision import Precision
+from frugan.memory.step_memory import StepMemory, measure_step
+from frugan.memory.tracker import storages_bytes
+
+
+def _measured(precision: Precision, *, fake: bool, recompute: bool) -> StepMemory:
+    with FakeTensorMode(allow_non_fake_inputs=True) if fake else nullcontext():
+        rig = Rig.create(MadeUpFamily(), precision=precision, recompute=recompute)
+        rig.step.run(rig.state, rig.plan)
+        blocks = MadeUpFamily().recomputable(rig.state.networks)
+        found = measure_step(rig.step, rig.state, rig.plan, blocks)
+        held = [t for n in rig.state.networks.values() for t in (*n.parameters(), *n.buffers())]
+        assert found.static["parameters"] == storages_bytes(held)
+    return found
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("precision", [FP32, BF16], ids=["fp32", "bf16"])
+def test_predicted_is_measured(precision: Precision, recompute: bool) -> None:
+    real, fake = (_measured(precision, fake=fake, recompute=recompute) for fake in (False, True))
+    assert fake.peak.size_bytes == pytest.approx(real.peak.size_bytes, rel=0.01)
+    assert fake.peak.place == real.peak.place
+    for phase, peak in real.by_phase.items():
+        assert fake.by_phase[phase].size_bytes == pytest.approx(peak.size_bytes, rel=0.01)
+    assert fake.reserved_bytes >= fake.peak.size_bytes
+
+
+def test_weights_that_are_their_masters_count_as_parameters() -> None:
+    found = _measured(FP32, fake=True, recompute=False)
+    assert found.peak.categories["parameters"] == found.static["parameters"]
+
+
+def test_everything_has_a_name() -> None:
+    found = _measured(BF16, fake=True, recompute=False)
+    assert sum(found.peak.categories.values()) == found.peak.size_bytes
+    assert {"parameters", "optimizer", "averages"} <= found.static.keys()
+    categories = set(found.trace.categories)
+    assert {"working weights", "gradients", "batch", "saved activations", "temporaries"} <= categories
+    assert max(peak.size_bytes for peak in found.by_phase.values()) == found.peak.size_bytes
