@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from frugan.api.pictures import Progress, Say
 from frugan.api.session import Session, TrainingOptions, TrainingResult, changed_fields
@@ -18,6 +19,21 @@ from frugan.recipe import Recipe, load_recipe, parse_recipe, stages_overridden
 
 def _quiet(_: object) -> None:
     """Show nothing."""
+
+
+def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Show until the console is gone (its window was closed): no reason to lose what was trained."""
+    gone = False
+
+    def guarded(value: Any) -> None:
+        nonlocal gone
+        if not gone:
+            try:
+                show(value)
+            except OSError:
+                gone = True
+
+    return guarded
 
 
 def train(
@@ -49,6 +65,7 @@ def train(
         BadInput: anything given that cannot be used; nothing is lost then.
         TrainingFailed: training stopped by itself.
     """
+    say, show = _while_it_can(say), _while_it_can(show)
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     for line in stages_overridden(recipe, overrides) if isinstance(recipe, str) else ():
         say(line)
