@@ -1,6 +1,7 @@
 """Recipes: what to train, complete and validated, as TOML files with overrides."""
 
 import difflib
+import json
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import Duration
+from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.phase import CHANGEABLE, FaceNeeds, Family
@@ -304,6 +306,13 @@ def built_in() -> tuple[str, ...]:
 
 def _load_values(name: str) -> dict[str, Any]:
     path = Path(name)
+    if name not in built_in() and (path / RUN_RECIPE).is_file():
+        path /= RUN_RECIPE
+    if path.name == RUN_RECIPE and path.is_file():
+        try:
+            return dict(json.loads(path.read_text("utf-8")))
+        except ValueError as error:
+            raise BadInput(f"recipe {path}: damaged ({error})") from error
     if name in built_in():
         text = (resources.files("frugan") / "recipes" / f"{name}.toml").read_text("utf-8")
     elif path.suffix == ".toml":
@@ -313,7 +322,7 @@ def _load_values(name: str) -> dict[str, Any]:
     else:
         raise BadInput(
             f"recipe {name!r} is unknown{_nearest(name, built_in())}; "
-            "`frugan recipes` lists what ships; a recipe of your own is a path that ends in .toml"
+            "`frugan recipes` lists what ships; a recipe of your own is a path that ends in .toml, and a run is its own"
         )
     try:
         return dict(_nothing_where_none(tomllib.loads(text)))
@@ -388,7 +397,7 @@ def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a built-in recipe by name or a TOML file by path, with `key.sub=value` overrides.
+    """Load a built-in recipe by name, a TOML file by path or that of a run, with `key.sub=value` overrides.
 
     Raises:
         BadInput: unknown recipe, key or value; the nearest valid name is given.

@@ -211,6 +211,33 @@ def test_faces_of_a_type_that_models_do_not_have(tmp_path: Path) -> None:
         train("saehd-demo-64", data, tmp_path / "run", overrides=words, options=CPU)
 
 
+def test_a_run_is_its_own_recipe(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    _train(run, "objective.gan_power=0.1", "optimizers.default.kind=rmsprop", steps=1)
+    lines: list[str] = []
+    result = train(str(run), DATA, overrides=["training.duration=2 steps"], options=CPU, say=lines.append)
+    assert (result.run, result.step) == (run, 2)
+    assert [line for line in lines if "changed" in line or "fresh" in line] == [
+        "changed from step 1 on: training.duration: 1 steps -> 2 steps"
+    ]
+
+
+def test_swapped_sides_and_other_mistakes_leave_everything_as_it_was(tmp_path: Path) -> None:
+    sides = {side: tmp_path / side for side in ("src", "dst")}
+    for person, folder in enumerate(sides.values()):
+        draw_faceset(folder, person, 2, seed=0, size=64)
+    words = [*SMALL, "networks.face_type=wf", "training.duration=1 steps"]
+    train("saehd-demo-64", sides, tmp_path / "run", overrides=words, options=CPU)
+    swapped = {"src": sides["dst"], "dst": sides["src"]}
+    with pytest.raises(BadInput, match=r"--data dst=... and --data src=... are swapped"):
+        train(str(tmp_path / "run"), swapped, overrides=["training.duration=2 steps"], options=CPU)
+    with pytest.raises(BadInput, match=r"expected a run folder, a checkpoint or a \.safetensors file"):
+        train("saehd-demo-64", sides, tmp_path / "new", init=tmp_path / "nonsense", overrides=words, options=CPU)
+    with pytest.raises(BadInput, match="micro-batch 99"):
+        train("saehd-demo-64", sides, tmp_path / "new", overrides=words, options=replace(CPU, micro_batch=99))
+    assert not (tmp_path / "new").exists()
+
+
 def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
     _train(tmp_path / "run", steps=1)
     _, said = _train(tmp_path / "run", "optimizers.default.kind=rmsprop", steps=2)

@@ -83,9 +83,9 @@ def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a", "b"], "--from frugan --to frugan: expected one of --from leras, --to leras and --to dfm"),
-        (["a", "b", "--from", "dfm"], "--from dfm --to frugan: expected one of"),
-        (["a", "b", "--from", "leras", "--to", "dfm"], "the other side is a run"),
+        (["a", "b"], "neither --from nor --to: say --from leras to go on here"),
+        (["a", "b", "--from", "dfm"], "--from dfm --to frugan: say --from leras"),
+        (["a", "b", "--from", "leras", "--to", "dfm"], "or --to dfm to write one for DeepFaceLive"),
         (["a", "b", "--from", "leras", "--half"], "--half is for --to leras and --to dfm; leave it out"),
         (["a", "b", "--from", "leras", "--data", "c"], "--data is for"),
         (["a", "b", "--to", "leras", "--half"], "--half is for --to dfm"),

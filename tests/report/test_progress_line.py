@@ -28,9 +28,9 @@ def event(step: int = 1200) -> dict[str, object]:
 
 def test_a_step_is_one_compact_line() -> None:
     assert describe(event()) == (
-        "step 1,200 | 153,600 images | 0:31 | 492 images/s | 2h 28min left | 1.5 GiB"
-        " | D real 0.610 fake 0.550 grad 12.3"
+        "step 1,200 | D real 0.610 fake 0.550 grad 12.3"
         " | G adversarial -1.200 grad 1.0e-05 scale 65536 SKIPPED"
+        " | 0:31 | 2h 28min left | 492 images/s | 1.5 GiB | 153,600 images"
     )
 
 
@@ -38,9 +38,26 @@ def test_what_is_missing_or_not_finite_is_no_trouble() -> None:
     assert describe({"event": "step", "step": 1}) == "step 1"
     bad = {"terms": {"real": "nan"}, "gradient_norm": float("inf"), "skipped": 3}
     line = describe({"event": "step", "step": 1, "eta_seconds": None, "images_per_second": "inf", "phases": {"D": bad}})
-    assert line == "step 1 | inf images/s | D real nan grad inf SKIPPED x3"
+    assert line == "step 1 | D real nan grad inf SKIPPED x3 | inf images/s"
     assert describe({"event": "checkpoint", "step": 3}) is None
     assert describe({}) is None
+
+
+def test_sides_are_added_up() -> None:
+    terms = {"src/dssim": 1.0, "src/mse": 0.25, "dst/dssim": 2.0, "dst/mse": "nan"}
+    line = describe({"event": "step", "step": 1, "phases": {"autoencoder": {"terms": terms}}})
+    assert line == "step 1 | autoencoder src 1.250 dst nan"
+
+
+def test_what_is_saved_is_told() -> None:
+    out = io.StringIO()
+    with LiveLine(console=Console(file=out, width=80)) as line:
+        line.show({"event": "checkpoint", "step": 1000, "path": "checkpoints/step-000001000"})
+        line.show({"event": "snapshot", "step": 1000, "paths": ["samples/a.png", "samples/b.png"]})
+    assert out.getvalue().splitlines() == [
+        "step 1,000: saved checkpoints/step-000001000",
+        "step 1,000: saved samples/a.png, samples/b.png",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +79,7 @@ def test_a_file_gets_a_line_now_and_then_and_the_last() -> None:
         for step in range(1, 26):
             now[0] = step
             line.show(event(step))
-            line.show({"event": "checkpoint", "step": step})
+            line.show({"event": "resume", "step": step})
         line.note("a thing that [happened] " + "long " * 20)
     lines = out.getvalue().splitlines()
     assert [text.split(" |")[0] for text in lines[:3]] == ["step 1", "step 11", "step 21"]

@@ -18,6 +18,7 @@ from frugan.convert.leras import Arrays, LerasModel
 from frugan.convert.leras_writer import check_free, model_name, write_model
 from frugan.engine.checkpoint import OPTIMIZERS
 from frugan.engine.events import Event, read_events
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
 from frugan.families.saehd.leras_names import (
@@ -72,6 +73,8 @@ def to_leras(
         OSError: the disk is full or the folder cannot be written.
     """
     folder = Path(folder)
+    if RunFolder(folder).exists:
+        raise BadInput(f"{folder}: is a run; expected DeepFaceLab's folder for models, or a new one")
     trained = find_trained_faces(Path(source), say)
     imported = next((e for e in _events(trained) if e["event"] == "imported" and e["step"] <= trained.step), None)
     name = _name(name, imported, trained)

@@ -1,6 +1,7 @@
 """Networks by recipe or from files."""
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from frugan.api.pictures import Say
 from frugan.engine.checkpoint import load_networks, newest_whole
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.streams import derive_seed
@@ -49,10 +51,14 @@ class Weights:
         return {key: value for key, value in self.tensors.items() if key.split(".")[0] in names}
 
 
-def weights_file(path: Path, content: str = EMA_FILE) -> Path:
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
+
+
+def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
     """The weights file that a path means: itself, or `content` in a checkpoint, or in a run's newest whole checkpoint.
 
-    A family that averages nothing writes no averages: its networks are meant then.
+    A family that averages nothing writes no averages: its networks are meant then. `say` is told of damaged ones.
 
     Raises:
         BadInput: no such path, or a run without checkpoint.
@@ -68,6 +74,8 @@ def weights_file(path: Path, content: str = EMA_FILE) -> Path:
     newest = newest_whole(run.checkpoints)
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
+    for line in newest[2]:
+        say(f"damaged checkpoint passed over: {line}")
     return weights_file(newest[0].path, content)
 
 

@@ -67,7 +67,7 @@ def sample(
     Raises:
         BadInput: no such weights, or a request that cannot be drawn.
     """
-    weights = read_weights(weights_file(Path(source)))
+    weights = read_weights(weights_file(Path(source), say=say))
     recipe = weights.recipe
     if request is not None:
         check_request(request, recipe)

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,8 @@ class Session:
         # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
         before = recipe_of(found[0].path / NETWORKS_FILE) if found else recipe
         changed = changed_fields(before, recipe, self.run.path)
+        if found:
+            self._refuse_swapped(found[1].get("data", {}))
         state, plan = self._create(found[1] if found else None)
         seconds = 0.0
         if found is not None:
@@ -194,7 +197,9 @@ class Session:
             self._choose(f"precision: {asked}, as the run was begun with")
         precision = resolve_precision(asked, device)
         if asked == "auto":
-            self._choose(f"precision: {precision.name} ({precision.reason}; override with training.precision=fp32)")
+            self._choose(
+                f"precision: {precision.name} ({precision.reason}; a new run can have training.precision=fp32)"
+            )
         if precision.warning:
             self._choose(f"precision {precision.name}: {precision.warning}")
         phases = every_phase(recipe)
@@ -232,11 +237,21 @@ class Session:
                     f"the pictures of {name!r} are not those the run was begun with: it goes on with the new ones"
                 )
 
+    def _refuse_swapped(self, saved: Mapping[str, str]) -> None:
+        """Two sources in each other's places would train a model in the wrong direction."""
+        now = {name: source.digest for name, source in self.sources.items()}
+        for a, b in combinations(sorted(set(now) & set(saved)), 2):
+            if now[a] != now[b] and (now[a], now[b]) == (saved[b], saved[a]):
+                raise BadInput(
+                    f"--data {a}=... and --data {b}=... are swapped: {a} is what the run was trained with as {b}, and "
+                    "the other way round; swap them back, or choose another --out"
+                )
+
     def _initialise(self, state: TrainingState, path: Path) -> None:
         """Start from other weights: networks from a run's networks, averages from its averages."""
         contents = [(NETWORKS_FILE, state.networks)] + ([(EMA_FILE, state.ema.networks)] if state.ema.networks else [])
         for content, networks in contents:
-            weights = read_weights(weights_file(path, content))
+            weights = read_weights(weights_file(path, content, self._choose))
             if weights.recipe.family != self.recipe.family:
                 raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {self.recipe.family}")
             anew = self.recipe.kind.fresh_after(weights.recipe.objective, self.recipe.objective)

@@ -1,10 +1,12 @@
 """`train`: from a recipe and pictures to a run, new or resumed."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from frugan.api.networks import weights_file
 from frugan.api.pictures import Progress, Say
 from frugan.api.session import Session, TrainingOptions, TrainingResult, changed_fields
 from frugan.api.sources import Data, open_sources
@@ -51,7 +53,7 @@ def train(
     """Train a recipe, or go on with the run in `out` if there is one.
 
     Args:
-        recipe: built-in name, path of a TOML file, or a loaded recipe.
+        recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe.
         data: pictures: a path, paths by source name, or opened sets by source name.
         out: run folder; default: a new one, named after the recipe, in the folder for runs.
         overrides: `key.sub=value` words.
@@ -70,22 +72,39 @@ def train(
     for line in stages_overridden(recipe, overrides) if isinstance(recipe, str) else ():
         say(line)
     options = options or TrainingOptions()
-    name = recipe if isinstance(recipe, str) else loaded.family
-    run = RunFolder(Path(out) if out is not None else Folders.from_environment().runs / Path(name).stem)
+    run = _run_folder(recipe, loaded, out)
     if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
     _check_fields(run, loaded)
+    if init is not None:
+        weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
     sources = open_sources(loaded, data, say, progress)
-    with (
-        run.locked(),
-        stop_on_signals() as stop,
-        listening(run.requests) as (requests, keys),
-        EventLog(run.events) as log,
-    ):
-        if keys:
-            say(KEYS_HINT)
-        session = Session(loaded, sources, run, log, options, say, show, requests)
-        return session.train(init, stop)
+    is_new = not run.path.exists()
+    try:
+        with (
+            run.locked(),
+            stop_on_signals() as stop,
+            listening(run.requests) as (requests, keys),
+            EventLog(run.events) as log,
+        ):
+            if keys:
+                say(KEYS_HINT)
+            session = Session(loaded, sources, run, log, options, say, show, requests)
+            return session.train(init, stop)
+    except BadInput:
+        if is_new and not run.exists:
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _run_folder(recipe: str | Recipe, loaded: Recipe, out: str | Path | None) -> RunFolder:
+    """Where to train: `out`, the run that is its own recipe, or a new one in the folder for runs."""
+    if out is not None:
+        return RunFolder(Path(out))
+    if isinstance(recipe, str) and RunFolder(Path(recipe)).exists:
+        return RunFolder(Path(recipe))
+    name = recipe if isinstance(recipe, str) else loaded.family
+    return RunFolder(Folders.from_environment().runs / Path(name).stem)
 
 
 def _check_fields(run: RunFolder, recipe: Recipe) -> None:

@@ -63,9 +63,10 @@ def convert(
                 f"{out}: iteration {dfm.step:,}; at most {dfm.difference:.1g} of 1 away from the networks' pictures"
             ]
         case _:
+            given = f"--from {made_by} --to {to}"
             raise BadInput(
-                f"--from {made_by} --to {to}: expected one of --from leras, --to leras and --to dfm; the other side is "
-                "a run"
+                f"{given if made_by != to else 'neither --from nor --to'}: say --from leras to go on here with a model "
+                "of DeepFaceLab's, --to leras to give a run back to it, or --to dfm to write one for DeepFaceLive"
             )
     if as_json:
         print_json(found)

@@ -1,7 +1,11 @@
 """The `frugan` command and how it ends: 0, 1 (failed) or 2 (bad input)."""
 
 import errno
+import functools
 import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,13 +28,39 @@ def application() -> typer.Typer:
         name="frugan",
         help="Train big image generators on the GPU you have.",
         no_args_is_help=True,
+        invoke_without_command=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
     for command in (demo, recipes, info, prepare, train, sample, convert):
-        app.command()(command)
+        app.command()(_telling_of_interrupts(command))
+    app.callback()(_options)
     return app
+
+
+def _options(
+    show_version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
+) -> None:
+    if show_version:
+        print(f"frugan {version('frugan')}, torch {version('torch')}")
+        raise typer.Exit
+
+
+def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:
+    """typer ends in silence on a second Ctrl-C, when one wants to know most what became of the training."""
+
+    @functools.wraps(command)
+    def told(*words: object, **options: object) -> None:
+        try:
+            command(*words, **options)
+        except KeyboardInterrupt:
+            Console(stderr=True, highlight=False).print(
+                "\ninterrupted: stopped at once; what was saved before is whole"
+            )
+            raise typer.Exit(INTERRUPTED) from None
+
+    return told
 
 
 def run() -> None:
@@ -48,10 +78,14 @@ def run() -> None:
         end("bad input", str(error), BAD_INPUT)
     except TrainingFailed as error:
         end("training stopped", str(error), FAILED)
-    except KeyboardInterrupt:
-        end("interrupted", "stopped at once; what was saved before is whole", INTERRUPTED)
+    except (FileExistsError, NotADirectoryError) as error:
+        end("bad input", f"{error.filename}: is a file, and a folder is wanted there; choose another path", BAD_INPUT)
     except OSError as error:
         hint = (
             " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
         )
         end("failed", f"{error}.{hint} Earlier checkpoints are untouched.", FAILED)
+
+
+if __name__ == "__main__":
+    run()

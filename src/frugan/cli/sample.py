@@ -49,7 +49,7 @@ def sample(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False,
 ) -> None:
-    """Draw sheets of samples from averaged weights.
+    """Draw sheets of what a model makes: samples, interpolations, or previews of faces.
 
     Example: frugan sample runs/first --out sheets --classes 0-4 --truncation 0.7
 

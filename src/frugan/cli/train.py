@@ -12,14 +12,14 @@ from frugan.report.progress_line import LiveLine
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="built-in name, or path of a .toml file")],
+    recipe: Annotated[str, typer.Argument(help="built-in name, path of a .toml file, or a run: its own recipe")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None,
     out: Annotated[Path | None, typer.Option(help="run folder; an existing run goes on")] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; never changes the result")] = None,
     recompute: Annotated[bool, typer.Option(help="keep fewer activations and compute them again")] = False,
     ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights in host memory")] = False,
-    init: Annotated[Path | None, typer.Option(help="start from these weights (same shapes)")] = None,
+    init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     workers: Annotated[int | None, typer.Option(help="processes that make face samples, for each side", min=0)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program at the end")] = False,
@@ -54,6 +54,9 @@ def train(
                 "seconds": round(result.seconds, 1),
             }
         )
+        return
+    if result.step == 0 and not result.finished:
+        print(f"{result.run}: stopped before the first step; nothing to save. The same command begins again")
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")

@@ -181,7 +181,11 @@ def newest_whole(folder: Path) -> tuple[Checkpoint, dict[str, Any], list[str]] |
         except DamagedCheckpoint as error:
             damage.append(str(error))
     if damage:
-        raise BadInput("no checkpoint is whole:\n" + "\n".join(damage) + "\nrestore one from backups/, or start anew")
+        raise BadInput(
+            "no checkpoint is whole:\n"
+            + "\n".join(damage)
+            + "\nrestore one from backups/ if there are any, or start anew"
+        )
     return None
 
 

@@ -9,6 +9,9 @@ from filelock import FileLock, Timeout
 
 from frugan.errors import BadInput
 
+RUN_RECIPE = "recipe.json"
+"""Where a run keeps its recipe."""
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -23,7 +26,7 @@ class RunFolder:
     @property
     def recipe(self) -> Path:
         """The resolved recipe, JSON."""
-        return self.path / "recipe.json"
+        return self.path / RUN_RECIPE
 
     @property
     def events(self) -> Path:

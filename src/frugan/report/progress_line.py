@@ -21,17 +21,24 @@ def describe(event: Mapping[str, object]) -> str | None:
     if event.get("event") != "step":
         return None
     fields = [f"step {_count(event.get('step'))}"]
+    phases = event.get("phases")  # first: terminals are 80 characters wide
+    if isinstance(phases, Mapping):
+        fields.extend(_phase(str(name), phase) for name, phase in phases.items() if isinstance(phase, Mapping))
     for name, show in _FIELDS.items():
         if event.get(name) is not None:
             fields.append(show(event[name]))
-    phases = event.get("phases")
-    if isinstance(phases, Mapping):
-        fields.extend(_phase(str(name), phase) for name, phase in phases.items() if isinstance(phase, Mapping))
     return " | ".join(fields)
 
 
+def _saved(event: Mapping[str, object]) -> str:
+    """What a checkpoint or a snapshot left."""
+    paths = event.get("paths")
+    shown = ", ".join(map(str, paths)) if isinstance(paths, list) else str(event.get("path"))
+    return f"step {_count(event.get('step'))}: saved {shown}"
+
+
 def _phase(name: str, phase: Mapping[str, Any]) -> str:
-    terms = phase.get("terms") or {}
+    terms = _by_side(phase.get("terms") or {})
     words = [name, *(f"{term} {_short(value)}" for term, value in terms.items())]
     if phase.get("gradient_norm") is not None:
         words.append(f"grad {_short(phase['gradient_norm'])}")
@@ -40,6 +47,19 @@ def _phase(name: str, phase: Mapping[str, Any]) -> str:
     if phase.get("skipped"):
         words.append("SKIPPED" if phase["skipped"] == 1 else f"SKIPPED x{phase['skipped']}")
     return " ".join(words)
+
+
+def _by_side(terms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Terms named "side/..." added up by side: two numbers that one can follow, for eight that one cannot."""
+    if not all("/" in name for name in terms):
+        return terms
+    sums: dict[str, Any] = {}
+    for name, value in terms.items():
+        side = name.split("/")[0]
+        number = _number(value)
+        known = sums.get(side, 0.0)
+        sums[side] = value if number is None else known + number if isinstance(known, float) else known
+    return sums
 
 
 def _number(value: object) -> float | None:
@@ -86,11 +106,11 @@ def _bytes(value: object) -> str:
 
 
 _FIELDS: dict[str, Callable[[object], str]] = {
-    "images": lambda value: f"{_count(value)} images",
     "seconds": _duration,
-    "images_per_second": lambda value: f"{_short(value)} images/s",
     "eta_seconds": lambda value: f"{_duration(value)} left",
+    "images_per_second": lambda value: f"{_short(value)} images/s",
     "memory_bytes": _bytes,
+    "images": lambda value: f"{_count(value)} images",
 }
 
 
@@ -116,12 +136,14 @@ class LiveLine:
         self._printed_at: float | None = None
 
     def show(self, event: Mapping[str, object]) -> None:
-        """Take the next event; skipped updates are told in a line that stays, and other events change nothing."""
+        """Take the next event; skipped updates and what is saved are told in lines that stay."""
         if event.get("event") == "skipped":
             self.note(
                 f"step {event.get('step')}: phase {event.get('phase')} skipped, {event.get('in_a_row')} in a row: "
                 f"{event.get('reason')}"
             )
+        if event.get("event") in ("checkpoint", "snapshot"):
+            self.note(_saved(event))
         line = describe(event)
         if line is None:
             return

@@ -112,14 +112,14 @@ def test_a_few_pictures_without_metadata_are_passed_over(faces: MakeFaces) -> No
     found = open_faceset(folder)
     assert (len(found), found.passed_over) == (99, ("050.jpg",))
     (folder / "051.png").write_bytes(b"\x89PNG")
-    with pytest.raises(BadInput, match=r"2 of 101 pictures in .*aligned have no usable face metadata: 050\.jpg, 051\."):
+    with pytest.raises(BadInput, match=r"aligned: no usable face metadata in 2 of 101 pictures: 050\.jpg, 051\."):
         open_faceset(folder)
 
 
 def test_at_most_8_bad_names_are_listed(faces: MakeFaces) -> None:
     folder = faces("a.jpg", **{f"{index}_jpg": b"x" for index in range(10)})
     with pytest.raises(
-        BadInput, match=r"10 of 11 pictures .* 6\.jpg, 7\.jpg and 2 more; .* The first: .*0\.jpg is not a"
+        BadInput, match=r"10 of 11 pictures: .* 6\.jpg, 7\.jpg and 2 more; .* The first: .*0\.jpg is not a"
     ):
         open_faceset(folder)
 

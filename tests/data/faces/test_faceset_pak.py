@@ -127,7 +127,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         "filename": "a.jpg",
         "face_type": Global("facelib.FaceType", "FaceType", (4,)),
         "shape": (64, 64, 3),
-        "landmarks": [[1.0, 2.0]] * 68,
+        "landmarks": [[1.0, 2.0], [30.0, 40.0]] * 34,
         "seg_ie_polys": None,
         "xseg_mask_compressed": None,
         "eyebrows_expand_mod": 1.0,

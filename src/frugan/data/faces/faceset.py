@@ -192,8 +192,9 @@ def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]
         raise BadInput(f"no faces in {where}; {EXPECTED}.")
     if len(unreadable) > MOST_UNREADABLE * len(names):
         raise BadInput(
-            f"{len(unreadable):,} of {count(len(names), 'picture')} in {where} have no usable face metadata: "
-            f"{first_names(list(unreadable), 8)}; {EXPECTED}. The first: {next(iter(unreadable.values()))}"
+            f"{where}: no usable face metadata in {len(unreadable):,} of {count(len(names), 'picture')}: "
+            f"{first_names(list(unreadable), 8)}; take them out, or name another folder. The first: "
+            f"{next(iter(unreadable.values()))}"
         )
     return Faceset(tuple(faces), digest.hexdigest(), folder, tuple(places), (*unreadable, *not_looked_into))
 

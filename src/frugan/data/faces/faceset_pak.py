@@ -27,7 +27,7 @@ OFFSET_BYTES = 8
 SAMPLE_TYPE = ("samplelib.Sample", "SampleType")
 FACE_TYPE = ("facelib.FaceType", "FaceType")
 FACE_SAMPLE = 1  # SampleType.FACE
-CURE = "Copy the file again, or pack the faces again with DeepFaceLab."
+CURE = "Copy the file again, or pack the faces again, with DeepFaceLab or `frugan prepare`."
 
 
 @dataclass(frozen=True, eq=False)
