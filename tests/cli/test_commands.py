@@ -149,3 +149,17 @@ def test_faces_are_packed_into_a_file_that_reads_back(frugan: Frugan, tmp_path: 
     assert again.returncode == 2
     assert "exists already" in again.stderr
     assert len(open_faceset(out)) == len(open_faceset(faces)) == 8
+
+
+def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second Ctrl-C, that is: the first one asks training to stop."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("frugan.cli.train.train_run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["frugan", "train", "saehd-demo-64", "--data", "x"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 130
+    assert "interrupted: stopped at once; what was saved before is whole" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     Raises:
         BadInput: a class out of range, no columns, a negative truncation.
     """
-    if _shows_faces(recipe) and (request.classes is not None or request.interpolate is not None):
+    if shows_faces(recipe) and (request.classes is not None or request.interpolate is not None):
         raise BadInput("--classes and --interpolate are for families that draw from random inputs, not for faces")
     needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
     known = max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
@@ -109,7 +109,7 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
     own = dict(recipe.kind.snapshots(recipe.networks))
     if request is None:
         return own
-    if _shows_faces(recipe):
+    if shows_faces(recipe):
         micro_batch, rows = request.micro_batch, request.rows
         return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
     if request.interpolate is not None:
@@ -117,7 +117,8 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
     return {"samples": request}
 
 
-def _shows_faces(recipe: Recipe) -> bool:
+def shows_faces(recipe: Recipe) -> bool:
+    """Whether samples are made of given faces, and not of random inputs."""
     needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
     return any(isinstance(need, FaceNeeds) for need in needs)
 
@@ -128,7 +129,7 @@ def _faces(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Source]:
     Raises:
         BadInput: faces are needed and not given, or given and not needed.
     """
-    if not _shows_faces(recipe):
+    if not shows_faces(recipe):
         if data:
             raise BadInput(
                 f"--data {data}: {recipe.family} draws from random inputs and reads no pictures; leave it out"

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from frugan.api.sampling import shows_faces
 from frugan.api.session import TrainingOptions
 from frugan.api.training import train as train_run
 from frugan.cli.output import Bar, named_paths, print_json, say
+from frugan.recipe import load_recipe
 from frugan.report.progress_line import LiveLine
 
 
@@ -60,4 +62,5 @@ def train(
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
-    print(f"Sheets: {result.run / 'samples'}. Next: frugan sample {result.run} --out sheets")
+    given = "".join(f" --data {word}" for word in data or []) if shows_faces(load_recipe(recipe)) else ""
+    print(f"Sheets: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out sheets")
