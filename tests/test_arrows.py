@@ -13,6 +13,7 @@ ALLOWED = {
     "api": {
         "recipe",
         "recipe_toml",
+        "recipe_differences",
         "families",
         "engine",
         "memory",
@@ -25,7 +26,9 @@ ALLOWED = {
         "errors",
         "folders",
     },
-    "recipe": {"families", "engine", "phase", "errors"},
+    "recipe": {"recipe_differences", "recipe_overrides", "families", "engine", "phase", "errors"},
+    "recipe_differences": set(),
+    "recipe_overrides": {"engine", "errors"},
     "recipe_toml": {"recipe"},
     "memory": {"engine", "phase", "errors"},
     "engine": {"phase", "errors"},

@@ -6,7 +6,8 @@ import pytest
 
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
-from frugan.recipe import built_in, differences, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe import built_in, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe_differences import differences
 from frugan.recipe_toml import dump_recipe
 
 EXPECTED = {

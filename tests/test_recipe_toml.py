@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from frugan.recipe import Recipe, built_in, differences, load_recipe, parse_recipe
+from frugan.recipe import Recipe, built_in, load_recipe, parse_recipe
+from frugan.recipe_differences import differences
 from frugan.recipe_toml import dump_recipe
 
 

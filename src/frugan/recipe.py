@@ -1,10 +1,8 @@
 """Recipes: what to train, complete and validated, as TOML files with overrides."""
 
-import difflib
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,6 +17,8 @@ from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.phase import CHANGEABLE, FaceNeeds, Family
+from frugan.recipe_differences import differences
+from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
 
 Trained = Literal["by us", "by its authors", "never"]
 
@@ -97,9 +97,6 @@ class Stage(BaseModel):
 
 STAGED = frozenset({"objective", "data", "optimizers"})
 """Sections that stages may set: what else changes is not read again while training goes on."""
-
-DEFAULT_OPTIMIZER = "default"
-"""Settings under this name hold for every optimizer of the family that has none of its own."""
 
 
 class Recipe(BaseModel):
@@ -211,7 +208,7 @@ class Recipe(BaseModel):
         known = known_keys(self.family, self.optimizers)
         for key, value in stage.set.items():
             if key not in known:
-                raise ValueError(f"stages: {key}: unknown key{_nearest(key, known)}")
+                raise ValueError(f"stages: {key}: unknown key{nearest(key, known)}")
             *sections, last = key.split(".")
             if not sections or (sections[0] == "optimizers" and last == "kind"):
                 raise ValueError(f"stages: {key} cannot change while training goes on")
@@ -263,18 +260,13 @@ def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> s
             known = list(_keys(of, prefix))
             if place[:1] == ["optimizers"]:
                 known = [f"optimizers.{place[1]}.{name}" for kind in SETTINGS_TYPES for name in _keys(kind)]
-            lines.append(f"{key}: unknown key{_nearest(key, [one for one in known if one != key])}")
+            lines.append(f"{key}: unknown key{nearest(key, [one for one in known if one != key])}")
         elif fault["type"] == "missing":
             lines.append(f"{key}: missing")
         else:
             given = fault["input"] if isinstance(fault["input"], str | int | float | bool | list | tuple) else None
             lines.append(f"{key}: {message}" + (f" (got {given!r})" if given is not None else ""))
     return "\n".join(lines)
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _keys(of: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -321,7 +313,7 @@ def _load_values(name: str) -> dict[str, Any]:
         text = path.read_text("utf-8")
     else:
         raise BadInput(
-            f"recipe {name!r} is unknown{_nearest(name, built_in())}; "
+            f"recipe {name!r} is unknown{nearest(name, built_in())}; "
             "`frugan recipes` lists what ships; a recipe of your own is a path that ends in .toml, and a run is its own"
         )
     try:
@@ -337,49 +329,6 @@ def _nothing_where_none(value: Any) -> Any:
     if isinstance(value, list):
         return [_nothing_where_none(inner) for inner in value]
     return None if value == "none" else value
-
-
-def _value(text: str) -> Any:
-    """The value of an override: TOML if it reads as TOML, else a plain string."""
-    if text == "none":
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _override(values: dict[str, Any], word: str) -> None:
-    key, equals, text = word.partition("=")
-    if not equals or not key:
-        raise BadInput(f"override {word!r}: expected key.sub=value, such as training.batch=64")
-    *sections, last = key.split(".")
-    known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
-    if known and key not in known:
-        raise BadInput(f"{key}: unknown key{_nearest(key, known)}")
-    if sections[:1] == ["optimizers"] and last == "kind":
-        _change_kind(values.setdefault("optimizers", {}), sections[-1], _value(text))
-        return
-    for section in sections:
-        values = values.setdefault(section, {})
-    values[last] = _value(text)
-
-
-def _change_kind(optimizers: dict[str, Any], name: str, kind: Any) -> None:
-    """Another kind of optimizer keeps of the recipe's fields those that it knows."""
-    own = optimizers.get(name, optimizers.get(DEFAULT_OPTIMIZER, {}))
-    known = KINDS[kind].model_fields if kind in KINDS else own
-    optimizers[name] = {field: value for field, value in own.items() if field in known} | {"kind": kind}
-
-
-def _leave_to_overrides(values: dict[str, Any], keys: Collection[str]) -> None:
-    """What is given on the command line holds throughout: no stage sets it any more."""
-    stages = values.get("stages", [])
-    for stage in stages:
-        if isinstance(stage, dict) and isinstance(stage.get("set"), dict):
-            stage["set"] = {key: value for key, value in stage["set"].items() if key not in keys}
-    if stages:
-        values["stages"] = [stage for stage in stages if not isinstance(stage, dict) or stage.get("set") != {}]
 
 
 def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
@@ -403,9 +352,8 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         BadInput: unknown recipe, key or value; the nearest valid name is given.
     """
     values = _load_values(name)
-    for word in sorted(overrides, key=lambda word: not word.partition("=")[0].endswith(".kind")):
-        _override(values, word)  # kinds first: what else is given belongs to them
-    _leave_to_overrides(values, {word.partition("=")[0] for word in overrides})
+    known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
+    apply_overrides(values, overrides, known)
     return parse_recipe(values, f"recipe {name}")
 
 
@@ -418,52 +366,3 @@ def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
         for key in stage.set
         if key in given
     ]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A field in which two recipes differ.
-
-    Attributes:
-        before, after: its values.
-        changeable: whether it may change when a run is resumed.
-        restarts: networks that the change gives a fresh start.
-    """
-
-    before: Any
-    after: Any
-    changeable: bool
-    restarts: tuple[str, ...] = ()
-
-
-def differences(before: Recipe, after: Recipe) -> dict[str, Difference]:
-    """Fields that differ, by dotted key."""
-    return dict(_differences(before, after, ""))
-
-
-def _differences(a: BaseModel, b: BaseModel, prefix: str) -> Iterator[tuple[str, Difference]]:
-    for name, field in type(a).model_fields.items():
-        key = f"{prefix}{name}"
-        mine, other = getattr(a, name), getattr(b, name)
-        if mine == other:
-            continue
-        if isinstance(mine, BaseModel) and type(mine) is type(other):
-            yield from _differences(mine, other, f"{key}.")
-        elif isinstance(mine, dict) and isinstance(other, dict):
-            yield from _optimizer_differences(mine, other, key)
-        else:
-            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-            networks = extra.get("restarts", ())
-            yield key, Difference(mine, other, bool(extra.get("changeable")), tuple(map(str, networks)))  # type: ignore[arg-type]
-
-
-def _optimizer_differences(
-    mine: Mapping[str, BaseModel], other: Mapping[str, BaseModel], key: str
-) -> Iterator[tuple[str, Difference]]:
-    """Another kind of optimizer may be taken in mid-run (its state is then fresh), and settings may be added."""
-    for name in dict.fromkeys((*mine, *other)):
-        a, b = mine.get(name), other.get(name)
-        if a is not None and b is not None and type(a) is type(b):
-            yield from _differences(a, b, f"{key}.{name}.")
-        elif a != b:
-            yield f"{key}.{name}", Difference(a, b, changeable=True)

@@ -47,7 +47,8 @@ from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.phase import Phase
-from frugan.recipe import Difference, Recipe, differences
+from frugan.recipe import Recipe
+from frugan.recipe_differences import Difference, differences
 
 
 @dataclass(frozen=True)
