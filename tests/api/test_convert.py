@@ -315,7 +315,8 @@ def test_what_users_delete_on_purpose_starts_fresh(tmp_path: Path) -> None:
     assert "optimizer autoencoder: my face_SAEHD_src_dst_opt.npy is not there; its statistics start anew" in said
     assert "patch_discriminator: my face_SAEHD_GAN.npy is not there; it starts with fresh weights" in said
     found, _ = back(run, tmp_path / "again")
-    assert {*found.optimizers} == {"D_code_opt", "GAN_opt"}
+    assert {*found.optimizers} == {"src_dst_opt", "D_code_opt", "GAN_opt"}
+    assert not any(values.any() for values in found.optimizers["src_dst_opt"].values())
     assert found.networks["GAN"]["in_conv/weight:0"].any()
 
 

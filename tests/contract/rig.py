@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugan.engine.ema import EmaSettings
 from frugan.engine.leras_optimizers import LerasOptimizer
@@ -104,8 +104,11 @@ class Rig:
         precision: Precision = FP32,
         dtype: torch.dtype = torch.float32,
         recompute: bool = False,
+        keep_products: bool = False,
+        in_slices: bool = False,
         parts_in_sequence: bool = True,
         ema_on_host: bool = False,
+        optimizer_on_host: bool = False,
         ema: EmaSettings | None = None,
         device: torch.device = CPU,
         learning_rate: float = 1e-2,
@@ -120,7 +123,16 @@ class Rig:
             if (device, dtype) != (CPU, torch.float32):  # under fake tensors `to` raises even if nothing changes
                 network.to(device, dtype)
         blocks = family.recomputable(built) if recompute else {}
-        plan = Plan(micro_batch, precision, blocks, parts_in_sequence, ema_on_host)
+        plan = Plan(
+            micro_batch,
+            precision,
+            blocks,
+            keep_products=keep_products,
+            in_slices=plain_dense(built) if in_slices else {},
+            parts_in_sequence=parts_in_sequence,
+            ema_on_host=ema_on_host,
+            optimizer_on_host=optimizer_on_host,
+        )
         settings = {p.optimizer: optimizers(learning_rate) for p in phases}
         ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
         state = create_state(built, phases, settings, family.averaged(), ema, plan, group, device)
@@ -142,6 +154,14 @@ class Rig:
             for i, slots in enumerate(optimizer.state.values()):
                 found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
         return {k: v.clone() for k, v in found.items()}
+
+
+def plain_dense(networks: Mapping[str, nn.Module]) -> dict[str, tuple[str, ...]]:
+    """Every plain dense layer, however small."""
+    return {
+        name: tuple(key for key, module in network.named_modules() if type(module) is nn.Linear)
+        for name, network in networks.items()
+    }
 
 
 def largest_difference(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[float, str]:

@@ -5,14 +5,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from contract.made_up import MadeUpFamily, MadeUpNetworks
-from contract.rig import FP16, OPTIMIZERS, BlankPictures, Rig, assert_same, largest_difference
+from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
+from contract.rig import BF16, FP16, FP32, OPTIMIZERS, BlankPictures, Rig, assert_same, largest_difference
+from frugan.engine import dense_slices
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
+from frugan.families import families
+from frugan.memory.counting import MacCounter
 from frugan.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 
 FAMILY = MadeUpFamily()
@@ -23,6 +27,15 @@ def _trained(steps: int = 3, **settings: object) -> Rig:
     rig = Rig.create(FAMILY, **settings)  # type: ignore[arg-type]
     rig.run(steps)
     return rig
+
+
+class Dense(MadeUpFamily):
+    """The made-up family with a plain dense layer."""
+
+    def build(self, networks: MadeUpNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+        built = super().build(networks, device)
+        built["maker"].linear = nn.Linear(LATENT, networks.width * SIDE * SIDE, device=device)
+        return built
 
 
 def test_everything_that_may_move_moves() -> None:
@@ -77,6 +90,54 @@ def test_recompute_runs_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, calls = calls, 0
     _trained(1, recompute=True)
     assert calls > plain
+
+
+def test_recompute_that_keeps_products_is_bit_equal() -> None:
+    """Under the penalty's double backward too."""
+    assert_same(_trained().tensors(), _trained(recompute=True, keep_products=True).tensors())
+
+
+@pytest.mark.parametrize("precision", [FP32, BF16], ids=lambda p: p.name)
+def test_keeping_products_makes_none_again(precision: Precision) -> None:
+    """In blocks of several convolutions; recompute of all stops before a block's last one."""
+
+    def products(**settings: object) -> int:
+        rig = Rig.create(families()["biggan"], precision=precision, **settings)  # type: ignore[arg-type]
+        with MacCounter() as counted:
+            rig.run(1)
+        return int(counted.macs())
+
+    kept = products(recompute=True, keep_products=True)
+    assert products() == kept < products(recompute=True)
+
+
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+def test_optimizer_on_host_is_bit_equal(optimizers: Callable[[float], OptimizerSettings]) -> None:
+    here, there = _trained(optimizers=optimizers), _trained(optimizers=optimizers, optimizer_on_host=True)
+    assert_same(here.tensors(), there.tensors())
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_dense_layers_in_slices_change_nothing(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 100 * LATENT)  # 100 of 512 rows, the last slice smaller
+    family = Dense()
+    whole, sliced = (Rig.create(family, recompute=recompute, in_slices=s, micro_batch=4) for s in (False, True))
+    assert any(sliced.plan.in_slices.values())
+    whole.run(3)
+    sliced.run(3)
+    difference, where = largest_difference(whole.tensors(), sliced.tensors())
+    assert difference < ROUNDING, where
+
+
+def test_slices_keep_the_gradient_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bf16, beside fp32: no further away than the layer whose gradients are added up whole."""
+    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 100 * LATENT)
+    exact, whole, sliced = (
+        Rig.create(Dense(), precision=precision, in_slices=s, batch=64, micro_batch=4).run(1)[0][-1].gradients
+        for precision, s in ((FP32, False), (BF16, False), (BF16, True))
+    )
+    at = exact.names.index("maker.linear.weight")
+    assert abs(float(sliced.norms[at] / exact.norms[at]) - 1) < 2 * abs(float(whole.norms[at] / exact.norms[at]) - 1)
 
 
 def test_parts_in_sequence_change_nothing() -> None:

@@ -19,7 +19,6 @@ from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
-from frugan.engine.working_weights import in_layout_of
 from frugan.errors import BadInput
 
 FORMAT = 1
@@ -299,9 +298,8 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
             prefix = f"{name}/{key}/"
             slots = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
             if slots and key.split(".")[0] not in fresh:
-                optimizer.state[parameter] = {
-                    slot: in_layout_of(parameter, value.to(state.device)) for slot, value in slots.items()
-                }
+                for slot, value in slots.items():
+                    optimizer.state[parameter][slot].copy_(value)
     left = {key for key in tensors if key.split("/")[1].split(".")[0] not in {*fresh, "updates"}}
     counted = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
     left |= {key for key in tensors if key.endswith("/updates") and key.split("/")[0] in counted}

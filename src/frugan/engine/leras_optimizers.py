@@ -11,6 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.host_state import beside, zeros_for
+
 PIECE = 1 << 20
 """Elements updated at once: temporaries stay at some MB, within a CPU's cache, however large a layer is."""
 
@@ -26,10 +28,12 @@ class LerasOptimizer(torch.optim.Optimizer):
     Attributes:
         slots: names of the statistics kept for each parameter.
         updates: accepted updates so far; int64 scalar on the device.
+        on_host: whether the statistics are made in host memory; they then come over piece by piece.
     """
 
     slots: ClassVar[tuple[str, ...]]
     updates: Tensor
+    on_host: bool = False
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -60,20 +64,24 @@ class LerasOptimizer(torch.optim.Optimizer):
                 continue
             state = self.state_of(parameter)
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
-            for weight, gradient, *statistics in _pieces(tensors):
+            for weight, gradient, *kept in _pieces(tensors):
+                statistics = [beside(piece, weight) for piece in kept] if self.on_host else kept
                 # A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
                 sound = torch.where(accepted, gradient, 0.0)
                 change = self._change(sound, statistics, accepted)
                 if random is not None and share is not None:
                     change.mul_(keep_mask(change, share, random))
                 weight.addcmul_(change, step.to(change.dtype))
+                if self.on_host:
+                    for there, here in zip(kept, statistics, strict=True):
+                        there.copy_(here, non_blocking=True)
 
     def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """A parameter's statistics by slot, made if there are none yet."""
         state = self.state[parameter]
         for slot in self.slots:
             if slot not in state:
-                state[slot] = torch.zeros_like(parameter)
+                state[slot] = zeros_for(parameter, on_host=self.on_host)
         return dict(state)
 
     def _parameters(self) -> Iterator[nn.Parameter]:

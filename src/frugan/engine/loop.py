@@ -171,19 +171,9 @@ class Loop:
             self._snapshot()
 
     def _save(self, folder: Path) -> None:
-        extra = {**self.extra, "seconds": self.seconds, "plan": self._plan()}
+        extra = {**self.extra, "seconds": self.seconds, "plan": self.plan.as_json()}
         saved = save_checkpoint(folder, self.state, self.metadata, extra)
         self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
-
-    def _plan(self) -> dict[str, Any]:
-        plan = self.plan
-        return {
-            "micro_batch": plan.micro_batch,
-            "precision": plan.precision.name,
-            "recompute": {network: list(blocks) for network, blocks in plan.recompute.items()},
-            "parts_in_sequence": plan.parts_in_sequence,
-            "ema_on_host": plan.ema_on_host,
-        }
 
     def _snapshot(self) -> None:
         if self._pictured == self.state.step:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from torch import nn
 
 from frugan.engine.leras_optimizers import AdaBelief, LerasOptimizer, RMSprop
+from frugan.engine.optimizer_state import make_state, step_parameter_by_parameter
 from frugan.phase import CHANGEABLE, Phase
 
 
@@ -109,14 +110,27 @@ def named_parameters(networks: Mapping[str, nn.Module], names: Sequence[str]) ->
 
 
 def create_optimizer(
-    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings, parameters: Mapping[str, nn.Parameter]
+    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings,
+    parameters: Mapping[str, nn.Parameter],
+    *,
+    on_host: bool = False,
 ) -> torch.optim.Optimizer:
-    """Make an optimizer over named parameters.
+    """Make an optimizer over named parameters, and its state.
 
     All of them take the verdict on the gradients on the device, so that a skipped update needs no look from the host,
     and make no temporaries as large as the parameters: Adam is torch's fused one, the others go in pieces.
+
+    Args:
+        on_host: the state lives in host memory.
     """
-    values = list(parameters.values())
+    optimizer = _create(settings, list(parameters.values()))
+    make_state(optimizer, on_host=on_host)
+    return optimizer
+
+
+def _create(
+    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings, values: list[nn.Parameter]
+) -> torch.optim.Optimizer:
     if isinstance(settings, RMSpropSettings):
         return RMSprop(values, lr=settings.learning_rate, decay=settings.decay, eps=settings.eps)
     if isinstance(settings, AdaBeliefSettings):
@@ -140,6 +154,7 @@ def update(
     progress: float,
     dropout_seed: int,
     dropout: bool,
+    on_host: bool = False,
 ) -> None:
     """Let an optimizer move its parameters by their gradients; where the verdict is no, nothing moves.
 
@@ -148,6 +163,7 @@ def update(
         progress: share of the duration that is done, 0 to 1.
         dropout_seed: of this update's learning-rate dropout.
         dropout: False: no learning-rate dropout and no cosine, whatever the settings say.
+        on_host: the state lives in host memory.
     """
     rate = settings.rate_at(progress)
     if isinstance(optimizer, LerasOptimizer):
@@ -166,4 +182,7 @@ def update(
         group["lr"] = rate
     optimizer.found_inf = (~accepted).float()  # type: ignore[attr-defined]
     optimizer.grad_scale = None  # type: ignore[attr-defined]
-    optimizer.step()
+    if on_host:
+        step_parameter_by_parameter(optimizer)
+    else:
+        optimizer.step()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -18,20 +19,54 @@ class Plan:
         micro_batch: samples in one forward; a multiple of the recipe's normalisation batch, at most the batch.
         precision: of the working weights.
         recompute: network -> blocks that are recomputed.
+        keep_products: what recomputed blocks keep: the results of convolutions and matrix products, so that only the
+            cheap rest is made again (False: nothing but what they are given).
+        in_slices: network -> dense layers whose weights are cast slice by slice when they are used.
         parts_in_sequence: backward after each part of a phase (less memory) rather than after all.
         ema_on_host: the average lives in host memory.
+        optimizer_on_host: so does the optimizers' state, and comes over for each update parameter by parameter.
     """
 
     micro_batch: int
     precision: Precision
     recompute: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keep_products: bool = False
+    in_slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts_in_sequence: bool = True
     ema_on_host: bool = False
+    optimizer_on_host: bool = False
 
     def layout(self, device: torch.device) -> Layout:
         """Layout of working weights: channels-last but for fp32 on CUDA, where NCHW is the faster one."""
         fp32_on_cuda = self.precision.dtype == torch.float32 and device.type == "cuda"
         return Layout(self.precision.dtype, channels_last=not fp32_on_cuda)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a checkpoint, or a program to read."""
+        return {
+            "micro_batch": self.micro_batch,
+            "precision": self.precision.name,
+            "recompute": {network: list(blocks) for network, blocks in self.recompute.items()},
+            "keep_products": self.keep_products,
+            "in_slices": {network: list(layers) for network, layers in self.in_slices.items()},
+            "parts_in_sequence": self.parts_in_sequence,
+            "ema_on_host": self.ema_on_host,
+            "optimizer_on_host": self.optimizer_on_host,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], precision: Precision) -> "Plan":
+        """What `as_json` gave, also that of an older frugan; with a precision that is resolved for this device."""
+        return cls(
+            micro_batch=int(values["micro_batch"]),
+            precision=precision,
+            recompute={network: tuple(blocks) for network, blocks in values.get("recompute", {}).items()},
+            keep_products=bool(values.get("keep_products", False)),
+            in_slices={network: tuple(layers) for network, layers in values.get("in_slices", {}).items()},
+            parts_in_sequence=bool(values.get("parts_in_sequence", True)),
+            ema_on_host=bool(values.get("ema_on_host", False)),
+            optimizer_on_host=bool(values.get("optimizer_on_host", False)),
+        )
 
 
 def check_micro_batch(micro_batch: int, batch: int, group: int) -> None:

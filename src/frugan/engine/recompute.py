@@ -4,17 +4,36 @@ Exact by construction: the working weights stay in place until backward is done,
 again, and no forward draws random numbers. Per block, because one checkpoint around a whole network saves nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from frugan.phase import Stateful
+
+_aten = torch.ops.aten
+_PRODUCTS = frozenset(
+    {
+        _aten.convolution,
+        _aten.mm,
+        _aten.addmm,
+        _aten.bmm,
+        _aten.baddbmm,
+        _aten._scaled_dot_product_flash_attention,
+        _aten._scaled_dot_product_flash_attention_for_cpu,
+        _aten._scaled_dot_product_efficient_attention,
+        _aten._scaled_dot_product_cudnn_attention,
+    }
+)
+"""Operations whose results cost more to make again than to keep."""
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+"""What surrounds a block's first forward, and its repetition."""
 
 
 @dataclass
@@ -22,6 +41,7 @@ class _Repetition:
     """Tells the block's observers that what runs now is a repetition. Entered again by every double backward."""
 
     block: nn.Module
+    kept: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
     def _flag(self, recomputing: bool) -> None:
         for module in self.block.modules():
@@ -30,33 +50,56 @@ class _Repetition:
 
     def __enter__(self) -> None:
         self._flag(True)
+        self.kept.__enter__()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
+        self.kept.__exit__(*error)
         self._flag(False)
 
 
-def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+def _contexts(block: nn.Module) -> Contexts:
     return nullcontext(), _Repetition(block)
 
 
-def _run(block: nn.Module, *args: Any) -> Any:
-    forward = partial(type(block).forward, block)
+def _contexts_with_products(block: nn.Module) -> Contexts:
+    keep, give = create_selective_checkpoint_contexts(_keep_products)
+    return keep, _Repetition(block, give)
+
+
+def _keep_products(_: object, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+    is_product = operation.overloadpacket in _PRODUCTS
+    return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _run(block: nn.Module, forward: Callable[..., Any], contexts: Callable[[nn.Module], Contexts], *args: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args)
     return checkpoint(
-        forward, *args, use_reentrant=False, preserve_rng_state=False, context_fn=partial(_contexts, block)
+        forward, *args, use_reentrant=False, preserve_rng_state=False, context_fn=partial(contexts, block)
     )
 
 
 @contextmanager
-def recomputing(networks: Mapping[str, nn.Module], blocks: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Recompute the named blocks (network -> module names) of the networks that are present, while this is open."""
+def recomputing(
+    networks: Mapping[str, nn.Module], blocks: Mapping[str, Sequence[str]], *, keep_products: bool = False
+) -> Iterator[None]:
+    """Recompute the named blocks (network -> module names) of the networks that are present, while this is open.
+
+    Args:
+        keep_products: keep the results of convolutions and matrix products. Not for blocks that write into such a
+            result (an activation in place) nor for phases that go backward through a backward: torch raises.
+    """
+    contexts = _contexts_with_products if keep_products else _contexts
     chosen = [networks[name].get_submodule(block) for name in blocks if name in networks for block in blocks[name]]
-    for block in chosen:
-        # An attribute of the instance hides the method of its class until it is deleted.
-        block.__dict__["forward"] = partial(_run, block)
+    before = [block.__dict__.get("forward") for block in chosen]
+    for block, own in zip(chosen, before, strict=True):
+        # An attribute of the instance hides the method of its class, or what slices have put in its place.
+        block.__dict__["forward"] = partial(_run, block, own or partial(type(block).forward, block), contexts)
     try:
         yield
     finally:
-        for block in chosen:
-            del block.__dict__["forward"]
+        for block, own in zip(chosen, before, strict=True):
+            if own is None:
+                del block.__dict__["forward"]
+            else:
+                block.__dict__["forward"] = own

@@ -72,7 +72,8 @@ def create_state(
     return TrainingState(
         networks=networks,
         optimizers={
-            name: create_optimizer(optimizers[name], named_parameters(networks, moved)) for name, moved in moves.items()
+            name: create_optimizer(optimizers[name], named_parameters(networks, moved), on_host=plan.optimizer_on_host)
+            for name, moved in moves.items()
         },
         moves=moves,
         loss_scales={name: LossScale.create(plan.precision, device) for name in moves},

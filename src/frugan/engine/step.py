@@ -138,8 +138,8 @@ class Step:
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
 
         with (
-            working_weights(networks, layouts, phase.moving, observer) as working,
-            recomputing(networks, plan.recompute),
+            working_weights(networks, layouts, phase.moving, observer, plan.in_slices) as working,
+            recomputing(networks, plan.recompute, keep_products=plan.keep_products),
         ):
             for micro, weight in self._micro_batches(state, plan, phase, repeat):
                 if self.originals and weights:
@@ -177,6 +177,7 @@ class Step:
             progress=state.step / self.length if self.length else 0.0,
             dropout_seed=self.draws.update_seed(phase, state.step, repeat),
             dropout=phase.learning_rate_dropout,
+            on_host=plan.optimizer_on_host,
         )
         observer.commit(accepted)
         _commit_carried(state, phase, own, accepted)

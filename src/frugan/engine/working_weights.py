@@ -8,12 +8,14 @@ would then run on the masters: wrong without a word in fp32.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from frugan.engine.dense_slices import SliceSum, sliced_forward, slices_of
 from frugan.phase import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
 
 
@@ -82,7 +84,7 @@ class _Slot:
     master: nn.Parameter
     leaf: Tensor
     back: GradientEdge | None
-    sum: _HalfSum | None
+    sum: _HalfSum | SliceSum | None
 
     def take_gradient(self) -> Tensor | None:
         """What backward left, given away."""
@@ -101,12 +103,14 @@ class WorkingWeights:
         layout: dtype and memory format.
         updated: whether gradients are wanted.
         observer: takes what preparation and forwards observe; None: nothing may move (inference).
+        in_slices: dense layers without working weights: theirs are cast slice by slice when they are used.
     """
 
     network: nn.Module
     layout: Layout
     updated: bool
     observer: Observer | None
+    in_slices: tuple[str, ...] = ()
     _slots: list[_Slot] = field(default_factory=list)
 
     def install(self) -> None:
@@ -115,7 +119,10 @@ class WorkingWeights:
             if isinstance(module, Stateful):
                 module.observer = self.observer
         # A shared parameter is prepared once.
-        made: dict[nn.Parameter, tuple[Tensor, GradientEdge | None, _HalfSum | None]] = {}
+        made: dict[nn.Parameter, tuple[Tensor, GradientEdge | None, _HalfSum | SliceSum | None]] = {}
+        for name in self.in_slices:
+            layer = self.network.get_submodule(name)
+            made[layer.weight] = self._slice(layer)  # type: ignore[index,arg-type]
         with torch.set_grad_enabled(self.updated):
             for module in self.network.modules():
                 for name, master in list(module.named_parameters(recurse=False)):
@@ -143,6 +150,18 @@ class WorkingWeights:
                 leaf.register_post_accumulate_grad_hook(total)
         return leaf, back, total
 
+    def _slice(self, layer: nn.Linear) -> tuple[Tensor, None, SliceSum | None]:
+        """Let a layer work on slices of its master; what stands in the parameter's place is the master's own memory."""
+        total = SliceSum(layer.weight) if self.updated else None
+        slices = slices_of(layer.weight, total)
+        leaf = layer.weight.detach()
+        dtype = self.layout.dtype if leaf.dtype == torch.float32 else leaf.dtype
+        layer.__dict__["forward"] = partial(sliced_forward, layer, slices, dtype)
+        if total is not None:
+            leaf.requires_grad_()
+            leaf.register_post_accumulate_grad_hook(total)
+        return leaf, None, total
+
     def carry(self) -> None:
         """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
         roots: list[GradientEdge] = []
@@ -167,6 +186,8 @@ class WorkingWeights:
         for slot in self._slots:
             slot.owner._parameters[slot.name] = slot.master
         self._slots.clear()
+        for name in self.in_slices:
+            self.network.get_submodule(name).__dict__.pop("forward", None)
         for module in self.network.modules():
             if isinstance(module, Stateful):
                 module.observer = None
@@ -201,7 +222,7 @@ def lay_out_masters(network: nn.Module, layout: Layout) -> None:
 def pending_gradient(leaf: Tensor) -> Tensor | None:
     """What backward has left for a parameter so far: of a master, of a working weight, or of its sum."""
     hooks = leaf._post_accumulate_grad_hooks or {}
-    sums = [hook.value for hook in hooks.values() if isinstance(hook, _HalfSum)]
+    sums = [hook.value for hook in hooks.values() if isinstance(hook, _HalfSum | SliceSum)]
     return sums[0] if sums else leaf.grad
 
 
@@ -216,12 +237,14 @@ def working_weights(
     layouts: Mapping[str, Layout],
     updates: tuple[str, ...],
     observer: Observer | None,
+    in_slices: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Iterator[dict[str, WorkingWeights]]:
     """Run a block with every network on its working weights; the masters are back afterwards, whatever happened."""
     working: dict[str, WorkingWeights] = {}
     try:
         for name, network in networks.items():
-            working[name] = WorkingWeights(network, layouts[name], name in updates, observer)
+            sliced = (in_slices or {}).get(name, ())
+            working[name] = WorkingWeights(network, layouts[name], name in updates, observer, sliced)
             working[name].install()
         yield working
     finally:

@@ -1,0 +1,58 @@
+"""Optimizers' state: made at once, and kept in host memory where the plan says so.
+
+Torch makes it at the first update, in the pieces that activations have left: the next step then finds no room for the
+same activations, and memory grows. Made before the first step, it costs what it costs.
+"""
+
+import torch
+from torch import nn
+
+from frugan.engine.host_state import beside, zeros_for
+from frugan.engine.leras_optimizers import LerasOptimizer
+
+ADAM_SLOTS = ("exp_avg", "exp_avg_sq")
+
+
+def make_state(optimizer: torch.optim.Optimizer, *, on_host: bool) -> None:
+    """Give every parameter its statistics, all zero.
+
+    Args:
+        on_host: in host memory (pinned beside a card); each then comes over for its parameter's update alone.
+    """
+    if isinstance(optimizer, LerasOptimizer):
+        optimizer.on_host = on_host
+    for parameter in _parameters(optimizer):
+        if isinstance(optimizer, LerasOptimizer):
+            optimizer.state_of(parameter)
+        else:
+            statistics = {slot: zeros_for(parameter, on_host=on_host) for slot in ADAM_SLOTS}
+            step = torch.zeros((), dtype=torch.float32, device=parameter.device)  # where the fused kernel counts
+            optimizer.state[parameter] = {"step": step, **statistics}
+
+
+@torch.no_grad()
+def step_parameter_by_parameter(optimizer: torch.optim.Optimizer) -> None:
+    """One step of Adam whose statistics lie in host memory: each comes over, moves and goes back.
+
+    Copies and updates are queued on one stream, so that the host waits for none of them.
+    """
+    gradients = {parameter: parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None}
+    for parameter in gradients:
+        parameter.grad = None
+    for parameter, gradient in gradients.items():
+        host = optimizer.state[parameter]
+        optimizer.state[parameter] = {
+            slot: beside(value, parameter) if slot in ADAM_SLOTS else value for slot, value in host.items()
+        }
+        parameter.grad = gradient
+        optimizer.step()
+        parameter.grad = None
+        for slot in ADAM_SLOTS:
+            host[slot].copy_(optimizer.state[parameter][slot], non_blocking=True)
+        optimizer.state[parameter] = host
+    for parameter, gradient in gradients.items():
+        parameter.grad = gradient
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
