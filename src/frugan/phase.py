@@ -341,6 +341,8 @@ class FaceNeeds:
 
 
 Needs = DataNeeds | FaceNeeds
+Dimension = Literal["resolution", "width"]
+"""Ways in which a family's networks may be made smaller or larger."""
 
 
 class Family(Protocol):
@@ -394,6 +396,9 @@ class Family(Protocol):
     def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
         """Networks that start anew when training goes on with objective `now` from weights of objective `before`
         (a bottleneck after pretraining). If there are any, the optimizer state of the others is taken over too."""
+
+    def variants(self, networks: Any) -> Mapping[Dimension, Sequence[Mapping[str, Any]]]:
+        """Relatives of these networks for a planner: fields to set instead, smallest first; these are among them."""
 
     def tiny(self) -> tuple[Any, Any]:
         """(networks, objective) small enough for the contract tests."""

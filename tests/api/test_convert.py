@@ -21,8 +21,8 @@ from frugan.api.export_dfm import to_dfm
 from frugan.api.export_leras import to_leras
 from frugan.api.import_leras import from_leras
 from frugan.api.networks import networks_from, read_weights, weights_metadata
-from frugan.api.session import TrainingOptions
 from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
 from frugan.convert.dfm import check_dfm
 from frugan.convert.leras import LerasModel, read_model
 from frugan.convert.leras_writer import write_model

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.sampling import sample
-from frugan.api.session import TrainingOptions
 from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest

@@ -20,6 +20,7 @@ from frugan.phase import (
     BufferRule,
     Carried,
     DataNeeds,
+    Dimension,
     Draw,
     MicroBatch,
     Networks,
@@ -242,6 +243,9 @@ class MadeUpFamily:
 
     def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
         return ()
+
+    def variants(self, networks: MadeUpNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
+        return {"width": tuple({"width": width} for width in (2, 4, 8, 16, 32))}
 
     def tiny(self) -> tuple[MadeUpNetworks, MadeUpObjective]:
         return MadeUpNetworks(), MadeUpObjective()

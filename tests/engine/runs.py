@@ -8,9 +8,16 @@ from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Clock, Loop
+from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
+from frugan.engine.step import NextPlan
+from frugan.errors import TrainingFailed
+
+
+def _none_left(plan: Plan, phase: str, message: str) -> Plan:
+    raise TrainingFailed(f"{phase}: {message}")
 
 
 def train(
@@ -22,6 +29,7 @@ def train(
     stop: StopRequest | None = None,
     stop_after: int | None = None,
     pictured: list[int] | None = None,
+    next_plan: NextPlan | None = None,
 ) -> tuple[Rig, list[Event], bool]:
     """Train to `steps`, from the newest checkpoint if there is one.
 
@@ -66,6 +74,7 @@ def train(
             singular_values=lambda state: {},
             extra={},
             show=show,
+            next_plan=next_plan or _none_left,
             seconds=float(found[1]["seconds"]) if found else 0.0,
         )
         return rig, events, loop.train(stop)

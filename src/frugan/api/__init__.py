@@ -5,23 +5,30 @@ from frugan.api.export_dfm import to_dfm
 from frugan.api.export_leras import to_leras
 from frugan.api.import_leras import from_leras
 from frugan.api.networks import build, load, save
+from frugan.api.plan_report import PlanReport
+from frugan.api.planning import PlanOptions, largest, plan
 from frugan.api.sampling import sample
-from frugan.api.session import TrainingOptions, TrainingResult
+from frugan.api.session import TrainingResult
 from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput, TrainingFailed
 from frugan.recipe import load_recipe
 
 __all__ = [
     "BadInput",
+    "PlanOptions",
+    "PlanReport",
     "TrainingFailed",
     "TrainingOptions",
     "TrainingResult",
     "build",
     "from_leras",
     "info",
+    "largest",
     "load",
     "load_recipe",
+    "plan",
     "prepare",
     "sample",
     "save",

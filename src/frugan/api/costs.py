@@ -9,7 +9,7 @@ from torch import nn
 
 from frugan.api.devices import choose_device
 from frugan.api.networks import read_weights, weights_file
-from frugan.api.session import every_phase
+from frugan.api.stages import every_phase
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import prepared

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.pictures import Say
-from frugan.api.session import TrainingOptions, TrainingResult
+from frugan.api.session import TrainingResult
 from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
 from frugan.data.digits import digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.pictures import Progress, Say
-from frugan.api.session import TrainingOptions
 from frugan.api.sheets import provenance
 from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
 from frugan.data.faces.alignment import alignment_matrix
 from frugan.data.faces.drawn.drawn_faceset import draw_workspace
 from frugan.data.faces.drawn.frame import DrawnFrame, draw_frame

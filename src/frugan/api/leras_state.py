@@ -7,7 +7,7 @@ import torch
 from frugan.api.leras_recipe import AUTOENCODER
 from frugan.api.networks import build_networks
 from frugan.api.pictures import Say
-from frugan.api.session import every_phase
+from frugan.api.stages import every_phase
 from frugan.convert.leras import Arrays, LerasModel
 from frugan.engine.checkpoint import NETWORKS, OPTIMIZERS, load_networks
 from frugan.engine.leras_optimizers import LerasOptimizer

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frugan.api.devices import choose_device, choose_plan, normalisation_group
+from frugan.api.devices import choose_device
 from frugan.api.feed import SourceFeed, default_workers, feeding
 from frugan.api.loss_history import LossHistory
 from frugan.api.networks import (
@@ -25,6 +25,9 @@ from frugan.api.networks import (
 from frugan.api.pictures import Say
 from frugan.api.sheets import write_sheets
 from frugan.api.sources import Source, count
+from frugan.api.stages import every_phase
+from frugan.api.training_options import TrainingOptions
+from frugan.api.training_plan import TrainingPlanner
 from frugan.engine.checkpoint import (
     OPTIMIZERS,
     load_networks,
@@ -46,28 +49,8 @@ from frugan.engine.streams import Streams
 from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
 from frugan.nn.spectral_norm import top_singular_values
-from frugan.phase import Phase
 from frugan.recipe import Recipe
 from frugan.recipe_differences import Difference, differences
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How to run a recipe on this machine; none of it changes the result beyond rounding.
-
-    Attributes:
-        micro_batch: samples in one forward; None: one normalisation group.
-        recompute: recompute every block that may be.
-        ema_on_host: keep the average in host memory.
-        device: "auto", "cpu", "cuda" or "cuda:1".
-        workers: processes that make face samples, for each source; None: by the machine.
-    """
-
-    micro_batch: int | None = None
-    recompute: bool = False
-    ema_on_host: bool = False
-    device: str = "auto"
-    workers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +75,7 @@ class Session:
     """One call of `train` on a locked run."""
 
     recipe: Recipe
+    name: str
     sources: dict[str, Source]
     run: RunFolder
     log: EventLog
@@ -114,7 +98,7 @@ class Session:
         changed = changed_fields(before, recipe, self.run.path)
         if found:
             self._refuse_swapped(found[1].get("data", {}))
-        state, plan = self._create(found[1] if found else None)
+        state, plan, planner = self._create(found[1] if found else None)
         seconds = 0.0
         if found is not None:
             checkpoint, saved, damage = found
@@ -142,11 +126,13 @@ class Session:
             recipe=recipe.model_dump(mode="json"),
         )
         while True:
-            finished, seconds = self._stage(state, plan, seconds, stop)
+            finished, seconds, plan = self._stage(state, plan, planner, seconds, stop)
             if finished or stop.asked:
                 return TrainingResult(self.run.path, state.step, finished, seconds)
 
-    def _stage(self, state: TrainingState, plan: Plan, seconds: float, stop: StopRequest) -> tuple[bool, float]:
+    def _stage(
+        self, state: TrainingState, plan: Plan, planner: TrainingPlanner, seconds: float, stop: StopRequest
+    ) -> tuple[bool, float, Plan]:
         """Train with the recipe as it is from this step on, until it changes or all is over."""
         recipe, training, saving = self.recipe.at_step(state.step), self.recipe.training, self.recipe.saving
         for key, change in differences(self.recipe, recipe).items():
@@ -172,20 +158,25 @@ class Session:
                 run=self.run,
                 log=self.log,
                 metadata=weights_metadata(self.recipe),
-                take_snapshot=lambda now: self._snapshot(now, recipe, plan, feed),
+                take_snapshot=lambda now: self._snapshot(now, recipe, loop.plan, feed),
+                next_plan=planner.next,
                 singular_values=_singular_values,
-                extra={"data": {name: s.digest for name, s in self.sources.items()}},
+                extra={
+                    "data": {name: s.digest for name, s in self.sources.items()},
+                    "device": state.device.type,
+                },
                 show=self._shown,
                 requests=self.requests,
                 until=min((s for s in self.recipe.stage_steps() if s > state.step), default=None),
                 seconds=seconds,
             )
-            return loop.train(stop), loop.seconds
+            finished = loop.train(stop)
+            return finished, loop.seconds, loop.plan
 
     def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
         return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose)
 
-    def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan]:
+    def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan, TrainingPlanner]:
         recipe, training = self.recipe, self.recipe.training
         device, why = choose_device(self.options.device)
         self._choose(f"device: {device} ({why})")
@@ -206,19 +197,16 @@ class Session:
         phases = every_phase(recipe)
         used = {name for phase in phases for name in phase.uses}
         networks = {name: network for name, network in build_networks(recipe).items() if name in used}
-        group = normalisation_group(recipe, networks, phases)
-        blocks = recipe.kind.recomputable(networks) if self.options.recompute else {}
-        plan, line = choose_plan(
-            recipe, precision, group, self.options.micro_batch, blocks, ema_on_host=self.options.ema_on_host
-        )
-        self._choose(line)
+        planner = TrainingPlanner(recipe, self.name, self.options, device, precision, self._choose)
+        plan, report = planner.first(networks, phases, saved)
+        write_json(self.run.plan, plan.as_json() if report is None else report.as_json())
         for network in networks.values():
             network.to(device)
         averaged, settings = recipe.kind.averaged(), recipe.optimizer_settings()
         state = create_state(
             networks, phases, settings, averaged, recipe.ema, plan, training.normalisation_batch, device
         )
-        return state, plan
+        return state, plan, planner
 
     def _resumed(self, step: int, before: Recipe, saved: Mapping[str, Any], init: str | Path | None) -> None:
         self._event("resume", step=step)
@@ -296,26 +284,6 @@ def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Differen
             "choose another --out, or take these values back"
         )
     return changed
-
-
-def every_phase(recipe: Recipe) -> tuple[Phase, ...]:
-    """Every phase that training may come to run, over all stages; of phases of one name the last."""
-    steps = [0, *recipe.stage_steps()]
-    stages = [recipe.at_step(step) for step in steps]
-    found = {phase.name: phase for now in stages for phase in now.kind.phases(now.networks, now.objective)}
-    uses = {
-        name: tuple(
-            dict.fromkeys(
-                network
-                for now in stages
-                for phase in now.kind.phases(now.networks, now.objective)
-                if phase.name == name
-                for network in phase.uses
-            )
-        )
-        for name in found
-    }
-    return tuple(replace(phase, uses=uses[name]) for name, phase in found.items())
 
 
 def _singular_values(state: TrainingState) -> dict[str, Tensor]:

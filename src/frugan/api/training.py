@@ -8,8 +8,9 @@ from typing import Any
 
 from frugan.api.networks import weights_file
 from frugan.api.pictures import Progress, Say
-from frugan.api.session import Session, TrainingOptions, TrainingResult, changed_fields
+from frugan.api.session import Session, TrainingResult, changed_fields
 from frugan.api.sources import Data, open_sources
+from frugan.api.training_options import TrainingOptions
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.requests import KEYS_HINT, listening
@@ -89,7 +90,8 @@ def train(
         ):
             if keys:
                 say(KEYS_HINT)
-            session = Session(loaded, sources, run, log, options, say, show, requests)
+            name = recipe if isinstance(recipe, str) else loaded.family
+            session = Session(loaded, name, sources, run, log, options, say, show, requests)
             return session.train(init, stop)
     except BadInput:
         if is_new and not run.exists:

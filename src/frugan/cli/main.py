@@ -13,6 +13,7 @@ from rich.console import Console
 from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.info import info
+from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.recipes import recipes
 from frugan.cli.sample import sample
@@ -33,7 +34,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    for command in (demo, recipes, info, prepare, train, sample, convert):
+    for command in (demo, recipes, info, plan, prepare, train, sample, convert):
         app.command()(_telling_of_interrupts(command))
     app.callback()(_options)
     return app

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from frugan.api.sampling import shows_faces
-from frugan.api.session import TrainingOptions
 from frugan.api.training import train as train_run
+from frugan.api.training_options import TrainingOptions
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.recipe import load_recipe
 from frugan.report.progress_line import LiveLine
@@ -18,9 +18,14 @@ def train(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None,
     out: Annotated[Path | None, typer.Option(help="run folder; an existing run goes on")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="budget on the card in all, such as 6GiB; default: what is free, less a margin")
+    ] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; never changes the result")] = None,
     recompute: Annotated[bool, typer.Option(help="keep fewer activations and compute them again")] = False,
     ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights in host memory")] = False,
+    use: Annotated[list[str] | None, typer.Option(help="a saver that the plan must use (see frugan plan)")] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="a saver that it must not use")] = None,
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     workers: Annotated[int | None, typer.Option(help="processes that make face samples, for each side", min=0)] = None,
@@ -42,7 +47,9 @@ def train(
             out,
             overrides=overrides or [],
             init=init,
-            options=TrainingOptions(micro_batch, recompute, ema_on_host, device, workers),
+            options=TrainingOptions(
+                micro_batch, recompute, ema_on_host, device, workers, memory, tuple(use or ()), tuple(avoid or ())
+            ),
             say=say,
             show=line.show,
             progress=move,

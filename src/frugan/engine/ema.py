@@ -75,7 +75,13 @@ class Ema:
         for network in self.networks.values():
             network.requires_grad_(False)
             if on_host:
-                network.to("cpu")
+                _to(network, torch.device("cpu"))
+
+    def move(self, *, on_host: bool) -> None:
+        """Take the averages to host memory, or back beside their networks."""
+        self.on_host = on_host
+        for name, network in self.networks.items():
+            _to(network, torch.device("cpu") if on_host else next(self._sources[name].parameters()).device)
 
     @torch.no_grad()
     def update(self, step: int, batch: int, moved: Mapping[str, Tensor]) -> None:
@@ -100,6 +106,12 @@ class Ema:
                     averages[key].copy_(torch.where(accepted, new, averages[key]))
                 else:
                     averages[key].lerp_(new, weight.to(new.dtype))
+
+
+def _to(network: nn.Module, device: torch.device) -> None:
+    """Move a network, if it is not there already: torch refuses to on tensors without data, even then."""
+    if any(tensor.device != device for tensor in (*network.parameters(), *network.buffers())):
+        network.to(device)
 
 
 def _to_host(accepted: Tensor, values: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

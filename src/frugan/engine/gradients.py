@@ -41,7 +41,8 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     if not gradients:
         raise RuntimeError(f"no gradient reached any of {', '.join(list(parameters)[:3])} ...: the loss ignores them")
-    share = torch.stack([(g == 0).float().mean() for g in gradients.values()]) if zeros else None
+    # counted as they are: as floats the zeros of a large layer would take as much memory as its gradient
+    share = torch.stack([1 - g.count_nonzero() / g.numel() for g in gradients.values()]) if zeros else None
     if inverse_scale is not None:
         for gradient in gradients.values():
             gradient.mul_(inverse_scale)

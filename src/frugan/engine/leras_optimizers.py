@@ -6,6 +6,7 @@ learning-rate dropout moves a random share of the weights at each update while t
 
 import math
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 from frugan.engine.host_state import beside, zeros_for
 
-PIECE = 1 << 20
-"""Elements updated at once: temporaries stay at some MB, within a CPU's cache, however large a layer is."""
+PIECES = MappingProxyType({"cpu": 1 << 20, "cuda": 1 << 23})
+"""Elements updated at once, by device: temporaries stay small however large a layer is. On a CPU they fit its cache; on
+a card each of a dozen kernels has enough to do."""
 
 
 class LerasOptimizer(torch.optim.Optimizer):
@@ -28,17 +30,20 @@ class LerasOptimizer(torch.optim.Optimizer):
     Attributes:
         slots: names of the statistics kept for each parameter.
         updates: accepted updates so far; int64 scalar on the device.
+        piece: elements updated at once.
         on_host: whether the statistics are made in host memory; they then come over piece by piece.
     """
 
     slots: ClassVar[tuple[str, ...]]
     updates: Tensor
+    piece: int
     on_host: bool = False
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
         super().__init__(parameters, {"lr": lr})
         self.eps = eps
         self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
+        self.piece = PIECES.get(parameters[0].device.type, PIECES["cpu"])
 
     @torch.no_grad()
     def update(
@@ -64,7 +69,7 @@ class LerasOptimizer(torch.optim.Optimizer):
                 continue
             state = self.state_of(parameter)
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
-            for weight, gradient, *kept in _pieces(tensors):
+            for weight, gradient, *kept in _pieces(tensors, self.piece):
                 statistics = [beside(piece, weight) for piece in kept] if self.on_host else kept
                 # A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
                 sound = torch.where(accepted, gradient, 0.0)
@@ -130,11 +135,11 @@ def _weight(accepted: Tensor, weight: float, like: Tensor) -> Tensor:
     return torch.where(accepted, weight, 0.0).to(like.dtype)
 
 
-def _pieces(tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+def _pieces(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
     """Flat views of the same elements of tensors of one shape and layout."""
     flat = [(t if t.is_contiguous() else t.permute(0, 2, 3, 1)).view(-1) for t in tensors]
-    for first in range(0, flat[0].numel(), PIECE):
-        yield tuple(tensor[first : first + PIECE] for tensor in flat)
+    for first in range(0, flat[0].numel(), size):
+        yield tuple(tensor[first : first + size] for tensor in flat)
 
 
 def keep_mask(like: Tensor, share: float, random: torch.Generator) -> Tensor:

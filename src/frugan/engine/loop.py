@@ -18,7 +18,7 @@ from frugan.engine.readout import Readout, first_bad
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.step import NextPlan, Step
 from frugan.errors import TrainingFailed
 
 MOST_SKIPS = 20
@@ -86,6 +86,7 @@ class Loop:
         extra: JSON values kept in every checkpoint.
         show: is given every event.
         requests: what is asked for while training goes on.
+        next_plan: gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none.
         until: step at which this stage of the recipe ends; None: none does.
         seconds: of training so far, over all resumptions.
     """
@@ -106,6 +107,7 @@ class Loop:
     singular_values: Callable[[TrainingState], Mapping[str, torch.Tensor]]
     extra: Mapping[str, Any]
     show: Callable[[Event], None]
+    next_plan: NextPlan
     requests: Requests = field(default_factory=Requests)
     until: int | None = None
     seconds: float = 0.0
@@ -130,7 +132,7 @@ class Loop:
             if pending is not None:
                 pending.took = began - pending.began
             reported = self.state.step == 0 or self.report.due(self.state.step, self.seconds)
-            results = self.step.run(self.state, self.plan, count_zeros=reported)
+            results = self.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._next_plan)
             extra = self.singular_values(self.state) if reported else {}
             readout = Readout.start(self.state.step, results, extra)
             if pending is not None:
@@ -149,6 +151,12 @@ class Loop:
             keep_newest(self.run.checkpoints, self.keep)
             self._snapshot()
         return self._over()
+
+    def _next_plan(self, plan: Plan, phase: str, message: str) -> Plan:
+        self.plan = self.next_plan(plan, phase, message)
+        now = self.plan.as_json()
+        self._write("out_of_memory", step=self.state.step, phase=phase, message=message, plan=now)
+        return self.plan
 
     def _stage_over(self) -> bool:
         return self.until is not None and self.state.step >= self.until
@@ -179,7 +187,11 @@ class Loop:
         if self._pictured == self.state.step:
             return
         self._pictured = self.state.step
-        paths = self.take_snapshot(self.state)
+        try:
+            paths = self.take_snapshot(self.state)
+        except torch.OutOfMemoryError as error:
+            self._write("snapshot_failed", step=self.state.step, reason=str(error))
+            return
         self._write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
 
     def _read(self, pending: "_Pending") -> None:

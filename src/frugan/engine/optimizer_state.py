@@ -31,6 +31,19 @@ def make_state(optimizer: torch.optim.Optimizer, *, on_host: bool) -> None:
 
 
 @torch.no_grad()
+def move_state(optimizer: torch.optim.Optimizer, *, on_host: bool) -> None:
+    """Take the statistics to host memory, or back beside the parameters."""
+    slots = optimizer.slots if isinstance(optimizer, LerasOptimizer) else ADAM_SLOTS
+    if isinstance(optimizer, LerasOptimizer):
+        optimizer.on_host = on_host
+    for parameter in _parameters(optimizer):
+        for slot in slots:
+            optimizer.state[parameter][slot] = zeros_for(parameter, on_host=on_host).copy_(
+                optimizer.state[parameter][slot]
+            )
+
+
+@torch.no_grad()
 def step_parameter_by_parameter(optimizer: torch.optim.Optimizer) -> None:
     """One step of Adam whose statistics lie in host memory: each comes over, moves and goes back.
 

@@ -29,6 +29,11 @@ class RunFolder:
         return self.path / RUN_RECIPE
 
     @property
+    def plan(self) -> Path:
+        """The plan that it was begun or resumed with, and what was predicted of it, JSON."""
+        return self.path / "plan.json"
+
+    @property
     def events(self) -> Path:
         """The event file, one JSON object a line: the truth about the run."""
         return self.path / "events.jsonl"
@@ -56,7 +61,7 @@ class RunFolder:
     @property
     def first_files(self) -> frozenset[str]:
         """Names that a run may have left before it had its recipe (it was refused, or killed at once)."""
-        return frozenset({"run.lock", self.events.name, self.requests.name})
+        return frozenset({"run.lock", self.plan.name, self.events.name, self.requests.name})
 
     @property
     def exists(self) -> bool:

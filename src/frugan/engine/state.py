@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.ema import Ema, EmaSettings
+from frugan.engine.optimizer_state import move_state
 from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
@@ -28,6 +29,7 @@ class TrainingState:
         skipped: phase -> updates skipped so far (int64 scalars on the device).
         step: steps done.
         device: where it all lives.
+        optimizer_on_host: but the optimizers' state lives in host memory.
         parked: file of a checkpoint -> tensors of networks and optimizers that no phase uses at present, on the host;
             kept for when one does again.
     """
@@ -41,12 +43,22 @@ class TrainingState:
     skipped: dict[str, Tensor]
     step: int
     device: torch.device
+    optimizer_on_host: bool = False
     parked: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     @property
     def shown(self) -> dict[str, nn.Module]:
         """The networks that sheets are made with: the averages, or all networks where training averages none."""
         return self.ema.networks or self.networks
+
+    def follow(self, plan: Plan) -> None:
+        """Move averages and optimizer state to where a plan wants them, in the midst of training."""
+        if plan.ema_on_host != self.ema.on_host:
+            self.ema.move(on_host=plan.ema_on_host)
+        if plan.optimizer_on_host != self.optimizer_on_host:
+            self.optimizer_on_host = plan.optimizer_on_host
+            for optimizer in self.optimizers.values():
+                move_state(optimizer, on_host=plan.optimizer_on_host)
 
 
 def create_state(
@@ -87,4 +99,5 @@ def create_state(
         skipped={phase.name: torch.zeros((), dtype=torch.int64, device=device) for phase in phases},
         step=0,
         device=device,
+        optimizer_on_host=plan.optimizer_on_host,
     )

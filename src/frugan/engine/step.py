@@ -1,6 +1,6 @@
 """One training step: every phase that is due, on micro-batches, committed once and only if it was sound."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,14 @@ from frugan.engine.recompute import recomputing
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import WorkingWeights, working_weights
 from frugan.phase import MicroBatch, Observer, Phase, PhaseState
+
+
+class _RanOut(Exception):
+    """Memory ran out before anything was committed."""
+
+    def __init__(self, cause: torch.OutOfMemoryError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause.with_traceback(None)  # its frames hold what has to go
 
 
 class PictureFeed(Protocol):
@@ -65,6 +73,22 @@ class PhaseResult:
         return bool(torch.isfinite(torch.cat(list(self.terms.values()))).all())
 
 
+NextPlan = Callable[[Plan, str, str], Plan]
+"""(plan that ran out of memory, phase, torch's message) -> a plan that takes less. Raises where there is none."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A phase before its update: everything is known, and nothing has moved yet."""
+
+    terms: dict[str, Tensor]
+    weights: tuple[float, ...]
+    gradients: GradientReport
+    accepted: Tensor
+    observer: Observer
+    own: PhaseState
+
+
 @dataclass(frozen=True)
 class Step:
     """Runs steps.
@@ -86,21 +110,34 @@ class Step:
     length: int | None = None
     originals: bool = False
 
-    def run(self, state: TrainingState, plan: Plan, *, count_zeros: bool = False) -> list[PhaseResult]:
-        """Run the next step: all phases that are due with their repeats, then EMA."""
-        results = [
-            self._run_and_release(state, plan, phase, repeat, count_zeros=count_zeros)
-            for phase in self.phases
-            if phase.due(state.step)
-            for repeat in range(phase.repeats)
-        ]
+    def run(
+        self, state: TrainingState, plan: Plan, *, count_zeros: bool = False, next_plan: NextPlan | None = None
+    ) -> list[PhaseResult]:
+        """Run the next step: all phases that are due with their repeats, then EMA.
+
+        Args:
+            next_plan: is asked when memory runs out before an update: the phase is then repeated by the plan that it
+                gives, with the same inputs, and so are those after it. None: the error is passed on.
+        """
+        results = []
+        for phase in self.phases:
+            for repeat in range(phase.repeats) if phase.due(state.step) else ():
+                result, plan = self._run_sound(state, plan, phase, repeat, next_plan, count_zeros=count_zeros)
+                results.append(result)
         state.step += 1
         state.ema.update(state.step, self.batch, self._moved(results))
         return results
 
-    def _run_and_release(
-        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
-    ) -> PhaseResult:
+    def _run_sound(
+        self,
+        state: TrainingState,
+        plan: Plan,
+        phase: Phase,
+        repeat: int,
+        next_plan: NextPlan | None,
+        *,
+        count_zeros: bool,
+    ) -> tuple[PhaseResult, Plan]:
         """Run a phase, again at half the loss scale while that is too high for the first update.
 
         So fp16 trains on the same pictures as fp32 from the first on. Leaving them out starts another run: with 3 to 20
@@ -108,27 +145,56 @@ class Step:
         """
         scale = state.loss_scales[phase.optimizer]
         while True:
-            result = self._run_released(state, plan, phase, repeat, count_zeros=count_zeros)
+            result, plan = self._run_fitting(state, plan, phase, repeat, next_plan, count_zeros=count_zeros)
             if not scale.found:
                 scale.found = bool(result.accepted)
                 if not scale.found and result.finite_terms() and float(result.loss_scale) > 1:
                     continue
             state.skipped[phase.name] += ~result.accepted
-            return result
+            return result, plan
 
-    def _run_released(
-        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
-    ) -> PhaseResult:
-        """Run a phase and release its gradients, also after an error, so that a repetition does not add to them."""
-        try:
-            return self._run_phase(state, plan, phase, repeat, count_zeros=count_zeros)
-        finally:
-            state.optimizers[phase.optimizer].zero_grad(set_to_none=True)
+    def _run_fitting(
+        self,
+        state: TrainingState,
+        plan: Plan,
+        phase: Phase,
+        repeat: int,
+        next_plan: NextPlan | None,
+        *,
+        count_zeros: bool,
+    ) -> tuple[PhaseResult, Plan]:
+        """Run a phase, again by a plan that takes less if memory runs out before the update."""
+        while True:
+            try:
+                return self._run_phase(state, plan, phase, repeat, count_zeros=count_zeros), plan
+            except _RanOut as error:
+                if next_plan is None:
+                    raise error.cause from None
+                message = str(error.cause)
+            # Outside the handler: the error's frames, and what they hold, are gone.
+            if state.device.type == "cuda":
+                torch.cuda.empty_cache()
+            plan = next_plan(plan, phase.name, message)
+            state.follow(plan)
 
     def _run_phase(
         self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
     ) -> PhaseResult:
-        optimizer, scale = state.optimizers[phase.optimizer], state.loss_scales[phase.optimizer]
+        """Run a phase and release its gradients, also after an error, so that a repetition does not add to them."""
+        try:
+            try:
+                ready = self._prepare_update(state, plan, phase, repeat, count_zeros=count_zeros)
+            except torch.OutOfMemoryError as error:
+                raise _RanOut(error) from None
+            return self._commit(state, plan, phase, repeat, ready)
+        finally:
+            state.optimizers[phase.optimizer].zero_grad(set_to_none=True)
+
+    def _prepare_update(
+        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
+    ) -> _Ready:
+        """Everything of a phase that may fail: gradients on the masters, measured, judged and clipped."""
+        scale = state.loss_scales[phase.optimizer]
         networks = {name: state.networks[name] for name in phase.uses}
         layouts = dict.fromkeys(networks, plan.layout(state.device))
         observer = Observer()
@@ -169,21 +235,25 @@ class Step:
             phase.on_masters(networks)
         if (largest := self.settings[phase.optimizer].clip_norm) is not None:
             clip(parameters, gradients.norm, largest)
+        return _Ready(stacked, tuple(weights), gradients, accepted, observer, own)
 
+    def _commit(self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, ready: _Ready) -> PhaseResult:
+        """Move everything that the phase moves, where it was sound."""
+        scale = state.loss_scales[phase.optimizer]
         update(
-            optimizer,
+            state.optimizers[phase.optimizer],
             self.settings[phase.optimizer],
-            accepted=accepted,
+            accepted=ready.accepted,
             progress=state.step / self.length if self.length else 0.0,
             dropout_seed=self.draws.update_seed(phase, state.step, repeat),
             dropout=phase.learning_rate_dropout,
             on_host=plan.optimizer_on_host,
         )
-        observer.commit(accepted)
-        _commit_carried(state, phase, own, accepted)
+        ready.observer.commit(ready.accepted)
+        _commit_carried(state, phase, ready.own, ready.accepted)
         used_scale = scale.scale.clone()
-        scale.move(accepted)
-        return PhaseResult(phase.name, repeat, stacked, tuple(weights), gradients, accepted, used_scale)
+        scale.move(ready.accepted)
+        return PhaseResult(phase.name, repeat, ready.terms, ready.weights, ready.gradients, ready.accepted, used_scale)
 
     def _micro_batches(
         self, state: TrainingState, plan: Plan, phase: Phase, repeat: int

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 aten = torch.ops.aten
@@ -51,8 +50,15 @@ def stored_bytes(tensor: Tensor) -> int:
     return touched
 
 
-def _tensors(tree: object) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+def tensors_in(tree: object) -> list[Tensor]:
+    """Tensors among an operation's arguments or results: several times as fast there as walking a general tree."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, tuple | list):
+        return [tensor for each in tree for tensor in tensors_in(each)]
+    if isinstance(tree, dict):
+        return [tensor for each in tree.values() for tensor in tensors_in(each)]
+    return []
 
 
 def _storage(tensor: Tensor) -> int:
@@ -77,12 +83,13 @@ class TrafficCounter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.bytes_moved += self._traffic(func, (args, kwargs or {}), out)
+        self.bytes_moved += self.traffic_of(func, (args, kwargs or {}), out)
         return out
 
-    def _traffic(self, func: Any, inputs: object, out: object) -> int:
-        read = {id(tensor): tensor for tensor in _tensors(inputs)}
-        written = {id(tensor): tensor for tensor in _tensors(out)}
+    def traffic_of(self, func: Any, inputs: object, out: object) -> int:
+        """Bytes that one operation reads and writes."""
+        read = {id(tensor): tensor for tensor in tensors_in(inputs)}
+        written = {id(tensor): tensor for tensor in tensors_in(out)}
         if func.overloadpacket in _ALLOCATIONS:
             return 0
         if not func._schema.is_mutable:

@@ -1,23 +1,28 @@
-"""Memory of a training step, by running the engine's own step under the tracker: no formula about any model.
+"""Memory and work of a training step, by running the engine's own step: no formula about any model.
 
 On fake tensors nothing is computed and no memory taken: that predicts. On real ones it measures.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from frugan.engine.plan import Plan
+from frugan.engine.leras_optimizers import PIECES, LerasOptimizer
+from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.state import TrainingState
-from frugan.engine.step import PhaseResult, Step
+from frugan.engine.step import DrawFeed, PhaseResult, PictureFeed, Step
 from frugan.engine.working_weights import pending_gradient
 from frugan.memory.trace import Category, Peak, Trace
 from frugan.memory.tracker import Tracker
+from frugan.memory.work import Work, WorkCounter
 from frugan.phase import MicroBatch, Phase
+
+SHEETS = "sheets"
+"""Place of what is made while sheets of samples are."""
 
 
 @dataclass(frozen=True)
@@ -26,49 +31,89 @@ class StepMemory:
 
     Attributes:
         peak: of everything.
-        by_phase: phase -> its own peak.
+        by_phase: phase -> its own peak; "sheets": that of sampling, if it was looked at.
         static: bytes that are there between steps, by what they are for.
         trace: of all of it.
+        begins: number of the event with which the step begins.
+        work: of an average step, phases that are not always due counted by their share.
     """
 
     peak: Peak
     by_phase: Mapping[str, Peak]
     static: Mapping[Category, int]
     trace: Trace
+    begins: int
+    work: Work
 
     @property
     def reserved_bytes(self) -> int:
-        """Most that CUDA's allocator would reserve."""
-        return self.trace.reserved_bytes()
+        """Most that CUDA's allocator would reserve, in a first and a second step."""
+        return self.trace.reserved_bytes(2, self.begins)
 
 
 def measure_step(
-    step: Step, state: TrainingState, plan: Plan, blocks: Mapping[str, Sequence[str]] | None = None
+    step: Step,
+    state: TrainingState,
+    plan: Plan,
+    blocks: Mapping[str, Sequence[str]] | None = None,
+    *,
+    as_card: bool = False,
+    sheets: Callable[[], object] | None = None,
+    batch: int | None = None,
+    count_zeros: bool = False,
 ) -> StepMemory:
     """Run the next step under the tracker.
 
     Args:
         blocks: network -> modules that places are named after; None: places are phases.
-
-    A first step makes the optimizers' state; the one after it is what training is made of.
+        as_card: count what would lie on a card, though everything is in one memory: not the pictures and draws on the
+            host but their copies, and no state that the plan keeps on the host.
+        sheets: makes sheets of samples; watched after the step.
+        batch: that work is counted for, where the step has only the first micro-batches of it.
+        count_zeros: as a step does whose gradients are reported.
     """
-    tracker = Tracker(_held(state))
-    watched = _WatchedStep(**{each.name: getattr(step, each.name) for each in fields(step)}, tracker=tracker)
+    counter = WorkCounter()
+    tracker = Tracker(_held(state, plan, as_card=as_card), counter)
+    if as_card:
+        tracker.ignore(_on_host(state, plan))
+        for optimizer in state.optimizers.values():
+            if isinstance(optimizer, LerasOptimizer):
+                optimizer.piece = PIECES["cuda"]
     static: dict[Category, int] = {}
     for category, size_bytes in zip(tracker.trace.categories, tracker.trace.sizes_bytes, strict=True):
         static[category] = static.get(category, 0) + size_bytes
+    begins = len(tracker.trace.events)
+    watched = _WatchedStep(
+        **{each.name: getattr(step, each.name) for each in fields(step)},
+        tracker=tracker,
+        counter=counter,
+        as_card=as_card,
+        whole=batch or step.batch,
+    )
+    if as_card:
+        watched = replace(
+            watched,
+            pictures=_HostPictures(step.pictures, tracker),
+            draws=_HostDraws(step.draws, tracker),
+        )
     with tracker, tracker.saved(), _named_places(state, tracker, blocks or {}):
-        watched.run(state, plan)
+        watched.run(state, plan, count_zeros=count_zeros)
         tracker.mark("optimizer", _slots(state), again=True)
+        if sheets is not None:
+            tracker.place = SHEETS
+            sheets()
     trace = tracker.trace
+    places = [phase.name for phase in step.phases] + ([SHEETS] if sheets is not None else [])
     return StepMemory(
         peak=trace.peak(),
         by_phase={
-            phase.name: trace.peak(lambda place, name=phase.name: place.split("/")[0] == name)  # type: ignore[misc]
-            for phase in step.phases
+            of: trace.peak(lambda place, name=of: place.split("/")[0] == name)  # type: ignore[misc]
+            for of in places
         },
         static=static,
         trace=trace,
+        begins=begins,
+        work=sum(watched.found, _host_work(state, plan, step.phases)),
     )
 
 
@@ -77,42 +122,136 @@ class _WatchedStep(Step):
     """A step that tells the tracker which phase it is in, and what its tensors are for."""
 
     tracker: Tracker = field(kw_only=True)
+    counter: WorkCounter = field(kw_only=True)
+    as_card: bool = field(kw_only=True)
+    whole: int = field(kw_only=True)
+    found: list[Work] = field(default_factory=list)
+    _laps: list[Work] = field(default_factory=list)
 
     def _run_phase(
         self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
     ) -> PhaseResult:
         self.tracker.place = phase.name
+        self._laps.clear()
+        before = self.counter.work
         result = super()._run_phase(state, plan, phase, repeat, count_zeros=count_zeros)
-        self.tracker.mark("gradients", _gradients(state), again=True)  # still there: the caller releases them
+        self.tracker.place = "between phases"
+        # A micro-batch like the second one for each that was left out; the first one makes what the others add to.
+        last = self._laps[-1] - self._laps[-2]
+        like = self._laps[2] - self._laps[1] if len(self._laps) > 2 else last
+        sizes = micro_batch_sizes(phase.samples(self.whole), plan.micro_batch)
+        left_out = len(sizes) - (len(self._laps) - 1)
+        self.found.append((self.counter.work - before + like * left_out) * (1 / phase.every))
         return result
+
+    def _commit(self, state: TrainingState, plan: Plan, phase: Phase, *rest: object) -> PhaseResult:
+        self.tracker.mark("gradients", _gradients(state), again=True)  # still there: released after the update
+        return super()._commit(state, plan, phase, *rest)  # type: ignore[arg-type]
 
     def _micro_batches(
         self, state: TrainingState, plan: Plan, phase: Phase, repeat: int
     ) -> Iterator[tuple[MicroBatch, float]]:
         for micro, share in super()._micro_batches(state, plan, phase, repeat):
+            here = self._on_card(micro) if self.as_card else micro
             prepared = (p for name in phase.uses for p in state.networks[name].parameters())
             # what stands in for a master is no nn.Parameter
             standing_in = (weight for weight in prepared if not isinstance(weight, nn.Parameter))
             self.tracker.mark("working weights", standing_in, again=True)
-            self.tracker.mark("batch", _tensors((micro.pictures, micro.draws)))
-            yield micro, share
+            self.tracker.mark("batch", _tensors((here.pictures, here.draws)))
+            self._laps.append(self.counter.work)
+            del micro
+            yield here, share
+            del here
             self.tracker.place = phase.name
             self.tracker.mark("gradients", _gradients(state), again=True)
+        self._laps.append(self.counter.work)
+
+    def _on_card(self, micro: MicroBatch) -> MicroBatch:
+        """Copies of what lies in host memory."""
+
+        def here(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {k: t.clone() if self.tracker.ignores(t) else t for k, t in tensors.items()}
+
+        pictures = {source: here(named) for source, named in micro.pictures.items()}
+        return replace(micro, pictures=pictures, draws=here(micro.draws))
 
 
-def _held(state: TrainingState) -> dict[Category, list[Tensor]]:
+@dataclass(frozen=True)
+class _HostPictures:
+    """Pictures in host memory."""
+
+    feed: PictureFeed
+    tracker: Tracker
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        with self.tracker.elsewhere():
+            return self.feed.take(source, stream, position, count)
+
+
+@dataclass(frozen=True)
+class _HostDraws:
+    """Small random inputs in host memory, and large ones on the card."""
+
+    feed: DrawFeed
+    tracker: Tracker
+
+    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
+        with self.tracker.elsewhere():
+            return self.feed.batch(phase, step, repeat, count)
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        return self.feed.micro_batch(phase, step, repeat, first, count, device)
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        return self.feed.update_seed(phase, step, repeat)
+
+
+def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, list[Tensor]]:
     """What lives between steps."""
-    networks, averages = state.networks.values(), state.ema.networks.values()
-    return {
-        "parameters": [t for network in networks for t in (*network.parameters(), *network.buffers())],
-        "optimizer": _slots(state),
-        "averages": [t for network in averages for t in (*network.parameters(), *network.buffers())],
+    found: dict[Category, list[Tensor]] = {
+        "parameters": [t for network in state.networks.values() for t in (*network.parameters(), *network.buffers())]
     }
+    if not (as_card and plan.optimizer_on_host):
+        found["optimizer"] = _slots(state)
+    if not (as_card and plan.ema_on_host):
+        found["averages"] = _averages(state)
+    return found
+
+
+def _on_host(state: TrainingState, plan: Plan) -> list[Tensor]:
+    """What a plan keeps in host memory."""
+    return [*(_statistics(state) if plan.optimizer_on_host else ()), *(_averages(state) if plan.ema_on_host else ())]
+
+
+def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Work:
+    """What a plan moves between host and device in an average step."""
+    moved = 0.0
+    if plan.ema_on_host:
+        moved += sum(t.nbytes for t in _averages(state))
+    if plan.optimizer_on_host:
+        updated = [(phase, state.networks[name]) for phase in phases for name in phase.moving]
+        for phase, network in updated:
+            state_of = state.optimizers[phase.optimizer].state
+            kept = (state_of[parameter] for parameter in network.parameters())
+            there = sum(v.nbytes for slots in kept for v in slots.values() if v.ndim)
+            moved += 2 * there * phase.repeats / phase.every
+    return Work(host_bytes=moved)
+
+
+def _averages(state: TrainingState) -> list[Tensor]:
+    return [t for network in state.ema.networks.values() for t in (*network.parameters(), *network.buffers())]
 
 
 def _slots(state: TrainingState) -> list[Tensor]:
     slots = (slots for optimizer in state.optimizers.values() for slots in optimizer.state.values())
     return [value for each in slots for value in each.values() if isinstance(value, Tensor)]
+
+
+def _statistics(state: TrainingState) -> list[Tensor]:
+    """Slots that may lie on the host: all but counters."""
+    return [value for value in _slots(state) if value.ndim]
 
 
 def _gradients(state: TrainingState) -> list[Tensor]:

@@ -75,13 +75,20 @@ class Trace:
             by_category[self.categories[number]] += self.sizes_bytes[number]
         return Peak(most, self.places[self.events[at]], dict(by_category))
 
-    def reserved_bytes(self) -> int:
-        """Most that CUDA's allocator would reserve for it, starting from nothing."""
+    def reserved_bytes(self, repeats: int = 1, first: int = 0) -> int:
+        """Most that CUDA's allocator would reserve for it, starting from nothing.
+
+        Args:
+            repeats: how often the events from number `first` on happen, as a step does; what the fragments of one
+                leave no room for, the next one reserves anew.
+        """
         allocator = CachingAllocator()
         blocks: dict[int, Block] = {}
-        for event in self.events:
+        for event in (*self.events[:first], *(self.events[first:] * repeats)):
             if event >= 0:
                 if self.sizes_bytes[event]:
+                    if event in blocks:  # still there from the round before: only the new one stays
+                        allocator.free(blocks.pop(event))
                     blocks[event] = allocator.allocate(self.sizes_bytes[event])
             elif -1 - event in blocks:
                 allocator.free(blocks.pop(-1 - event))

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from frugan.memory.allocator import rounded
+from frugan.memory.counting import tensors_in
 from frugan.memory.trace import Category, Trace
+from frugan.memory.work import WorkCounter
 
 
 class Tracker(TorchDispatchMode):
@@ -23,6 +24,7 @@ class Tracker(TorchDispatchMode):
 
     Args:
         existing: tensors that are there already, by what they are for.
+        counter: is given every operation; within the same mode, which is faster than in one of its own.
 
     Attributes:
         trace: so far.
@@ -31,12 +33,16 @@ class Tracker(TorchDispatchMode):
         peak_bytes: most so far.
     """
 
-    def __init__(self, existing: Mapping[Category, Iterable[Tensor]] | None = None) -> None:
+    def __init__(
+        self, existing: Mapping[Category, Iterable[Tensor]] | None = None, counter: WorkCounter | None = None
+    ) -> None:
         super().__init__()
+        self._counter = counter
         self.trace = Trace()
         self.place = "before"
         self.live_bytes = 0
         self.peak_bytes = 0
+        self._elsewhere = False
         self._ignored: list[torch.UntypedStorage] = []  # alive, so that no other storage takes their identity
         self._ignored_ids: set[int] = set()
         self._known: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
@@ -48,15 +54,30 @@ class Tracker(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and note what it made."""
         out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, Tensor):
-                self._add(leaf, "temporaries")
+        for tensor in tensors_in(out):
+            self._add(tensor, "temporaries")
+        if self._counter is not None:
+            self._counter.count(func, args, kwargs or {}, out)
         return out
 
     def ignore(self, tensors: Iterable[Tensor]) -> None:
-        """Leave out what lies elsewhere: a batch in host memory, when a card is asked about."""
-        self._ignored += [tensor.untyped_storage() for tensor in tensors]
-        self._ignored_ids |= {id(storage) for storage in self._ignored}
+        """Leave out what lies elsewhere: averages in host memory, when a card is asked about."""
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        self._ignored += storages
+        self._ignored_ids |= {id(storage) for storage in storages}
+
+    def ignores(self, tensor: Tensor) -> bool:
+        """Whether a tensor lies elsewhere."""
+        return id(tensor.untyped_storage()) in self._ignored_ids
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Leave out whatever is made inside."""
+        self._elsewhere = True
+        try:
+            yield
+        finally:
+            self._elsewhere = False
 
     def mark(self, category: Category, tensors: Iterable[Tensor], *, again: bool = False) -> None:
         """Say what tensors are for; those made before `with` are left alone.
@@ -91,6 +112,9 @@ class Tracker(TorchDispatchMode):
     def _add(self, tensor: Tensor, category: Category) -> None:
         storage = tensor.untyped_storage()
         if id(storage) in self._ignored_ids or self._number(storage) is not None:
+            return
+        if self._elsewhere:
+            self.ignore([tensor])
             return
         key = id(storage)
         number = self.trace.make(storage.nbytes(), category, self.place)

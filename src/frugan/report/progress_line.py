@@ -142,6 +142,10 @@ class LiveLine:
                 f"step {event.get('step')}: phase {event.get('phase')} skipped, {event.get('in_a_row')} in a row: "
                 f"{event.get('reason')}"
             )
+        if event.get("event") == "out_of_memory":
+            self.note(f"step {event.get('step')}: phase {event.get('phase')} ran out of memory; repeated by a new plan")
+        if event.get("event") == "snapshot_failed":
+            self.note(f"step {event.get('step')}: no sheets, memory ran out: {event.get('reason')}")
         if event.get("event") in ("checkpoint", "snapshot"):
             self.note(_saved(event))
         line = describe(event)

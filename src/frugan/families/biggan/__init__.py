@@ -14,8 +14,9 @@ from frugan.families.biggan import phases, sheets
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator
+from frugan.families.biggan.variants import variants
 from frugan.nn.initialise import initialise
-from frugan.phase import BufferRule, DataNeeds, Networks, Phase, SheetRequest
+from frugan.phase import BufferRule, DataNeeds, Dimension, Networks, Phase, SheetRequest
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,10 @@ class BigGANFamily:
     def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
         """None: BigGAN knows no pretraining."""
         return ()
+
+    def variants(self, networks: BigGANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
+        """By resolution, or by channels of both networks."""
+        return variants(networks)
 
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
         """32 pixels, 8 channels, hierarchical, with attention in both networks."""

@@ -17,7 +17,8 @@ from frugan.families.saehd.encoder import Encoder, features
 from frugan.families.saehd.initialise import initialise
 from frugan.families.saehd.inter import Inter
 from frugan.families.saehd.patch_discriminator import PatchDiscriminator
-from frugan.phase import BufferRule, FaceNeeds, Networks, Phase, SheetRequest
+from frugan.families.saehd.variants import variants
+from frugan.phase import BufferRule, Dimension, FaceNeeds, Networks, Phase, SheetRequest
 
 PREVIEW_ROWS = 4
 
@@ -138,6 +139,10 @@ class SAEHDFamily:
     def fresh_after(self, before: SAEHDObjective, now: SAEHDObjective) -> tuple[str, ...]:
         """After pretraining the bottleneck forgets the many people, as in the original."""
         return ("inter", "inter_AB", "inter_B") if before.pretrain and not now.pretrain else ()
+
+    def variants(self, networks: SAEHDNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
+        """By resolution, or by all four widths."""
+        return variants(networks)
 
     def tiny(self) -> tuple[SAEHDNetworks, SAEHDObjective]:
         """64 pixels, df-ud, every term on."""

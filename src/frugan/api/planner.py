@@ -1,0 +1,152 @@
+"""Plans for one recipe on one card: what there is to choose from, remembered between calls."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frugan.api.task import task_of
+from frugan.engine.precision import Precision, resolve_precision
+from frugan.errors import BadInput
+from frugan.folders import Folders
+from frugan.memory.calibration import device_name, load_calibration
+from frugan.memory.cards import PUBLISHED, Card, named_card, unnamed_card
+from frugan.memory.fingerprint import code_fingerprint, torch_fingerprint
+from frugan.memory.prediction import Target
+from frugan.memory.prediction_store import PredictionStore
+from frugan.memory.search import Search, Wishes
+from frugan.recipe import Recipe
+
+
+@dataclass
+class Planner:
+    """Finds plans for a recipe.
+
+    Attributes:
+        recipe: what is trained.
+        card: what on.
+        precision: of the working weights, decided for the card.
+        target: "cuda" for any card, wherever the planning is done.
+        wishes: what is asked of plans.
+        gpus: cards that share the batch.
+        shipped: file of predictions that came with the package; None: there is none for this recipe.
+        tell: is told how many steps were run without data so far.
+    """
+
+    recipe: Recipe
+    card: Card
+    precision: Precision
+    target: Target = "cuda"
+    wishes: Wishes = field(default_factory=Wishes)
+    gpus: int = 1
+    shipped: Path | None = None
+    tell: Callable[[int], None] = lambda _: None
+
+    @cached_property
+    def search(self) -> Search:
+        """All plans and what is known of them.
+
+        Raises:
+            BadInput: the batch cannot be shared by so many cards, or the micro-batch would change the result.
+        """
+        task = task_of(self.recipe)
+        if task.batch % (task.group * self.gpus):
+            raise BadInput(
+                f"--gpus {self.gpus}: the batch of {task.batch} is no whole number of normalisation groups of "
+                f"{task.group} on each; {_divisors(task.batch // task.group)} cards can share it"
+            )
+        task = replace(task, batch=task.batch // self.gpus)
+        return Search(task, self.precision, self.card, self.store, self.wishes, on_card=self.target == "cuda")
+
+    @cached_property
+    def store(self) -> PredictionStore:
+        """Predictions: those that ship, those made here before, and new ones."""
+        task = replace(task_of(self.recipe), batch=self.recipe.training.batch // self.gpus)
+        files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
+        return PredictionStore(
+            task, self.target, subject(self.recipe) | {"gpus": self.gpus}, fingerprint(), files, self.tell
+        )
+
+    @property
+    def cache_file(self) -> Path:
+        """Where this user's own predictions are kept."""
+        name = self.recipe.family
+        return Folders.from_environment().cache / "predictions" / f"{name}-{_digest(subject(self.recipe))}.json"
+
+    def remember(self) -> None:
+        """Keep what was found out for the next time; a full disk or a read-only one is no reason to fail."""
+        if self.store.ran:
+            try:
+                self.store.save(self.cache_file)
+            except OSError:
+                return
+
+
+def subject(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe that a step's memory and work depend on."""
+    values = recipe.model_dump(mode="json", include={"family", "networks", "objective", "stages", "ema"})
+    optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}
+    batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
+    return values | {"optimizers": optimizers, "training": batch}
+
+
+def fingerprint() -> str:
+    """Of the code and the torch that predictions come from."""
+    return f"{code_fingerprint(Path(__file__).parents[1])}-torch-{torch_fingerprint()}"
+
+
+def shipped_predictions(name: str) -> Path | None:
+    """Predictions that came with the package for a built-in recipe; None if there are none."""
+    file = resources.files("frugan") / "predictions" / f"{name}.json"
+    return Path(str(file)) if file.is_file() else None
+
+
+def choose_card(asked: str | None, device: torch.device) -> Card:
+    """The card that is planned for: by name, or the device here with what was measured on it or is known of it.
+
+    Raises:
+        BadInput: a name that is not known.
+    """
+    if asked is not None:
+        return named_card(asked)
+    if device.type != "cuda":
+        return unnamed_card()
+    name = device_name(device)
+    if (measured := load_calibration(name, Folders.from_environment().cache)) is not None:
+        return measured
+    key = name.lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
+    like = PUBLISHED[key].card(name) if key in PUBLISHED else unnamed_card()
+    return replace(
+        like,
+        name=name,
+        memory_bytes=torch.cuda.get_device_properties(device).total_memory,
+        capability=torch.cuda.get_device_capability(device),
+    )
+
+
+def planned_precision(recipe: Recipe, card: Card) -> Precision:
+    """The precision that training would have on a card."""
+    asked = recipe.training.precision
+    if asked != "auto":
+        return resolve_precision(asked, torch.device("cuda"))
+    if card.capability is None:
+        return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes the same")
+    major = card.capability[0]
+    reason = f"compute capability {major}.{card.capability[1]} of {card.name}"
+    if major >= 8:
+        return Precision("bf16", torch.bfloat16, reason)
+    return Precision("fp16", torch.float16, reason) if major == 7 else Precision("fp32", torch.float32, reason)
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(n) for n in range(1, min(number, 64) + 1) if number % n == 0)
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

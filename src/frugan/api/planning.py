@@ -1,0 +1,253 @@
+"""`plan`: does a recipe fit a card, by which savings, and what do they cost."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from frugan.api.devices import choose_device
+from frugan.api.plan_report import PlanReport, Rung
+from frugan.api.planner import (
+    Planner,
+    choose_card,
+    planned_precision,
+    shipped_predictions,
+)
+from frugan.api.recipe_relatives import Largest, relatives, smaller_recipes
+from frugan.engine.plan import check_micro_batch
+from frugan.errors import BadInput
+from frugan.folders import Folders
+from frugan.memory.budget import Budget
+from frugan.memory.calibration import calibrate as measure_card
+from frugan.memory.calibration import save_calibration
+from frugan.memory.cards import Card
+from frugan.memory.savers import savers_of
+from frugan.memory.search import Choice, Search, Wishes
+from frugan.memory.sizes import MIB, parse_size, show_size
+from frugan.recipe import Recipe, load_recipe
+
+BUCKET_BYTES = 2 * 25 * MIB
+"""Two buckets of gradients, one filled while the other travels: the size that torch's own distribution uses."""
+COMMUNICATION_BYTES = 300 * MIB
+"""Guess for the buffers of NCCL's channels between cards of one machine."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How to plan.
+
+    Attributes:
+        card: plan for a card of this name; None: the one here, or one that is not named.
+        micro_batch: samples in one forward; None: chosen.
+        use, avoid: savings that a plan must or must not use.
+        gpus: cards that share the batch.
+        calibrate: measure the device here first.
+        tell: is told how many steps were run without data so far.
+    """
+
+    card: str | None = None
+    micro_batch: int | None = None
+    use: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    gpus: int = 1
+    calibrate: bool = False
+    tell: Callable[[int], None] = lambda _: None
+
+
+def plan(
+    recipe: str | Recipe,
+    memory: str | int | None = None,
+    overrides: Sequence[str] = (),
+    options: PlanOptions | None = None,
+) -> PlanReport:
+    """Predict whether a recipe fits a memory budget, and choose the cheapest savings that make it fit.
+
+    Runs the engine's own step on tensors without data: needs no card, and no memory to speak of.
+
+    Args:
+        recipe: built-in name, path of a TOML file, a run, or a loaded recipe.
+        memory: budget on the card in all, "6GiB" or bytes; None: the whole ladder.
+        overrides: `key.sub=value` words.
+        options: how to plan.
+
+    Raises:
+        BadInput: unknown recipe, size, card or saver, or a budget below the parameters themselves.
+    """
+    options = options or PlanOptions()
+    planner, name = planner_of(recipe, overrides, options)
+    try:
+        return report_of(planner, name, _bytes(memory))
+    finally:
+        planner.remember()
+
+
+def largest(
+    recipe: str | Recipe,
+    what: Largest,
+    memory: str | int,
+    overrides: Sequence[str] = (),
+    options: PlanOptions | None = None,
+) -> tuple[tuple[str, ...], PlanReport]:
+    """The biggest relative of a recipe that fits a budget: fields to override, and its plan.
+
+    Resolution and width are the family's own steps. A batch of any size fits, in micro-batches: the largest is the one
+    that fits in a single forward.
+
+    Raises:
+        BadInput: as `plan`; or none of them fits.
+    """
+    options = options or PlanOptions()
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    budget_bytes = parse_size(memory) if isinstance(memory, str) else memory
+    sizes = list(relatives(loaded, what))
+    least, most = 0, len(sizes)
+    best: tuple[tuple[str, ...], PlanReport] | None = None
+    while least < most:  # what is larger takes more
+        middle = (least + most) // 2
+        words, relative = sizes[middle]
+        planner, name = planner_of(relative, (), options)
+        whole = replace(planner, wishes=Wishes(relative.training.batch)) if what == "batch" else planner
+        fits = whole.search.within(Budget.on(planner.card, budget_bytes).step_bytes) is not None
+        if fits:
+            best, least = (words, report_of(whole, name, budget_bytes)), middle + 1
+        else:
+            most = middle
+        whole.remember()
+    if best is None:
+        raise BadInput(f"--largest {what}: none of {len(sizes)} fits {show_size(budget_bytes)}; allow more memory")
+    return best
+
+
+def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> tuple[Planner, str]:
+    """A planner for a recipe, and the recipe's name."""
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    name = recipe if isinstance(recipe, str) else (loaded.about.summary or loaded.family)
+    device, _ = choose_device()
+    if options.calibrate:
+        save_calibration(measure_card(device), Folders.from_environment().cache)
+    card = choose_card(options.card, device)
+    if options.gpus < 1:
+        raise BadInput(f"--gpus {options.gpus}: expected at least one")
+    if options.micro_batch is not None:
+        share, group = loaded.training.batch // options.gpus, loaded.training.normalisation_batch or 1
+        check_micro_batch(options.micro_batch, share, group)
+    planner = Planner(
+        recipe=loaded,
+        card=card,
+        precision=planned_precision(loaded, card),
+        wishes=Wishes(options.micro_batch, frozenset(options.use), frozenset(options.avoid)),
+        gpus=options.gpus,
+        shipped=shipped_predictions(name),
+        tell=options.tell,
+    )
+    return planner, name
+
+
+def _bytes(memory: str | int | None) -> int | None:
+    return parse_size(memory) if isinstance(memory, str) else memory
+
+
+def report_of(planner: Planner, name: str, budget_bytes: int | None) -> PlanReport:
+    """Plan for a budget, or the whole ladder without one.
+
+    Raises:
+        BadInput: the budget is below the parameters themselves, or no plan is as wished.
+    """
+    search, card = planner.search, planner.card
+    between = BUCKET_BYTES + COMMUNICATION_BYTES if planner.gpus > 1 else 0
+    budget = None
+    if budget_bytes is not None:
+        budget = Budget(budget_bytes - between, card.context_bytes, card.workspace_bytes)
+        budget.check(search.parameter_bytes)
+    ladder = search.ladder() if budget is None else []
+    found = ladder[0] if budget is None else search.within(budget.step_bytes)
+    choice = found or search.least()
+    prediction = choice.prediction
+    categories = {str(k): v for k, v in prediction.categories.items()}
+    categories["allocator slack"] = prediction.reserved_bytes - prediction.live_bytes
+    categories["CUDA context"] = card.context_bytes
+    categories["library workspaces"] = card.workspace_bytes
+    if between:
+        categories["gradient buckets"] = BUCKET_BYTES
+        categories["communication"] = COMMUNICATION_BYTES
+    rungs = [_rung(search, each, card, between) for each in ladder or [choice]]
+    recipe = planner.recipe
+    several = len(search.task.stages) > 1
+    return PlanReport(
+        recipe=name,
+        fits=found is not None,
+        budget_bytes=budget_bytes,
+        rung=rungs[0],
+        choice=choice,
+        categories=categories,
+        by_phase=prediction.by_phase,
+        place=prediction.place + (f", {prediction.stage}" if several else ""),
+        precision=planner.precision.name,
+        batch=recipe.training.batch,
+        normalisation_batch=recipe.training.normalisation_batch,
+        card=card,
+        decisions=tuple(_decisions(planner, rungs[0], budget_bytes, found is not None, between)),
+        ladder=tuple(rungs) if ladder else (),
+        nearest_change=None if found or budget is None else _nearest_change(planner, budget),
+        duration_seconds=_duration_seconds(recipe, choice.seconds),
+    )
+
+
+def _rung(search: Search, choice: Choice, card: Card, between_bytes: int) -> Rung:
+    batch = search.task.batch
+    return Rung(
+        micro_batch=choice.plan.micro_batch,
+        accumulation=-(-batch // choice.plan.micro_batch),
+        savers=savers_of(choice.plan, batch),
+        peak_bytes=choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + between_bytes,
+        extra_compute=max(0.0, choice.prediction.work.macs / search.plain.work.macs - 1),
+        extra_time=max(0.0, choice.seconds / search.estimates[0].seconds - 1),
+        step_seconds=choice.seconds,
+    )
+
+
+def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: bool, between_bytes: int) -> Iterator[str]:
+    """One line for each choice: what, why, how to override."""
+    card, task = planner.card, planner.search.task
+    if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
+        yield f"memory: {show_size(budget_bytes)} as asked, though {card.name} has {show_size(card.memory_bytes)}"
+    yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision=fp32"
+    floor = f"one normalisation group is {task.group}, and no plan goes below" if task.group > 1 else "any size will do"
+    yield (
+        f"micro-batch: {rung.micro_batch} x {rung.accumulation} = {task.batch} ({floor}); override with --micro-batch"
+    )
+    yield "parts of a phase go backward one after the other: costs nothing, saves the others' activations"
+    for saver in rung.savers:
+        if saver != "micro-batch":
+            why = "asked for" if saver in planner.wishes.use else _why(fits)
+            yield f"{saver}: {why}; rule it out with --avoid {saver}"
+    if not {"recompute", "keep-products"} & {*rung.savers}:
+        yield "no recompute: it fits without; ask for it with --use recompute"
+    if between_bytes:
+        yield f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess"
+    kind = "measured on it" if card.source == "measured" else "guesses; measure yours with --calibrate"
+    taken = f"{show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} for its libraries"
+    yield f"card: {card.name}; {taken}: {kind}"
+
+
+def _why(fits: bool) -> str:
+    return "it does not fit without, and this is the cheapest way" if fits else "saves most, and is not enough"
+
+
+def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
+    """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result."""
+    for words, recipe in smaller_recipes(planner.recipe, planner.precision.name):
+        other = replace(planner, recipe=recipe, precision=planned_precision(recipe, planner.card), shipped=None)
+        other.tell = planner.tell
+        fits = other.search.run(other.search.smallest).prediction.reserved_bytes <= budget.step_bytes
+        other.remember()
+        if fits:
+            return words
+    return None
+
+
+def _duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
+    duration = recipe.training.duration
+    if duration.unit == "seconds":
+        return None
+    seconds = duration.steps(recipe.training.batch) * step_seconds
+    return seconds if math.isfinite(seconds) else None

@@ -1,0 +1,71 @@
+"""Recipes that differ from one in size alone: what else might fit a card."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from frugan.recipe import Recipe
+
+Largest = Literal["resolution", "batch", "width"]
+"""In what recipes may differ."""
+
+
+def with_networks(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
+    """A recipe with other networks.
+
+    Raises:
+        ValueError: the fields do not go with the others.
+    """
+    networks = recipe.networks.model_dump() | dict(fields)
+    return recipe.model_validate(recipe.model_dump(mode="json") | {"networks": networks})
+
+
+def with_training(recipe: Recipe, **fields: Any) -> Recipe:
+    """A recipe with other training settings.
+
+    Raises:
+        ValueError: the fields do not go with the others.
+    """
+    values = recipe.model_dump(mode="json")
+    return recipe.model_validate(values | {"training": values["training"] | fields})
+
+
+def relatives(recipe: Recipe, what: Largest) -> Iterator[tuple[tuple[str, ...], Recipe]]:
+    """Recipes that differ in size, smallest first, with the fields that they set."""
+    if what == "batch":
+        group = recipe.training.normalisation_batch or 1
+        for exponent in range(14):
+            for factor in (1, 1.5):
+                batch = int(2**exponent * factor) * group
+                if batch == 2**exponent * factor * group:
+                    yield (f"training.batch={batch}",), with_training(recipe, batch=batch)
+        return
+    for fields in recipe.kind.variants(recipe.networks).get(what, ()):
+        try:
+            yield tuple(f"networks.{key}={value}" for key, value in fields.items()), with_networks(recipe, fields)
+        except ValueError:
+            continue  # does not go with the recipe's other fields
+
+
+def smaller_recipes(recipe: Recipe, precision: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:
+    """Recipes that take less: half precision, smaller groups, narrower or smaller networks."""
+    if precision == "fp32" and recipe.training.precision == "fp32":
+        yield ("training.precision=auto",), with_training(recipe, precision="auto")
+    group = recipe.training.normalisation_batch or 1
+    for smaller in (g for g in (group // 2, group // 4) if g >= 8 and recipe.training.batch % g == 0):
+        yield (
+            (f"training.normalisation_batch={smaller}",),
+            with_training(recipe, normalisation_batch=smaller),
+        )
+    dimensions: tuple[Largest, ...] = ("width", "resolution")
+    for what in dimensions:
+        size = _size(recipe, what)
+        smaller_ones = [(words, other) for words, other in relatives(recipe, what) if _size(other, what) < size]
+        yield from reversed(smaller_ones[-3:])
+
+
+def _size(recipe: Recipe, what: Largest) -> int:
+    """By which relatives are told apart: parameters by width, pixels by resolution."""
+    if what == "resolution":
+        needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+        return max(need.resolution for need in needs)
+    return sum(p.numel() for n in recipe.kind.build(recipe.networks, "meta").values() for p in n.parameters())

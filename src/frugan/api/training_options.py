@@ -1,0 +1,37 @@
+"""How to run a recipe on this machine: none of it changes the result beyond rounding."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What may be asked of a training, besides the recipe.
+
+    Attributes:
+        micro_batch: samples in one forward; None: by the plan, on a CPU one normalisation group.
+        recompute: recompute every block that may be.
+        ema_on_host: keep the average in host memory.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        workers: processes that make face samples, for each source; None: by the machine.
+        memory: budget on the card, such as "6GiB"; None: what is free there less a margin.
+        use, avoid: savers that the plan must or must not use.
+    """
+
+    micro_batch: int | None = None
+    recompute: bool = False
+    ema_on_host: bool = False
+    device: str = "auto"
+    workers: int | None = None
+    memory: str | None = None
+    use: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+
+    @property
+    def savers(self) -> bool:
+        """Whether savers are asked for or ruled out by name."""
+        return bool(self.use or self.avoid)
+
+    @property
+    def asks_for_a_plan(self) -> bool:
+        """Whether anything is asked that a plan decides."""
+        return bool(self.micro_batch is not None or self.recompute or self.ema_on_host or self.memory or self.savers)

@@ -1,0 +1,159 @@
+"""The plan that a training runs by: chosen before the first step, and again when memory runs out."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from frugan.api.devices import choose_plan, normalisation_group
+from frugan.api.pictures import Say
+from frugan.api.plan_report import PlanReport
+from frugan.api.planner import Planner, choose_card, shipped_predictions
+from frugan.api.planning import report_of
+from frugan.api.training_options import TrainingOptions
+from frugan.engine.plan import Plan, check_micro_batch
+from frugan.engine.precision import Precision
+from frugan.errors import BadInput, TrainingFailed
+from frugan.memory.budget import Budget, free_bytes
+from frugan.memory.search import Wishes
+from frugan.memory.sizes import parse_size, show_size
+from frugan.phase import Phase
+from frugan.recipe import Recipe
+
+STEP_DOWN = 0.92
+"""When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""
+
+
+@dataclass
+class TrainingPlanner:
+    """Chooses plans for a recipe on the device that trains it.
+
+    Attributes:
+        recipe, name: what is trained; the name finds the predictions that ship.
+        options: as asked.
+        device, precision: where and how.
+        say: is given a line for every choice.
+    """
+
+    recipe: Recipe
+    name: str
+    options: TrainingOptions
+    device: torch.device
+    precision: Precision
+    say: Say
+
+    def first(
+        self, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], saved: Mapping[str, Any] | None
+    ) -> tuple[Plan, PlanReport | None]:
+        """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
+
+        Args:
+            saved: the JSON state of the checkpoint that is resumed.
+
+        Raises:
+            BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
+        """
+        group = normalisation_group(self.recipe, networks, phases)
+        if saved is not None and not self.options.asks_for_a_plan and self._was_here(saved):
+            plan = Plan.from_json(saved["plan"], self.precision)
+            check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
+            self.say("plan: as the run went on with; --memory or --micro-batch chooses anew")
+            return plan, None
+        if self.device.type != "cuda" and self.options.memory is None and not self.options.savers:
+            blocks = self.recipe.kind.recomputable(networks) if self.options.recompute else {}
+            plan, line = choose_plan(
+                self.recipe,
+                self.precision,
+                group,
+                self.options.micro_batch,
+                blocks,
+                ema_on_host=self.options.ema_on_host,
+            )
+            self.say(line)
+            return plan, None
+        return self._search(group)
+
+    def next(self, plan: Plan, phase: str, message: str) -> Plan:
+        """A plan that takes less than one that ran out of memory.
+
+        Raises:
+            TrainingFailed: there is none.
+        """
+        reason = message.partition("\n")[0]
+        self.say(f"out of memory in phase {phase}: {reason}. Nothing of it was committed; looking for a smaller plan")
+        planner = self._planner
+        planner.wishes = Wishes(avoid=frozenset(self.options.avoid))  # what was asked for has proved too much
+        planner.__dict__.pop("search", None)
+        try:
+            now = planner.search.run(plan).prediction.reserved_bytes
+            choice = planner.search.within(int(now * STEP_DOWN))
+        finally:
+            planner.remember()
+        if choice is None:
+            raise TrainingFailed(
+                f"memory ran out in phase {phase} and no plan takes less ({reason}). Close other programs that use the "
+                "card, or start a new run with a smaller recipe: `frugan plan` says which would fit"
+            )
+        self.say(
+            f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
+            f"{show_size(choice.prediction.reserved_bytes)} instead of {show_size(now)}; the batch stays the same"
+        )
+        return choice.plan
+
+    def _was_here(self, saved: Mapping[str, Any]) -> bool:
+        """Whether the run was trained on a device of this kind; one that was converted has no plan yet."""
+        same_kind = saved.get("device", self.device.type) == self.device.type
+        return same_kind and "micro_batch" in saved["plan"]
+
+    @cached_property
+    def _planner(self) -> Planner:
+        options = self.options
+        flags = {"recompute": options.recompute, "ema-on-host": options.ema_on_host}
+        asked = frozenset({*options.use, *(name for name, given in flags.items() if given)})
+        card = choose_card(None, self.device)
+        on_card = self.device.type == "cuda"
+        return Planner(
+            recipe=self.recipe,
+            card=card if on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU"),
+            precision=self.precision,
+            target="cuda" if on_card else "cpu",
+            wishes=Wishes(options.micro_batch, asked, frozenset(options.avoid)),
+            shipped=shipped_predictions(self.name),
+        )
+
+    def _search(self, group: int) -> tuple[Plan, PlanReport]:
+        planner, options = self._planner, self.options
+        if options.micro_batch is not None:
+            check_micro_batch(options.micro_batch, self.recipe.training.batch, group)
+        budget_bytes = None if options.memory is None else parse_size(options.memory)
+        if budget_bytes is None and self.device.type == "cuda":
+            usable, _ = free_bytes(self.device)
+            budget_bytes = usable + planner.card.context_bytes
+            self.say(f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory")
+        try:
+            report = report_of(planner, self.name, budget_bytes)
+        finally:
+            planner.remember()
+        for line in report.decisions:
+            self.say(line)
+        if not report.fits and budget_bytes is not None:
+            change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
+            raise BadInput(
+                f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
+                f"{show_size(report.peak_bytes)}{change}"
+            )
+        self.say(
+            f"plan: predicted peak {show_size(report.peak_bytes)}, extra compute {report.extra_compute:.0%}, "
+            f"savers {', '.join(report.savers) or 'none'}"
+        )
+        capped = options.memory is not None or platform.system() == "Windows"  # there a full card spills, and crawls
+        if self.device.type == "cuda" and capped and budget_bytes is not None:
+            Budget.on(planner.card, budget_bytes).enforce(self.device)
+            self.say(f"cap: torch may take {show_size(budget_bytes - planner.card.context_bytes)} on this card")
+        elif options.memory is not None:
+            self.say("a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it")
+        return report.choice.plan, report

@@ -1,0 +1,181 @@
+"""`frugan plan`."""
+
+from typing import Annotated, cast
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from frugan.api.plan_report import PlanReport, Rung
+from frugan.api.planning import PlanOptions, largest
+from frugan.api.planning import plan as make_plan
+from frugan.api.recipe_relatives import Largest
+from frugan.cli.output import print_json
+from frugan.errors import BadInput
+
+GIB = 2**30
+LARGEST = ("resolution", "batch", "width")
+
+
+def plan(
+    recipe: Annotated[str, typer.Argument(help="built-in name, path of a .toml file, or a run")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
+    memory: Annotated[str | None, typer.Option(help="budget on the card in all, such as 6GiB")] = None,
+    card: Annotated[str | None, typer.Option(help="plan for a card of this name, such as rtx-3060")] = None,
+    micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; default: chosen")] = None,
+    use: Annotated[list[str] | None, typer.Option(help="a saver that must be used; may be repeated")] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="a saver that must not be; may be repeated")] = None,
+    biggest: Annotated[
+        str | None, typer.Option("--largest", help="resolution, batch or width: the biggest that fits --memory")
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="cards that share the batch")] = 1,
+    calibrate: Annotated[bool, typer.Option(help="first measure this machine's device, in about ten seconds")] = False,
+    price_per_hour: Annotated[float | None, typer.Option(help="of one card, for what training will cost")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+) -> None:
+    """Say whether a recipe fits a card, before the first step: micro-batch, savings, peak by category, extra time.
+
+    Needs no card: the training step itself is run on tensors without data. Without --memory: every plan worth having,
+    from the fastest to the smallest.
+
+    Savers: keep-products, recompute, dense-slices, ema-on-host, optimizer-on-host. None changes the result.
+
+    Example: frugan plan saehd-df-ud-512 --memory 6GiB
+    """
+    with _Counting(quiet=as_json) as counting:
+        options = PlanOptions(
+            card,
+            micro_batch,
+            tuple(use or ()),
+            tuple(avoid or ()),
+            gpus,
+            calibrate,
+            counting,
+        )
+        words: tuple[str, ...] = ()
+        if biggest is None:
+            report = make_plan(recipe, memory, overrides or [], options)
+        else:
+            if biggest not in LARGEST or memory is None:
+                raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory")
+            words, report = largest(recipe, cast(Largest, biggest), memory, overrides or [], options)
+    timed = calibrate or card is not None or report.card.source == "measured"
+    price = _price(report, price_per_hour, gpus) if price_per_hour is not None else None
+    if as_json:
+        print_json(report.as_json() | {"largest": list(words) or None, "price": price})
+        return
+    console = Console(highlight=False, width=max(Console().width, 100))
+    if words:
+        console.print(f"largest {biggest} that fits: {' '.join(words)}", markup=False)
+    if report.ladder:
+        _print_ladder(console, recipe, report)
+    else:
+        _print_plan(console, recipe, report)
+    if timed and report.duration_seconds is not None:
+        seconds = report.duration_seconds / gpus
+        kind = "measured peaks" if report.card.source == "measured" else "its published peaks, a guess"
+        console.print(
+            f"time: about {_duration(seconds)} for the whole recipe on {report.card.name} (predicted from {kind})"
+        )
+    if price is not None:
+        console.print(f"price: about {price:,.0f}, at {price_per_hour:g} an hour for each card")
+
+
+class _Counting:
+    """Tells on stderr how many steps were run without data, in a line that goes away."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._status = None if quiet else Console(stderr=True).status("running the step on tensors without data")
+
+    def __call__(self, ran: int) -> None:
+        if self._status is not None:
+            if ran == 1:
+                self._status.start()
+            self._status.update(f"running the step on tensors without data: plan {ran}")
+
+    def __enter__(self) -> "_Counting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+
+def _print_plan(console: Console, name: str, report: PlanReport) -> None:
+    budget = f"{_gib(report.budget_bytes or 0)}"
+    verdict = "fits" if report.fits else "does NOT fit"
+    console.print(f"[bold]{name} {verdict} {budget}[/]: predicted peak {_gib(report.peak_bytes)} on the card")
+    rung = report.rung
+    groups = f", normalised in groups of {report.normalisation_batch}" if report.normalisation_batch else ""
+    console.print(
+        f"micro-batch {rung.micro_batch} x {rung.accumulation} = batch {report.batch}{groups}; {report.precision}; "
+        f"savers: {', '.join(rung.savers) or 'none'}"
+    )
+    console.print(f"extra compute {rung.extra_compute:.0%}, extra time {_share(rung.extra_time)} (predicted)\n")
+    table = Table("at the peak", "GiB", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for category, size in sorted(report.categories.items(), key=lambda item: -item[1]):
+        table.add_row(category, f"{size / GIB:.2f}")
+    table.add_row("[bold]in all[/]", f"[bold]{report.peak_bytes / GIB:.2f}[/]")
+    console.print(table)
+    phases = ", ".join(f"{phase} {size / GIB:.2f}" for phase, size in report.by_phase.items())
+    console.print(f"\nthe peak falls in {report.place}; live GiB by phase: {phases}\n", markup=False)
+    for line in report.decisions:
+        console.print(f"- {line}", markup=False, soft_wrap=True)
+    if report.fits:
+        console.print(
+            f"Next: frugan train {name} --data PICTURES --out RUN --memory {budget.replace(' ', '')}", markup=False
+        )
+        return
+    console.print(f"\nsmallest budget that would do: {_gib(report.peak_bytes)}")
+    if report.nearest_change:
+        console.print(f"with {budget} this would fit: {' '.join(report.nearest_change)}", markup=False)
+    else:
+        console.print(f"no change of groups, width or resolution that was tried fits {budget}")
+
+
+def _print_ladder(console: Console, name: str, report: PlanReport) -> None:
+    console.print(
+        f"[bold]{name}[/], batch {report.batch}, {report.precision}: plans from the fastest to the smallest (predicted)"
+    )
+    table = Table("peak", "micro-batch", "savers", "extra compute", "extra time", box=None, pad_edge=False)
+    for rung in report.ladder:
+        table.add_row(*_ladder_row(rung))
+    console.print(table)
+    console.print(f"Peaks are those on the card, {_context(report)} included. Next: frugan plan {name} --memory 6GiB")
+
+
+def _ladder_row(rung: Rung) -> tuple[str, ...]:
+    savers = [saver for saver in rung.savers if saver != "micro-batch"]
+    return (
+        _gib(rung.peak_bytes),
+        f"{rung.micro_batch} x {rung.accumulation}",
+        ", ".join(savers) or "-",
+        f"{rung.extra_compute:.0%}",
+        _share(rung.extra_time),
+    )
+
+
+def _context(report: PlanReport) -> str:
+    own = report.card.context_bytes + report.card.workspace_bytes
+    return f"{_gib(own)} for CUDA and its libraries ({'measured' if report.card.source == 'measured' else 'a guess'})"
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.2f} GiB"
+
+
+def _share(share: float) -> str:
+    return "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def _price(report: PlanReport, per_hour: float, gpus: int) -> float | None:
+    if per_hour <= 0:
+        raise BadInput(f"--price-per-hour {per_hour}: expected more than nothing")
+    return None if report.duration_seconds is None else report.duration_seconds / 3600 * per_hour

@@ -1,0 +1,115 @@
+"""Measures a device in about ten seconds: what it reaches, and what its libraries take for themselves."""
+
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+from frugan.engine.precision import resolve_precision
+from frugan.memory.cards import Card
+from frugan.memory.machine import measure_latency, measure_peaks
+from frugan.memory.sizes import MIB
+
+FORMAT = 1
+_SHAPES = ((8, 96, 128, 128), (32, 192, 64, 64), (32, 768, 16, 16))
+"""Activations [B, C, H, W] like those of the generators that ship."""
+
+
+def device_name(device: torch.device) -> str:
+    """As its maker calls it."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return platform.processor() or platform.machine() or "CPU"
+
+
+def calibrate(device: torch.device) -> Card:
+    """Measure a device.
+
+    On a card, close other programs first: what they hold cannot be told from what the CUDA context does.
+    """
+    dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    bytes_per_s = measure_peaks(device).bytes_per_s
+    on_card = device.type == "cuda"
+    names = ("fp32", "fp16", "bf16") if on_card else ("fp32", resolve_precision("auto", device).name)
+    reached = {name: measure_peaks(device, dtypes[name]).macs_per_s for name in dict.fromkeys(names)}
+    slowest = min(reached.values())
+    small = torch.zeros(16, device=device)
+    per_operation = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
+    return Card(
+        name=device_name(device),
+        memory_bytes=torch.cuda.get_device_properties(device).total_memory if on_card else None,
+        macs_per_s={name: reached.get(name, slowest) for name in dtypes},
+        bytes_per_s=bytes_per_s,
+        host_bytes_per_s=_host_bytes_per_s(device) if on_card else bytes_per_s,
+        seconds_per_operation=per_operation,
+        context_bytes=_context_bytes(device) if on_card else 0,
+        workspace_bytes=_workspace_bytes(device) if on_card else 0,
+        source="measured",
+        capability=torch.cuda.get_device_capability(device) if on_card else None,
+    )
+
+
+def save_calibration(card: Card, folder: Path) -> Path:
+    """Keep what was measured, by the device's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = _file(card.name, folder)
+    file.write_text(json.dumps({"format": FORMAT, **asdict(card)}, indent=1) + "\n", "utf-8")
+    return file
+
+
+def load_calibration(name: str, folder: Path) -> Card | None:
+    """What was measured on a device of this name; None if nothing was, or by another format."""
+    try:
+        values = json.loads(_file(name, folder).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if values.pop("format", None) != FORMAT:
+        return None
+    if values["capability"] is not None:
+        values["capability"] = tuple(values["capability"])
+    return Card(**values)
+
+
+def _file(name: str, folder: Path) -> Path:
+    return folder / f"calibration-{''.join(c if c.isalnum() else '-' for c in name.lower())}.json"
+
+
+def _host_bytes_per_s(device: torch.device) -> float:
+    there = torch.empty(256 * MIB, dtype=torch.uint8, pin_memory=True)
+    here = torch.empty(256 * MIB, dtype=torch.uint8, device=device)
+    return there.nbytes / measure_latency(lambda: here.copy_(there, non_blocking=True), device)
+
+
+def _context_bytes(device: torch.device) -> int:
+    """What is taken on the card outside torch's allocator."""
+    torch.cuda.synchronize(device)
+    free, total = torch.cuda.mem_get_info(device)
+    return max(0, total - free - torch.cuda.memory_reserved(device))
+
+
+def _workspace_bytes(device: torch.device) -> int:
+    """Most that a convolution or a product takes from the allocator besides its own tensors."""
+    most = 0
+    for dtype in (torch.float32, torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.half):
+        for shape in _SHAPES:
+            x = torch.zeros(shape, dtype=dtype, device=device)
+            x = x.contiguous(memory_format=torch.channels_last) if dtype != torch.float32 else x
+            weight = torch.zeros(shape[1], shape[1], 3, 3, dtype=dtype, device=device)
+            x.requires_grad_()
+            weight.requires_grad_()
+            torch.cuda.empty_cache()
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            out = F.conv2d(x, weight, padding=1)
+            gradients = torch.autograd.grad(out, (x, weight), torch.ones_like(out))
+            known = 2 * out.nbytes + sum(g.nbytes for g in gradients)
+            most = max(most, torch.cuda.max_memory_allocated(device) - before - known)
+            del x, weight, out, gradients
+    a = torch.zeros(2048, 2048, device=device)
+    torch.mm(a, a)
+    del a
+    torch.cuda.synchronize(device)
+    return most + torch.cuda.memory_allocated(device)  # the product's workspace stays

@@ -1,0 +1,146 @@
+"""What a card reaches and what it takes for itself: measured, or guessed from its published peaks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from frugan.engine.precision import Precision
+from frugan.errors import BadInput
+from frugan.memory.sizes import GIB, MIB
+from frugan.memory.work import Work
+
+REACHED = 0.5
+"""Share of a published arithmetic peak that training is guessed to reach."""
+REACHED_TRAFFIC = 0.75
+"""Share of a published memory bandwidth."""
+HOST_BYTES_PER_S = 10e9
+"""Guess for pinned memory over PCI Express 3.0 with 16 lanes."""
+SECONDS_PER_OPERATION = 6e-6
+"""Guess for starting one kernel from Python."""
+CONTEXT_BYTES = 450 * MIB
+"""Guess for a CUDA context with the libraries that torch loads."""
+WORKSPACE_BYTES = 160 * MIB
+"""Guess for what cuDNN and cuBLAS take from torch's allocator for themselves."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A device that plans are made for.
+
+    Attributes:
+        name: for people.
+        memory_bytes: it has in all; None: not known.
+        macs_per_s: precision -> multiply-accumulates per second.
+        bytes_per_s: of its memory.
+        host_bytes_per_s: between it and the host.
+        seconds_per_operation: that starting a kernel takes.
+        context_bytes: held outside torch's allocator.
+        workspace_bytes: that libraries take from torch's allocator.
+        source: whether this was measured on the card, or is a guess.
+        capability: compute capability; None: not known.
+    """
+
+    name: str
+    memory_bytes: int | None
+    macs_per_s: Mapping[str, float]
+    bytes_per_s: float
+    host_bytes_per_s: float = HOST_BYTES_PER_S
+    seconds_per_operation: float = SECONDS_PER_OPERATION
+    context_bytes: int = CONTEXT_BYTES
+    workspace_bytes: int = WORKSPACE_BYTES
+    source: Literal["measured", "guess"] = "guess"
+    capability: tuple[int, int] | None = None
+
+    def seconds(self, work: Work, precision: Precision) -> float:
+        """How long work takes. Its parts are added up as if nothing overlapped: right for ranking, slow at worst."""
+        return (
+            work.macs / self.macs_per_s[precision.name]
+            + work.bytes_moved / self.bytes_per_s
+            + work.operations * self.seconds_per_operation
+            + work.host_bytes / self.host_bytes_per_s
+        )
+
+
+@dataclass(frozen=True)
+class Published:
+    """A card's published figures.
+
+    Attributes:
+        gib: of memory.
+        fp32, half: TFLOPS, without sparsity; half with sums in fp32.
+        gb_per_s: of its memory.
+        capability: compute capability.
+    """
+
+    gib: int
+    fp32: float
+    half: float
+    gb_per_s: float
+    capability: tuple[int, int]
+
+    def card(self, name: str) -> Card:
+        """What is guessed from them."""
+        full, half = (REACHED * tflops * 1e12 / 2 for tflops in (self.fp32, self.half))
+        return Card(
+            name=name,
+            memory_bytes=self.gib * GIB,
+            macs_per_s={"fp32": full, "fp16": half, "bf16": half if self.capability >= (8, 0) else full},
+            bytes_per_s=REACHED_TRAFFIC * self.gb_per_s * 1e9,
+            capability=self.capability,
+        )
+
+
+PUBLISHED: Mapping[str, Published] = MappingProxyType(
+    {
+        "gtx-1060": Published(6, 4.4, 4.4, 192, (6, 1)),
+        "gtx-1080": Published(8, 8.9, 8.9, 320, (6, 1)),
+        "gtx-1080-ti": Published(11, 11.3, 11.3, 484, (6, 1)),
+        "rtx-2060": Published(6, 6.5, 25.8, 336, (7, 5)),
+        "rtx-2070": Published(8, 7.5, 29.9, 448, (7, 5)),
+        "rtx-2080-ti": Published(11, 13.4, 53.8, 616, (7, 5)),
+        "rtx-3060": Published(12, 12.7, 25.5, 360, (8, 6)),
+        "rtx-3070": Published(8, 20.3, 40.6, 448, (8, 6)),
+        "rtx-3080": Published(10, 29.8, 59.5, 760, (8, 6)),
+        "rtx-3090": Published(24, 35.6, 71.0, 936, (8, 6)),
+        "rtx-4060": Published(8, 15.1, 30.2, 272, (8, 9)),
+        "rtx-4070": Published(12, 29.1, 58.3, 504, (8, 9)),
+        "rtx-4080": Published(16, 48.7, 97.5, 717, (8, 9)),
+        "rtx-4090": Published(24, 82.6, 165.2, 1008, (8, 9)),
+        "t4": Published(16, 8.1, 65.0, 320, (7, 5)),
+        "v100": Published(16, 15.7, 125.0, 900, (7, 0)),
+        "a100": Published(40, 19.5, 312.0, 1555, (8, 0)),
+        "h100": Published(80, 66.9, 989.0, 3350, (9, 0)),
+        "h200": Published(141, 66.9, 989.0, 4800, (9, 0)),
+    }
+)
+"""Peaks as their maker published them (data sheets and architecture white papers)."""
+
+UNNAMED = "rtx-2060"
+"""Stands for a card that is not named: the commonest of those with 6 GB and half-precision units."""
+
+
+def named_card(name: str) -> Card:
+    """A card by its maker's name: "rtx-3060", "RTX 3060".
+
+    Raises:
+        BadInput: not among those that are known.
+    """
+    key = name.strip().lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
+    if key not in PUBLISHED:
+        raise BadInput(
+            f"--card {name!r} is not known; known are {', '.join(PUBLISHED)}; on a machine with the card "
+            "`frugan plan --calibrate` measures it"
+        )
+    return PUBLISHED[key].card(key)
+
+
+def unnamed_card() -> Card:
+    """A card of which nothing is known but a budget; bf16 is taken to be as fast as fp16."""
+    like = PUBLISHED[UNNAMED].card("a card with half-precision units")
+    return Card(
+        name=like.name,
+        memory_bytes=None,
+        macs_per_s={**like.macs_per_s, "bf16": like.macs_per_s["fp16"]},
+        bytes_per_s=like.bytes_per_s,
+    )

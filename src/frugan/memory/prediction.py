@@ -1,0 +1,163 @@
+"""Predicts a plan's memory and work: the engine's own step, run once on tensors without data."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, Self
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from frugan.engine.plan import Plan
+from frugan.engine.state import TrainingState, create_state
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams
+from frugan.engine.working_weights import Layout, working_weights
+from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.step_memory import StepMemory, measure_step
+from frugan.memory.task import Stage, Task
+from frugan.memory.work import Work
+
+Target = Literal["cpu", "cuda"]
+"""What is predicted for: a CPU, whose memory holds everything, or a card beside a host."""
+
+HOST = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a plan takes.
+
+    Attributes:
+        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts.
+        reserved_bytes: most that the caching allocator reserves, as `torch.cuda.max_memory_reserved` counts; on a CPU
+            what lives.
+        place: where the peak of what lives falls: "phase/network.block".
+        stage: name of the stage of training in which it does.
+        categories: bytes that live at the peak, by what they are for.
+        by_phase: phase -> its own peak of what lives; "sheets": that of making sheets of samples.
+        work: of an average step.
+    """
+
+    live_bytes: int
+    reserved_bytes: int
+    place: str
+    stage: str
+    categories: dict[str, int]
+    by_phase: dict[str, int]
+    work: Work
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """What `as_json` gave."""
+        known = {each.name: values[each.name] for each in fields(cls)}
+        return cls(**known | {"work": Work(**values["work"])})
+
+    def worst(self, other: "Prediction") -> "Prediction":
+        """Of two stages: the higher peak, and the most of each phase."""
+        higher = max(self, other, key=lambda each: each.reserved_bytes)
+        by_phase = {
+            phase: max(self.by_phase.get(phase, 0), other.by_phase.get(phase, 0))
+            for phase in {**self.by_phase, **other.by_phase}
+        }
+        return replace(higher, by_phase=by_phase)
+
+
+@dataclass(frozen=True)
+class _CardPlan(Plan):
+    """A plan that is laid out as on a card, wherever its tensors are."""
+
+    def layout(self, device: torch.device) -> Layout:
+        return super().layout(torch.device("cuda"))
+
+
+@contextmanager
+def without_data() -> Iterator[None]:
+    """Inside, tensors have shapes and no data."""
+    with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
+        # Copying averages asks fake tensors for their address, which torch frowns upon and answers.
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        yield
+
+
+def predict(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> Prediction:
+    """Predict a plan for one stage of training.
+
+    Args:
+        rough: from one micro-batch instead of two, and nothing but the step: in half the time.
+
+    Raises:
+        RuntimeError: torch refuses the plan (two savings that exclude each other).
+    """
+    memory = step_memory(task, plan, target, stage, rough=rough)
+    return Prediction(
+        live_bytes=memory.peak.size_bytes,
+        reserved_bytes=memory.reserved_bytes if target == "cuda" else memory.peak.size_bytes,
+        place=memory.peak.place,
+        stage=stage.name,
+        categories={str(name): size for name, size in memory.peak.categories.items()},
+        by_phase={name: peak.size_bytes for name, peak in memory.by_phase.items()},
+        work=memory.work,
+    )
+
+
+def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> StepMemory:
+    """Run one step without data: of two micro-batches, for a third takes no more than the second."""
+    as_card = target == "cuda"
+    if as_card:
+        plan = _CardPlan(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
+    with without_data():
+        networks = task.build()
+        state = create_state(
+            networks,
+            task.phases,
+            stage.settings,
+            task.averaged,
+            task.ema,
+            plan,
+            task.normalisation_batch,
+            HOST,
+        )
+        for scale in state.loss_scales.values():
+            scale.found = True  # tensors without data cannot be asked
+        pictures = BlankPictures(stage.needs)
+        batch = traced_batch(task, plan, stage, 1 if rough else 2)
+        step = Step(stage.phases, stage.settings, pictures, Streams(0), batch)
+
+        def sheets() -> None:
+            _make_sheets(task, state, plan, pictures)
+
+        averages_away = as_card and plan.ema_on_host and bool(state.ema.networks)  # then sheets are made there
+        return measure_step(
+            step,
+            state,
+            plan,
+            task.recomputable(networks),
+            as_card=as_card,
+            sheets=None if rough or averages_away or task.make_sheets is None else sheets,
+            batch=task.batch,
+            count_zeros=not rough,
+        )
+
+
+def traced_batch(task: Task, plan: Plan, stage: Stage, micro_batches: int) -> int:
+    """As many samples as let every phase run so many whole micro-batches, and the remainder of its last one."""
+    least = min(phase.fraction for phase in stage.phases)
+    rest = task.batch % plan.micro_batch if micro_batches > 1 else 0
+    wanted = round((micro_batches * plan.micro_batch + rest) / least)
+    return wanted if wanted < task.batch else task.batch
+
+
+@torch.no_grad()
+def _make_sheets(task: Task, state: TrainingState, plan: Plan, pictures: BlankPictures) -> None:
+    assert task.make_sheets is not None
+    networks, layout = state.shown, plan.layout(state.device)
+    for network in networks.values():
+        network.eval()
+    with working_weights(networks, dict.fromkeys(networks, layout), (), None):
+        task.make_sheets(networks, plan.micro_batch, pictures)

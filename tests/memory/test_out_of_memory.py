@@ -1,0 +1,124 @@
+"""Memory runs out in a step: nothing is committed, and the phase is repeated by a smaller plan on the same inputs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from contract.made_up import MadeUpFamily
+from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
+from engine.runs import train
+from frugan.engine.checkpoint import newest_whole
+from frugan.engine.optimizers import OptimizerSettings
+from frugan.engine.plan import Plan
+from frugan.errors import TrainingFailed
+from frugan.memory.tracker import storages_bytes
+from memory.ceiling import Ceiling
+
+BATCH = 64
+
+
+def rig(micro_batch: int = BATCH, optimizers: Callable[[float], OptimizerSettings] = adam) -> Rig:
+    return Rig.create(MadeUpFamily(), batch=BATCH, micro_batch=micro_batch, dtype=torch.float64, optimizers=optimizers)
+
+
+def held(of: Rig) -> list[Tensor]:
+    state = of.state
+    networks = (*state.networks.values(), *state.ema.networks.values())
+    slots = (slots for optimizer in state.optimizers.values() for slots in optimizer.state.values())
+    return [t for n in networks for t in (*n.parameters(), *n.buffers())] + [v for s in slots for v in s.values()]
+
+
+def peak_bytes(of: Rig) -> int:
+    with Ceiling(2**40, held(of)) as card:
+        of.run(1)
+    return int(card.peak_bytes)
+
+
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+def test_a_phase_is_repeated_as_if_nothing_had_been(optimizers: Callable[[float], OptimizerSettings]) -> None:
+    room = (peak_bytes(rig(BATCH)) + peak_bytes(rig(BATCH // 4))) // 2
+    asked: list[tuple[int, str]] = []
+
+    def halved(plan: Plan, phase: str, message: str) -> Plan:
+        assert "would live" in message
+        asked.append((plan.micro_batch, phase))
+        return replace(plan, micro_batch=plan.micro_batch // 2)
+
+    tight, free = rig(optimizers=optimizers), rig(optimizers=optimizers)
+    with Ceiling(room, held(tight)) as card:
+        results = tight.step.run(tight.state, tight.plan, next_plan=halved)
+    assert card.refused >= 1
+    assert asked
+    free.run(1)
+    difference, where = largest_difference(tight.tensors(), free.tensors())
+    assert difference < 1e-5, where
+    assert all(bool(result.accepted) for result in results)
+    assert not any(p.grad is not None for n in tight.state.networks.values() for p in n.parameters())
+
+
+def test_a_repetition_by_the_same_plan_is_bit_equal() -> None:
+    """What was refused has left no trace at all."""
+    tight, free = rig(), rig()
+    room = peak_bytes(rig()) * 9 // 10
+    cards: list[Ceiling] = []
+
+    def more_room(plan: Plan, phase: str, message: str) -> Plan:
+        cards[0].limit_bytes = 2**40
+        return plan
+
+    cards.append(Ceiling(room, held(tight)))
+    with cards[0]:
+        tight.step.run(tight.state, tight.plan, next_plan=more_room)
+    assert cards[0].refused == 1
+    free.run(1)
+    assert_same(tight.tensors(), free.tensors())
+
+
+def test_without_a_next_plan_the_error_is_torchs_and_nothing_has_moved() -> None:
+    tight, untouched = rig(), rig()
+    room = storages_bytes(held(tight)) + 1000
+    with Ceiling(room, held(tight)), pytest.raises(torch.OutOfMemoryError, match="would live"):
+        tight.run(1)
+    assert_same(tight.tensors(), untouched.tensors())
+
+
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+def test_a_plan_may_take_state_to_the_host_in_midway(optimizers: Callable[[float], OptimizerSettings]) -> None:
+    moved, free = rig(optimizers=optimizers), rig(optimizers=optimizers)
+    moved.run(2)
+    plan = replace(moved.plan, optimizer_on_host=True, ema_on_host=True)
+    moved.state.follow(plan)
+    moved.step.run(moved.state, plan)
+    moved.state.follow(moved.plan)
+    moved.run(1)
+    free.run(4)
+    assert_same(moved.tensors(), free.tensors())
+
+
+def test_the_plan_in_force_goes_on_and_into_the_checkpoint(tmp_path: Path) -> None:
+    tight = rig()
+    smaller = replace(tight.plan, micro_batch=BATCH // 4)
+    room = (peak_bytes(rig(BATCH)) + peak_bytes(rig(BATCH // 4))) // 2
+    with Ceiling(room, held(tight)) as card:
+        _, events, over = train(tmp_path, 4, rig=tight, next_plan=lambda *_: smaller)
+    assert over
+    assert card.refused == 1  # once, and not again in the steps after it
+    told = [event for event in events if event["event"] == "out_of_memory"]
+    assert [(e["step"], e["plan"]["micro_batch"]) for e in told] == [(0, BATCH // 4)]
+    found = newest_whole(tmp_path / "checkpoints")
+    assert found is not None
+    assert Plan.from_json(found[1]["plan"], tight.plan.precision) == smaller
+
+
+def test_no_plan_left_stops_the_run_and_keeps_what_there_is(tmp_path: Path) -> None:
+    tight = rig()
+    train(tmp_path, 4, rig=tight)
+    with Ceiling(peak_bytes(rig()) // 2, held(tight)), pytest.raises(TrainingFailed, match="would live"):
+        train(tmp_path, 8, rig=tight)
+    found = newest_whole(tmp_path / "checkpoints")
+    assert found is not None
+    assert found[0].step == 4
