@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from frugan.api.prediction_helper import PredictionHelper
 from frugan.api.task import task_of
 from frugan.engine.precision import Precision, resolve_precision
 from frugan.errors import BadInput
@@ -69,9 +71,13 @@ class Planner:
         """Predictions: those that ship, those made here before, and new ones."""
         task = replace(task_of(self.recipe), batch=self.recipe.training.batch // self.gpus)
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
-        return PredictionStore(
-            task, self.target, subject(self.recipe) | {"gpus": self.gpus}, fingerprint(), files, self.tell
-        )
+        about = subject(self.recipe) | {"gpus": self.gpus}
+        helper = self._helper if (os.cpu_count() or 1) > 1 else None
+        return PredictionStore(task, self.target, about, fingerprint(), files, self.tell, helper)
+
+    @cached_property
+    def _helper(self) -> PredictionHelper:
+        return PredictionHelper(self.recipe, self.gpus, self.target)
 
     @property
     def cache_file(self) -> Path:
@@ -81,6 +87,7 @@ class Planner:
 
     def remember(self) -> None:
         """Keep what was found out for the next time; a full disk or a read-only one is no reason to fail."""
+        self._helper.close()
         if self.store.ran:
             try:
                 self.store.save(self.cache_file)

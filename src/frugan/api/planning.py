@@ -188,7 +188,7 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None) -> PlanRepo
         decisions=tuple(_decisions(planner, rungs[0], budget_bytes, found is not None, between)),
         ladder=tuple(rungs) if ladder else (),
         nearest_change=None if found or budget is None else _nearest_change(planner, budget),
-        duration_seconds=_duration_seconds(recipe, choice.seconds),
+        duration_seconds=_duration_seconds(recipe, choice.whole_seconds),
     )
 
 
@@ -199,7 +199,7 @@ def _rung(search: Search, choice: Choice, card: Card, between_bytes: int) -> Run
         accumulation=-(-batch // choice.plan.micro_batch),
         savers=savers_of(choice.plan, batch),
         peak_bytes=choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + between_bytes,
-        extra_compute=max(0.0, choice.prediction.work.macs / search.plain.work.macs - 1),
+        extra_compute=max(0.0, choice.work.macs / search.plain.work.macs - 1),
         extra_time=max(0.0, choice.seconds / search.estimates[0].seconds - 1),
         step_seconds=choice.seconds,
     )
@@ -235,10 +235,11 @@ def _why(fits: bool) -> str:
 
 def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
     """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result."""
+    stage = planner.search.heaviest_stage
     for words, recipe in smaller_recipes(planner.recipe, planner.precision.name):
         other = replace(planner, recipe=recipe, precision=planned_precision(recipe, planner.card), shipped=None)
         other.tell = planner.tell
-        fits = other.search.run(other.search.smallest).prediction.reserved_bytes <= budget.step_bytes
+        fits = other.search.least_bytes(stage) <= budget.step_bytes
         other.remember()
         if fits:
             return words

@@ -50,14 +50,21 @@ def task_of(recipe: Recipe) -> Task:
 
 def _stages(recipe: Recipe) -> tuple[Stage, ...]:
     """The recipe's stages, but for those that differ in optimizer settings alone: they take the same memory."""
+    begins = [0, *recipe.stage_steps()]
+    duration, batch = recipe.training.duration, recipe.training.batch
+    end = max(begins[-1] + 1, duration.steps(batch) if duration.unit != "seconds" else 0)
     found: dict[str, Stage] = {}
-    for step in (0, *recipe.stage_steps()):
+    for step, until in zip(begins, [*begins[1:], end], strict=True):
         now = recipe.at_step(step)
-        stage = Stage(
+        key, share = now.objective.model_dump_json(), (until - step) / end
+        if key in found:
+            found[key] = replace(found[key], share=found[key].share + share)
+            continue
+        found[key] = Stage(
             name=f"from step {step:,} on" if step else "from the start",
             phases=now.kind.phases(now.networks, now.objective),
             settings=now.optimizer_settings(),
             needs=now.kind.sources(now.networks, now.objective),
+            share=share,
         )
-        found.setdefault(now.objective.model_dump_json(), stage)
     return tuple(found.values())

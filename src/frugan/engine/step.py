@@ -204,7 +204,9 @@ class Step:
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
 
         with (
-            working_weights(networks, layouts, phase.moving, observer, plan.in_slices) as working,
+            working_weights(
+                networks, layouts, phase.moving, observer, plan.in_slices, many=self._micro_batch_count(plan, phase) > 2
+            ) as working,
             recomputing(networks, plan.recompute, keep_products=plan.keep_products),
         ):
             for micro, weight in self._micro_batches(state, plan, phase, repeat):
@@ -254,6 +256,9 @@ class Step:
         used_scale = scale.scale.clone()
         scale.move(ready.accepted)
         return PhaseResult(phase.name, repeat, ready.terms, ready.weights, ready.gradients, ready.accepted, used_scale)
+
+    def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
+        return len(micro_batch_sizes(phase.samples(self.batch), plan.micro_batch))
 
     def _micro_batches(
         self, state: TrainingState, plan: Plan, phase: Phase, repeat: int

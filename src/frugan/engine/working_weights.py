@@ -50,12 +50,17 @@ class _HalfSum:
     copy of each contribution first: 0.6 GiB for the largest dense layer of a 512-pixel face model. Here a single
     contribution stays in half, which loses nothing, until there is another to add or the sum is taken.
 
+    Args:
+        at_once: begin the sum in fp32 with the first contribution. Where many follow, fp32 is what lives for most of
+            the phase, and the second micro-batch takes as much memory as any later one.
+
     Attributes:
         value: the sum so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, at_once: bool) -> None:
         self.value: Tensor | None = None
+        self._at_once = at_once
 
     def __call__(self, leaf: Tensor) -> None:
         """Take over what backward has just left in the leaf."""
@@ -63,7 +68,7 @@ class _HalfSum:
         if gradient is None:
             return
         if self.value is None:
-            self.value = gradient
+            self.value = gradient.float() if self._at_once else gradient
         elif self.value.dtype == torch.float32:
             self.value.add_(gradient)
         else:
@@ -104,6 +109,7 @@ class WorkingWeights:
         updated: whether gradients are wanted.
         observer: takes what preparation and forwards observe; None: nothing may move (inference).
         in_slices: dense layers without working weights: theirs are cast slice by slice when they are used.
+        many: whether three or more micro-batches will add to each gradient.
     """
 
     network: nn.Module
@@ -111,6 +117,7 @@ class WorkingWeights:
     updated: bool
     observer: Observer | None
     in_slices: tuple[str, ...] = ()
+    many: bool = False
     _slots: list[_Slot] = field(default_factory=list)
 
     def install(self) -> None:
@@ -146,7 +153,7 @@ class WorkingWeights:
         if self.updated:
             leaf.requires_grad_()
             if leaf.dtype in (torch.float16, torch.bfloat16):
-                total = _HalfSum()
+                total = _HalfSum(at_once=self.many)
                 leaf.register_post_accumulate_grad_hook(total)
         return leaf, back, total
 
@@ -238,13 +245,15 @@ def working_weights(
     updates: tuple[str, ...],
     observer: Observer | None,
     in_slices: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    many: bool = False,
 ) -> Iterator[dict[str, WorkingWeights]]:
     """Run a block with every network on its working weights; the masters are back afterwards, whatever happened."""
     working: dict[str, WorkingWeights] = {}
     try:
         for name, network in networks.items():
             sliced = (in_slices or {}).get(name, ())
-            working[name] = WorkingWeights(network, layouts[name], name in updates, observer, sliced)
+            working[name] = WorkingWeights(network, layouts[name], name in updates, observer, sliced, many)
             working[name].install()
         yield working
     finally:

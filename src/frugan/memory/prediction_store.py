@@ -2,16 +2,37 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from frugan.engine.plan import Plan
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.task import Stage, Task
 
 FORMAT = 1
+
+Job = tuple[Plan, Stage, bool]
+"""A plan, a stage, and whether roughly."""
+
+
+class Helper(Protocol):
+    """Another process that runs plans beside this one."""
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+
+    def take(self) -> dict[str, Any] | None:
+        """The next outcome, in the order of the jobs; None: the process is gone."""
+
+
+def outcome(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool) -> dict[str, Any]:
+    """A prediction as JSON, or why torch refuses the plan."""
+    try:
+        return predict(task, plan, target, stage, rough=rough).as_json()
+    except RuntimeError as error:
+        return {"refused": str(error).partition("\n")[0]}
 
 
 @dataclass
@@ -24,6 +45,7 @@ class PredictionStore:
         fingerprint: of code and torch: what a file has that was made by others does not count.
         files: read in this order, as far as they exist and agree with the fingerprint.
         tell: is told what is run: how many so far.
+        helper: runs a part of what is asked for ahead; None: nobody does.
         ran: how many were run and not found.
     """
 
@@ -33,6 +55,7 @@ class PredictionStore:
     fingerprint: str
     files: tuple[Path, ...] = ()
     tell: Callable[[int], None] = lambda _: None
+    helper: Helper | None = None
     ran: int = 0
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -48,18 +71,36 @@ class PredictionStore:
         """
         key = self._key(plan, stage, rough=rough)
         if key not in self._known:
-            self.ran += 1
-            self.tell(self.ran)
-            try:
-                found = predict(self.task, plan, self.target, stage, rough=rough)
-            except RuntimeError as error:
-                self._known[key] = {"refused": str(error).partition("\n")[0]}
-            else:
-                self._known[key] = found.as_json()
+            self._tell()
+            self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough)
         kept = self._known[key]
         if "refused" in kept:
             raise RuntimeError(kept["refused"])
         return Prediction.from_json(kept)
+
+    def ahead(self, jobs: Sequence[Job]) -> None:
+        """Run what will be asked for, with the helper's help; what it fails to do is done when it is asked for."""
+        new = {self._key(plan, stage, rough=rough): (plan, stage, rough) for plan, stage, rough in jobs}
+        keys = [key for key in new if key not in self._known]
+        if self.helper is None or len(keys) < 2:
+            return
+        theirs = keys[1::2]
+        for key in theirs:
+            self.helper.submit(new[key])
+        for key in keys[0::2]:
+            plan, stage, rough = new[key]
+            self._tell()
+            self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough)
+        for key in theirs:
+            if (found := self.helper.take()) is None:
+                self.helper = None
+                return
+            self._tell()
+            self._known[key] = found
+
+    def _tell(self) -> None:
+        self.ran += 1
+        self.tell(self.ran)
 
     def save(self, file: Path) -> None:
         """Add what is known to a file; one of another fingerprint is replaced."""

@@ -31,6 +31,9 @@ class Predict(Protocol):
             RuntimeError: torch refuses the plan.
         """
 
+    def ahead(self, jobs: Sequence[tuple[Plan, Stage, bool]]) -> None:
+        """Run (plan, stage, rough) that will be asked for, side by side if that can be."""
+
 
 Keeping = Literal["all", "products", "nothing"]
 """What is kept of a block's activations."""
@@ -79,13 +82,17 @@ class Choice:
 
     Attributes:
         plan: it.
-        prediction: what it takes.
-        seconds: predicted for an average step.
+        prediction: what it takes: the most over all stages.
+        work: of an average step of the stage that takes most memory, by which plans are compared.
+        seconds: predicted for that.
+        whole_seconds: predicted for an average step of the whole training.
     """
 
     plan: Plan
     prediction: Prediction
+    work: Work
     seconds: float
+    whole_seconds: float
 
 
 @dataclass(frozen=True)
@@ -170,11 +177,12 @@ class Search:
         return self.wishes.use <= used and not used & self.wishes.avoid
 
     @cached_property
-    def _stage(self) -> Stage:
+    def heaviest_stage(self) -> Stage:
         """The stage that takes most: estimates are made for it alone."""
         if len(self.task.stages) == 1:
             return self.task.stages[0]
         plan = self._first("all")
+        self.predict.ahead([(plan, stage, False) for stage in self.task.stages])
         return max(self.task.stages, key=lambda stage: self.predict(plan, stage, rough=False).reserved_bytes)
 
     def _first(self, keeping: Keeping, *, slices: bool = False, larger: bool = False) -> Plan:
@@ -190,6 +198,12 @@ class Search:
         Raises:
             BadInput: torch refuses one that is asked for.
         """
+        rough = [self._first(keeping) for keeping in KEEPINGS[1:]] if any(self._parts[0].values()) else []
+        rough += [self._first("all", slices=True)] if self._parts[1] else []
+        full = [self._first("all"), self._first("all", larger=True)]
+        self.predict.ahead(
+            [*((p, self.heaviest_stage, False) for p in full), *((p, self.heaviest_stage, True) for p in rough)]
+        )
         found: dict[Keeping, Prediction] = {}
         for keeping in KEEPINGS:
             if keeping != "all" and not any(self._parts[0].values()):
@@ -219,12 +233,15 @@ class Search:
 
     def _fully(self, plan: Plan) -> Prediction:
         """Two micro-batches of a plan, in the stage that takes most."""
-        return self.predict(plan, self._stage, rough=False)
+        return self.predict(plan, self.heaviest_stage, rough=False)
 
     def _roughly(self, plan: Plan) -> Prediction:
         """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""
-        found = self.predict(plan, self._stage, rough=True)
-        phase = next((p for p in self._stage.phases if p.name == found.place.split("/")[0]), self._stage.phases[-1])
+        found = self.predict(plan, self.heaviest_stage, rough=True)
+        phase = next(
+            (p for p in self.heaviest_stage.phases if p.name == found.place.split("/")[0]),
+            self.heaviest_stage.phases[-1],
+        )
         if plan.micro_batch >= phase.samples(self.task.batch):
             return found
         before = max(0, sum(self._fp32_bytes[name] for name in phase.moving) - found.categories.get("gradients", 0))
@@ -262,7 +279,7 @@ class Search:
             live, work = live - averages, work + Work(host_bytes=averages)
         if plan.optimizer_on_host:
             statistics = like.categories.get("optimizer", 0)
-            updates = max(phase.repeats for phase in self._stage.phases)
+            updates = max(phase.repeats for phase in self.heaviest_stage.phases)
             live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
         return _Estimate(plan, live * slack, self.card.seconds(work, plan.precision))
 
@@ -290,21 +307,29 @@ class Search:
         Args:
             most_bytes: no further stage is run once one reserves more.
         """
-        stages = sorted(self.task.stages, key=lambda stage: stage is not self._stage)
-        prediction = self.predict(plan, stages[0], rough=False)
+        stages = sorted(self.task.stages, key=lambda stage: stage is not self.heaviest_stage)
+        if most_bytes is None:
+            self.predict.ahead([(plan, stage, False) for stage in stages])
+        found = {stages[0].name: self.predict(plan, stages[0], rough=False)}
+        heaviest = worst = found[stages[0].name]
         for stage in stages[1:]:
-            if most_bytes is not None and prediction.reserved_bytes > most_bytes:
+            if most_bytes is not None and worst.reserved_bytes > most_bytes:
                 break
-            prediction = prediction.worst(self.predict(plan, stage, rough=False))
-        return Choice(plan, prediction, self.card.seconds(prediction.work, plan.precision))
+            found[stage.name] = self.predict(plan, stage, rough=False)
+            worst = worst.worst(found[stage.name])
+        seconds = {name: self.card.seconds(each.work, plan.precision) for name, each in found.items()}
+        whole = sum(stage.share * seconds[stage.name] for stage in stages if stage.name in seconds)
+        return Choice(plan, worst, heaviest.work, seconds[stages[0].name], whole)
 
     def within(self, budget_bytes: int) -> Choice | None:
         """The fastest plan whose allocator reserves no more than a budget; None: there is none."""
         tried = 0
         too_large: list[Plan] = []
-        for each in self.estimates:
-            if each.reserved_bytes > HOPE * budget_bytes or any(_larger_than(each.plan, other) for other in too_large):
+        hopeful = [each for each in self.estimates if each.reserved_bytes <= HOPE * budget_bytes]
+        for at, each in enumerate(hopeful):
+            if any(_larger_than(each.plan, other) for other in too_large):
                 continue
+            self.predict.ahead([(other.plan, self.heaviest_stage, False) for other in hopeful[at : at + 2]])
             choice = self.run(each.plan, budget_bytes)
             if choice.prediction.reserved_bytes <= budget_bytes:
                 return choice
@@ -316,14 +341,20 @@ class Search:
         return least if least.prediction.reserved_bytes <= budget_bytes else None
 
     def least(self) -> Choice:
-        """The plan that takes least: of those that promise to, the one that does."""
-        promising = sorted(self.estimates, key=lambda each: (each.reserved_bytes, each.seconds))[:2]
-        return min((self.run(each.plan) for each in promising), key=lambda choice: choice.prediction.reserved_bytes)
-
-    @property
-    def smallest(self) -> Plan:
         """The plan that promises to take least."""
-        return min(self.estimates, key=lambda each: (each.reserved_bytes, each.seconds)).plan
+        return self.run(min(self.estimates, key=lambda each: (each.reserved_bytes, each.seconds)).plan)
+
+    def least_bytes(self, like: Stage) -> int:
+        """About what the smallest plan reserves in the stage that is called like another: every saving at once."""
+        stage = next((each for each in self.task.stages if each.name == like.name), self.task.stages[-1])
+        thriftiest = self.plan(
+            self.micro_batches()[0],
+            "nothing",
+            slices=True,
+            averages_away=self.on_card and bool(self.task.averaged),
+            optimizer_away=self.on_card,
+        )
+        return self.predict(thriftiest, stage, rough=False).reserved_bytes
 
     @property
     def plain(self) -> Prediction:

@@ -139,8 +139,7 @@ class _WatchedStep(Step):
         # A micro-batch like the second one for each that was left out; the first one makes what the others add to.
         last = self._laps[-1] - self._laps[-2]
         like = self._laps[2] - self._laps[1] if len(self._laps) > 2 else last
-        sizes = micro_batch_sizes(phase.samples(self.whole), plan.micro_batch)
-        left_out = len(sizes) - (len(self._laps) - 1)
+        left_out = self._micro_batch_count(plan, phase) - (len(self._laps) - 1)
         self.found.append((self.counter.work - before + like * left_out) * (1 / phase.every))
         return result
 
@@ -165,6 +164,14 @@ class _WatchedStep(Step):
             self.tracker.place = phase.name
             self.tracker.mark("gradients", _gradients(state), again=True)
         self._laps.append(self.counter.work)
+
+    def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
+        return len(micro_batch_sizes(phase.samples(self.whole), plan.micro_batch))
+
+    def _take(self, phase: Phase, source: str, step: int, repeat: int, samples: int) -> Mapping[str, Tensor]:
+        """All pictures of the update are held, also those of micro-batches that are left out."""
+        taken = super()._take(phase, source, step, repeat, phase.samples(self.whole))
+        return {name: tensor[:samples] for name, tensor in taken.items()}
 
     def _on_card(self, micro: MicroBatch) -> MicroBatch:
         """Copies of what lies in host memory."""

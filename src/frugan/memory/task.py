@@ -23,12 +23,14 @@ class Stage:
         phases: in order.
         settings: optimizer settings by name.
         needs: what its data sources give.
+        share: of all steps of training.
     """
 
     name: str
     phases: tuple[Phase, ...]
     settings: Mapping[str, OptimizerSettings]
     needs: Mapping[str, Needs]
+    share: float = 1.0
 
 
 @dataclass(frozen=True)

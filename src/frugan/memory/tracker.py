@@ -100,7 +100,8 @@ class Tracker(TorchDispatchMode):
 
         def pack(tensor: Tensor) -> Tensor:
             self.mark("saved activations", [tensor])
-            return tensor
+            # An operation that saves its own result would hold itself: its memory would outlive backward.
+            return tensor.detach()
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             yield

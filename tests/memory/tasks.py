@@ -1,0 +1,99 @@
+"""Families at their tiny size as planner's tasks, and the same steps on real tensors."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from contract.rig import BF16, plain_dense
+from frugan.engine.ema import EmaSettings
+from frugan.engine.optimizers import AdamSettings, OptimizerSettings
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.engine.progress import Duration
+from frugan.engine.state import TrainingState, create_state
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams
+from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.cards import Card, unnamed_card
+from frugan.memory.prediction import Target
+from frugan.memory.prediction_store import PredictionStore
+from frugan.memory.search import Search, Wishes
+from frugan.memory.step_memory import StepMemory, measure_step
+from frugan.memory.task import Stage, Task
+from frugan.phase import Family
+
+CPU = torch.device("cpu")
+EMA = EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
+
+
+def task(family: Family, *, batch: int = 8, group: int = 2, settings: OptimizerSettings | None = None) -> Task:
+    networks, objective = family.tiny()
+    phases = family.phases(networks, objective)
+    chosen = settings or AdamSettings(learning_rate=1e-4)
+    stage = Stage("all", phases, {p.optimizer: chosen for p in phases}, family.sources(networks, objective))
+    return Task(
+        build=lambda: family.build(networks),
+        phases=phases,
+        stages=(stage,),
+        averaged=family.averaged(),
+        ema=EMA,
+        batch=batch,
+        group=group,
+        normalisation_batch=group,
+        recomputable=family.recomputable,
+    )
+
+
+def plan_of(
+    of: Task,
+    micro_batch: int,
+    precision: Precision = BF16,
+    *,
+    keeping: str = "all",
+    slices: bool = False,
+    parts_in_sequence: bool = True,
+) -> Plan:
+    """A plan; slices of every dense layer, however small."""
+    built = of.build()
+    return Plan(
+        micro_batch,
+        precision,
+        of.recomputable(built) if keeping != "all" else {},
+        keep_products=keeping == "products",
+        in_slices=plain_dense(built) if slices else {},
+        parts_in_sequence=parts_in_sequence,
+    )
+
+
+def real_step(of: Task, plan: Plan) -> tuple[TrainingState, Step]:
+    """The same on real tensors."""
+    stage = of.stages[0]
+    built: Mapping[str, nn.Module] = of.build()
+    with torch.no_grad():
+        for network in built.values():
+            for parameter in network.parameters():
+                parameter.normal_(0, 0.02)
+    state = create_state(dict(built), of.phases, stage.settings, of.averaged, of.ema, plan, of.normalisation_batch, CPU)
+    for scale in state.loss_scales.values():
+        scale.found = True  # what is predicted is a step that is not repeated
+    return state, Step(stage.phases, stage.settings, BlankPictures(stage.needs), Streams(0), of.batch)
+
+
+def measured(of: Task, plan: Plan) -> StepMemory:
+    """A whole step on real tensors."""
+    state, step = real_step(of, plan)
+    return measure_step(step, state, plan, of.recomputable(state.networks), count_zeros=True)
+
+
+def search(
+    of: Task,
+    *,
+    card: Card | None = None,
+    target: Target = "cuda",
+    precision: Precision = BF16,
+    wishes: Wishes | None = None,
+    store: PredictionStore | None = None,
+) -> Search:
+    store = store or PredictionStore(of, target, {}, "test")
+    return Search(of, precision, card or unnamed_card(), store, wishes or Wishes(), on_card=target == "cuda")

@@ -1,0 +1,138 @@
+"""Predicted is measured: every family, every saver, on real CPU steps under the same tracker."""
+
+from dataclasses import replace
+
+import pytest
+
+from contract.made_up import MadeUpFamily
+from contract.rig import BF16, FP16, FP32
+from frugan.engine import dense_slices
+from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
+from frugan.engine.precision import Precision
+from frugan.families import families
+from frugan.memory.prediction import predict, step_memory, traced_batch
+from frugan.memory.tracker import Tracker
+from frugan.phase import Family
+from memory.tasks import measured, plan_of, real_step, task
+
+ALL = [MadeUpFamily(), *families().values()]
+
+
+@pytest.fixture(params=ALL, ids=lambda family: family.name)
+def family(request: pytest.FixtureRequest) -> Family:
+    chosen: Family = request.param
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "precision"), [(2, FP32), (2, BF16), (2, FP16), (4, BF16), (6, BF16), (8, BF16)], ids=str
+)
+def test_micro_batches_and_precisions(family: Family, micro_batch: int, precision: Precision) -> None:
+    of = task(family)
+    plan = plan_of(of, micro_batch, precision)
+    _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
+
+
+@pytest.mark.parametrize(
+    "savers",
+    [
+        {"keeping": "nothing"},
+        {"keeping": "products"},
+        {"slices": True},
+        {"slices": True, "keeping": "nothing"},
+        {"parts_in_sequence": False},
+    ],
+    ids=str,
+)
+def test_savers(family: Family, savers: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 512)
+    of = task(family)
+    plan = plan_of(of, 2, **savers)  # type: ignore[arg-type]
+    if family.name == "saehd" and plan.keep_products:
+        with pytest.raises(RuntimeError, match="mutated"):  # its activations write into what would be kept
+            predict(of, plan, "cpu", of.stages[0])
+        return
+    predicted, real = predict(of, plan, "cpu", of.stages[0]), measured(of, plan)
+    _assert_near(predicted.live_bytes, real.peak.size_bytes)
+    for phase in of.phases:
+        _assert_near(predicted.by_phase[phase.name], real.by_phase[phase.name].size_bytes)
+
+
+@pytest.mark.parametrize("settings", [RMSpropSettings(), AdaBeliefSettings(dropout=0.5)], ids=["rmsprop", "adabelief"])
+def test_optimizers(settings: RMSpropSettings | AdaBeliefSettings) -> None:
+    of = task(families()["saehd"], settings=settings, batch=4, group=1)
+    plan = plan_of(of, 1)
+    _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
+
+
+def _assert_near(predicted_bytes: int, real_bytes: int) -> None:
+    assert predicted_bytes == pytest.approx(real_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize("savers", [{}, {"keeping": "nothing"}], ids=str)
+def test_naming_what_is_saved_changes_no_memory(family: Family, savers: dict[str, str]) -> None:
+    """Against a tracker that only looks: hooks on saved tensors can keep a graph alive."""
+    of = task(family)
+    plan = plan_of(of, 2, **savers)  # type: ignore[arg-type]
+    named = measured(of, plan)
+    state, step = real_step(of, plan)
+    networks = (*state.networks.values(), *state.ema.networks.values())
+    slots = (slots for optimizer in state.optimizers.values() for slots in optimizer.state.values())
+    held = [t for n in networks for t in (*n.parameters(), *n.buffers())] + [v for s in slots for v in s.values()]
+    with Tracker({"parameters": held}) as looking:
+        step.run(state, plan, count_zeros=True)
+    _assert_near(named.peak.size_bytes, looking.peak_bytes)
+
+
+def test_work_is_that_of_the_whole_step(family: Family) -> None:
+    """Counted on two micro-batches of four, and on all of them."""
+    of = task(family)
+    plan = plan_of(of, 2)
+    predicted, real = predict(of, plan, "cpu", of.stages[0]).work, measured(of, plan).work
+    assert predicted.macs == pytest.approx(real.macs, rel=1e-6)
+    assert predicted.bytes_moved == pytest.approx(real.bytes_moved, rel=0.01)
+    assert predicted.operations == pytest.approx(real.operations, rel=0.01)
+
+
+def test_two_micro_batches_are_traced_and_the_rest_of_an_uneven_batch(family: Family) -> None:
+    of = replace(task(family), batch=64)
+    least = min(phase.fraction for phase in of.phases)
+    assert traced_batch(of, plan_of(of, 8), of.stages[0], 2) == 16 / least
+    assert traced_batch(replace(of, batch=60), plan_of(of, 8), of.stages[0], 2) == 20 / least
+    assert traced_batch(replace(of, batch=8), plan_of(of, 8), of.stages[0], 2) == 8
+
+
+def test_roughly_is_near(family: Family) -> None:
+    of = task(family)
+    plan = plan_of(of, 2)
+    full, rough = (predict(of, plan, "cuda", of.stages[0], rough=r) for r in (False, True))
+    assert 0.7 * full.live_bytes < rough.live_bytes <= 1.01 * full.live_bytes
+    assert rough.work.macs == pytest.approx(full.work.macs, rel=1e-6)
+
+
+def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
+    of = task(family)
+    here = plan_of(of, 2)
+    away = replace(here, ema_on_host=True, optimizer_on_host=True)
+    on_card, on_host = (step_memory(of, plan, "cuda", of.stages[0]) for plan in (here, away))
+    moved = on_card.static["optimizer"] + on_card.static.get("averages", 0)
+    assert on_host.static.get("averages", 0) == 0
+    assert on_card.peak.size_bytes - on_host.peak.size_bytes > 0.5 * moved
+    largest_phase = max(of.phases, key=lambda phase: phase.repeats)
+    assert on_host.work.host_bytes >= 2 * largest_phase.repeats * 0.2 * on_card.static["optimizer"]
+    assert on_card.work.host_bytes == 0
+
+
+def test_a_card_holds_micro_batches_and_not_the_batch(family: Family) -> None:
+    of = task(family)
+    plan = plan_of(of, 2)
+    on_card, on_cpu = (step_memory(of, plan, target, of.stages[0]) for target in ("cuda", "cpu"))
+    assert on_card.peak.categories["batch"] < on_cpu.peak.size_bytes
+    assert on_card.peak.size_bytes <= on_cpu.peak.size_bytes
+
+
+def test_reserved_is_at_least_what_lives(family: Family) -> None:
+    of = task(family)
+    found = predict(of, plan_of(of, 2), "cuda", of.stages[0])
+    assert found.reserved_bytes >= found.live_bytes
+    assert sum(found.categories.values()) == found.live_bytes
