@@ -24,12 +24,16 @@ def family(request: pytest.FixtureRequest) -> Family:
     return chosen
 
 
-@pytest.mark.parametrize(
-    ("micro_batch", "precision"), [(2, FP32), (2, BF16), (2, FP16), (4, BF16), (6, BF16), (8, BF16)], ids=str
-)
+@pytest.mark.parametrize(("micro_batch", "precision"), [(2, FP32), (2, BF16), (6, BF16), (8, BF16)], ids=str)
 def test_micro_batches_and_precisions(family: Family, micro_batch: int, precision: Precision) -> None:
     of = task(family)
     plan = plan_of(of, micro_batch, precision)
+    _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
+
+
+def test_fp16() -> None:
+    of = task(MadeUpFamily())
+    plan = plan_of(of, 2, FP16)
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
 
 

@@ -85,9 +85,13 @@ class Planner:
         name = self.recipe.family
         return Folders.from_environment().cache / "predictions" / f"{name}-{_digest(subject(self.recipe))}.json"
 
+    def close(self) -> None:
+        """End the helping process."""
+        self._helper.close()
+
     def remember(self) -> None:
         """Keep what was found out for the next time; a full disk or a read-only one is no reason to fail."""
-        self._helper.close()
+        self.close()
         if self.store.ran:
             try:
                 self.store.save(self.cache_file)

@@ -169,7 +169,8 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None) -> PlanRepo
     if between:
         categories["gradient buckets"] = BUCKET_BYTES
         categories["communication"] = COMMUNICATION_BYTES
-    rungs = [_rung(search, each, card, between) for each in ladder or [choice]]
+    fastest_seconds = ladder[0].seconds if ladder else search.estimates[0].seconds
+    rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
     recipe = planner.recipe
     several = len(search.task.stages) > 1
     return PlanReport(
@@ -192,7 +193,7 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None) -> PlanRepo
     )
 
 
-def _rung(search: Search, choice: Choice, card: Card, between_bytes: int) -> Rung:
+def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastest_seconds: float) -> Rung:
     batch = search.task.batch
     return Rung(
         micro_batch=choice.plan.micro_batch,
@@ -200,7 +201,7 @@ def _rung(search: Search, choice: Choice, card: Card, between_bytes: int) -> Run
         savers=savers_of(choice.plan, batch),
         peak_bytes=choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + between_bytes,
         extra_compute=max(0.0, choice.work.macs / search.plain.work.macs - 1),
-        extra_time=max(0.0, choice.seconds / search.estimates[0].seconds - 1),
+        extra_time=max(0.0, choice.seconds / fastest_seconds - 1),
         step_seconds=choice.seconds,
     )
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.task import Stage, Task
 
 FORMAT = 1
+
+HELPFUL_SECONDS = 6.0
+"""Work from which on a helper is worth its start, which takes about 4."""
 
 Job = tuple[Plan, Stage, bool]
 """A plan, a stage, and whether roughly."""
@@ -58,6 +62,7 @@ class PredictionStore:
     helper: Helper | None = None
     ran: int = 0
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _seconds: float | None = None
 
     def __post_init__(self) -> None:
         for file in self.files:
@@ -71,8 +76,7 @@ class PredictionStore:
         """
         key = self._key(plan, stage, rough=rough)
         if key not in self._known:
-            self._tell()
-            self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough)
+            self._run((plan, stage, rough), key)
         kept = self._known[key]
         if "refused" in kept:
             raise RuntimeError(kept["refused"])
@@ -84,19 +88,29 @@ class PredictionStore:
         keys = [key for key in new if key not in self._known]
         if self.helper is None or len(keys) < 2:
             return
+        if self._seconds is None:
+            self._run(new[keys[0]], keys[0])  # shows whether help is worth its start
+            keys = keys[1:]
+        if (self._seconds or 0.0) * len(keys) < HELPFUL_SECONDS:
+            return
         theirs = keys[1::2]
         for key in theirs:
             self.helper.submit(new[key])
         for key in keys[0::2]:
-            plan, stage, rough = new[key]
-            self._tell()
-            self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough)
+            self._run(new[key], key)
         for key in theirs:
             if (found := self.helper.take()) is None:
                 self.helper = None
                 return
             self._tell()
             self._known[key] = found
+
+    def _run(self, job: Job, key: str) -> None:
+        plan, stage, rough = job
+        self._tell()
+        begun = time.perf_counter()
+        self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough)
+        self._seconds = time.perf_counter() - begun
 
     def _tell(self) -> None:
         self.ran += 1

@@ -83,8 +83,8 @@ class Choice:
     Attributes:
         plan: it.
         prediction: what it takes: the most over all stages.
-        work: of an average step of the stage that takes most memory, by which plans are compared.
-        seconds: predicted for that.
+        work: of an average step of the stage that takes most memory.
+        seconds: predicted for that, as plans are compared: from the same few runs for all of them.
         whole_seconds: predicted for an average step of the whole training.
     """
 
@@ -154,7 +154,14 @@ class Search:
         )
 
     def plans(self) -> Iterator[Plan]:
-        """Every plan that the wishes leave, over all micro-batches."""
+        """Every plan that the wishes leave and that torch does not refuse."""
+        for plan in self.every_plan():
+            keeping: Keeping = "all" if not plan.recompute else ("products" if plan.keep_products else "nothing")
+            if self._wished(plan) and keeping in self._possible:
+                yield plan
+
+    def every_plan(self) -> Iterator[Plan]:
+        """Every combination of savings, over all micro-batches."""
         _, large = self._parts
         away = (False, True) if self.on_card else (False,)
         for micro_batch in self.micro_batches():
@@ -162,15 +169,13 @@ class Search:
                 for slices in (False, True) if large else (False,):
                     for averages_away in away if self.task.averaged else (False,):
                         for optimizer_away in away:
-                            made = self.plan(
+                            yield self.plan(
                                 micro_batch,
                                 keeping,
                                 slices=slices,
                                 averages_away=averages_away,
                                 optimizer_away=optimizer_away,
                             )
-                            if self._wished(made) and keeping in self._possible:
-                                yield made
 
     def _wished(self, plan: Plan) -> bool:
         used = {str(saver) for saver in savers_of(plan, self.task.batch) if saver != "micro-batch"}
@@ -319,7 +324,7 @@ class Search:
             worst = worst.worst(found[stage.name])
         seconds = {name: self.card.seconds(each.work, plan.precision) for name, each in found.items()}
         whole = sum(stage.share * seconds[stage.name] for stage in stages if stage.name in seconds)
-        return Choice(plan, worst, heaviest.work, seconds[stages[0].name], whole)
+        return Choice(plan, worst, heaviest.work, self._estimate(plan).seconds, whole)
 
     def within(self, budget_bytes: int) -> Choice | None:
         """The fastest plan whose allocator reserves no more than a budget; None: there is none."""

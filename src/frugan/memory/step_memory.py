@@ -103,18 +103,23 @@ def measure_step(
             tracker.place = SHEETS
             sheets()
     trace = tracker.trace
-    places = [phase.name for phase in step.phases] + ([SHEETS] if sheets is not None else [])
+    by_phase = {
+        phase.name: _peak_of(trace, phase.name).grown(watched.growth.get(phase.name, 0)) for phase in step.phases
+    }
+    if sheets is not None:
+        by_phase[SHEETS] = _peak_of(trace, SHEETS)
     return StepMemory(
-        peak=trace.peak(),
-        by_phase={
-            of: trace.peak(lambda place, name=of: place.split("/")[0] == name)  # type: ignore[misc]
-            for of in places
-        },
+        peak=max((trace.peak(), *by_phase.values()), key=lambda peak: peak.size_bytes),
+        by_phase=by_phase,
         static=static,
         trace=trace,
         begins=begins,
         work=sum(watched.found, _host_work(state, plan, step.phases)),
     )
+
+
+def _peak_of(trace: Trace, phase: str) -> Peak:
+    return trace.peak(lambda place: place.split("/")[0] == phase)
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,8 @@ class _WatchedStep(Step):
     as_card: bool = field(kw_only=True)
     whole: int = field(kw_only=True)
     found: list[Work] = field(default_factory=list)
+    growth: dict[str, int] = field(default_factory=dict)
+    _ends: list[int] = field(default_factory=list)
     _laps: list[Work] = field(default_factory=list)
 
     def _run_phase(
@@ -133,6 +140,7 @@ class _WatchedStep(Step):
     ) -> PhaseResult:
         self.tracker.place = phase.name
         self._laps.clear()
+        self._ends.clear()
         before = self.counter.work
         result = super()._run_phase(state, plan, phase, repeat, count_zeros=count_zeros)
         self.tracker.place = "between phases"
@@ -140,6 +148,8 @@ class _WatchedStep(Step):
         last = self._laps[-1] - self._laps[-2]
         like = self._laps[2] - self._laps[1] if len(self._laps) > 2 else last
         left_out = self._micro_batch_count(plan, phase) - (len(self._laps) - 1)
+        # Each micro-batch leaves a little: its terms.
+        self.growth[phase.name] = left_out * max(0, self._ends[1] - self._ends[0]) if len(self._ends) > 1 else 0
         self.found.append((self.counter.work - before + like * left_out) * (1 / phase.every))
         return result
 
@@ -161,6 +171,7 @@ class _WatchedStep(Step):
             del micro
             yield here, share
             del here
+            self._ends.append(self.tracker.live_bytes)
             self.tracker.place = phase.name
             self.tracker.mark("gradients", _gradients(state), again=True)
         self._laps.append(self.counter.work)

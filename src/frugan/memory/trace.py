@@ -108,3 +108,8 @@ class Peak:
     size_bytes: int
     place: str
     categories: dict[Category, int]
+
+    def grown(self, size_bytes: int) -> "Peak":
+        """The same with more temporaries."""
+        categories = {**self.categories, "temporaries": self.categories.get("temporaries", 0) + size_bytes}
+        return Peak(self.size_bytes + size_bytes, self.place, categories) if size_bytes else self

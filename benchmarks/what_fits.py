@@ -1,0 +1,83 @@
+"""What fits which card: every recipe that ships in every budget, by the planner; needs no card.
+
+    python benchmarks/what_fits.py [OUT.json] [RECIPE ...]
+
+Prints the table of the README and writes it as JSON. The predictions that it makes on the way are kept in
+`src/frugan/predictions`, so that `frugan plan` answers at once; run it again whenever a training step changes.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from frugan.api.planner import Planner, fingerprint
+from frugan.api.planning import PlanOptions, planner_of, report_of
+from frugan.memory.sizes import GIB
+from frugan.recipe import built_in
+from machine import describe_machine
+
+BUDGETS_GIB = (4, 6, 8, 11, 12, 16, 24)
+SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"
+SHORT = {
+    "keep-products": "k",
+    "recompute": "r",
+    "dense-slices": "d",
+    "ema-on-host": "e",
+    "optimizer-on-host": "o",
+}
+
+
+def answers(planner: Planner, name: str) -> dict[str, Any]:
+    """A recipe in every budget, and its ladder."""
+    found: dict[str, Any] = {}
+    for gib in BUDGETS_GIB:
+        report = report_of(planner, name, gib * GIB)
+        found[str(gib)] = {
+            "fits": report.fits,
+            "peak_bytes": report.peak_bytes,
+            "micro_batch": report.micro_batch,
+            "savers": report.savers,
+            "extra_compute": report.extra_compute,
+            "extra_time": report.rung.extra_time,
+            "nearest_change": report.nearest_change,
+        }
+    report_of(planner, name, None)
+    return found
+
+
+def cell(answer: dict[str, Any]) -> str:
+    """One field of the table: micro-batch, savings, extra time where it matters."""
+    if not answer["fits"]:
+        return "no"
+    savers = "".join(SHORT[saver] for saver in answer["savers"] if saver in SHORT)
+    extra = f" +{answer['extra_time']:.0%}" if answer["extra_time"] >= 0.005 else ""
+    return f"{answer['micro_batch']}{' ' + savers if savers else ''}{extra}"
+
+
+def main() -> None:
+    """Plan, print, write."""
+    words = sys.argv[1:]
+    out = next((Path(w) for w in words if w.endswith(".json")), None)
+    names = [w for w in words if not w.endswith(".json")] or list(built_in())
+    rows: dict[str, dict[str, Any]] = {}
+    SHIPPED.mkdir(exist_ok=True)
+    for name in names:
+        begun = time.perf_counter()
+        planner, _ = planner_of(name, (), PlanOptions())
+        rows[name] = answers(planner, name)
+        planner.store.save(SHIPPED / f"{name}.json")
+        planner.close()
+        print(f"{name}: {time.perf_counter() - begun:.0f} s, {planner.store.ran} runs", file=sys.stderr, flush=True)
+        if out is not None:
+            result = {"fingerprint": fingerprint(), "machine": describe_machine(), "recipes": rows}
+            out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    print("| recipe | " + " | ".join(f"{gib} GiB" for gib in BUDGETS_GIB) + " |")
+    print("|---" * (len(BUDGETS_GIB) + 1) + "|")
+    for name, found in rows.items():
+        print(f"| `{name}` | " + " | ".join(cell(found[str(gib)]) for gib in BUDGETS_GIB) + " |")
+
+
+if __name__ == "__main__":
+    main()

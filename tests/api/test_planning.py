@@ -1,0 +1,229 @@
+"""`plan`: what it answers, what it refuses, and that training runs by it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import frugan
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.planner import Planner, planned_precision, shipped_predictions
+from frugan.api.training_options import TrainingOptions
+from frugan.api.training_plan import TrainingPlanner
+from frugan.engine.checkpoint import newest_whole
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.errors import BadInput, TrainingFailed
+from frugan.memory import prediction_store
+from frugan.memory.cards import named_card, unnamed_card
+from frugan.memory.sizes import GIB, MIB
+from frugan.recipe import built_in, load_recipe
+from memory.formula import predicted_by_formula
+
+FP32 = Precision("fp32", torch.float32, "test")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A recipe of a few thousand weights."""
+    text = RECIPE.replace('precision = "fp32"', 'precision = "auto"')
+    return write_recipe(tmp_path_factory.mktemp("recipe"), text)
+
+
+@pytest.fixture
+def by_formula(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Predictions by a formula, where many are asked for and what they are does not matter."""
+    monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache of formulas"))
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
+
+
+def test_it_fits_and_everything_adds_up(small: str) -> None:
+    report = frugan.plan(small, "6GiB")
+    assert report.fits
+    assert sum(report.categories.values()) == report.peak_bytes <= 6 * GIB
+    assert report.micro_batch * report.accumulation >= report.batch
+    assert set(report.by_phase) == {"D", "G", "sheets"}
+    values = report.as_json()
+    keys = {"fits", "peak_bytes", "micro_batch", "accumulation", "savers", "categories", "extra_compute"}
+    assert keys <= values.keys()
+    assert json.loads(json.dumps(values)) == values | {"savers": list(report.savers)}
+    assert {line.split(":")[0] for line in report.decisions} >= {"precision", "micro-batch", "card"}
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_it_does_not_fit(small: str) -> None:
+    report = frugan.plan(small, 690 * MIB)
+    assert not report.fits
+    assert report.peak_bytes > 690 * MIB
+    values = report.as_json()
+    assert values["smallest_bytes"] == report.peak_bytes
+    assert frugan.plan(small, report.peak_bytes).fits
+    assert report.nearest_change is None or load_recipe(small, report.nearest_change)
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_without_a_budget_there_is_a_ladder(small: str) -> None:
+    rungs = frugan.plan(small).ladder
+    assert len(rungs) > 1
+    assert [r.peak_bytes for r in rungs] == sorted((r.peak_bytes for r in rungs), reverse=True)
+    assert rungs[0].extra_time == 0
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [
+        ("six", "'six' is no size"),
+        ("6", "expected a number with a unit"),
+        ("100MiB", "CUDA and its libraries"),
+        ("610MiB", "the parameters alone take"),
+    ],
+)
+def test_budgets_that_are_none(memory: str, message: str, small: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        frugan.plan(small, memory)
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_more_than_the_card_has_is_said_and_used(small: str) -> None:
+    report = frugan.plan(small, "24GiB", options=frugan.PlanOptions(card="rtx-2060"))
+    assert report.fits
+    assert any("24.00 GiB as asked, though rtx-2060 has 6.00 GiB" in line for line in report.decisions)
+    assert report.precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"card": "riva-128"}, "riva-128"),
+        ({"gpus": 3}, "1, 2 cards can share it"),
+        ({"gpus": 0}, "expected at least one"),
+        ({"micro_batch": 7}, "multiple of"),
+        ({"use": ("recompute", "keep-products")}, "contradict"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, object], message: str, small: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        frugan.plan(small, "6GiB", options=frugan.PlanOptions(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_cards_share_the_batch_and_talk(small: str) -> None:
+    one, two = (frugan.plan(small, "6GiB", options=frugan.PlanOptions(gpus=n)) for n in (1, 2))
+    assert two.micro_batch * two.accumulation == one.batch // 2
+    assert {"gradient buckets", "communication"} <= two.categories.keys() - one.categories.keys()
+    assert sum(two.categories.values()) == two.peak_bytes
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_the_largest_batch_fits_in_one_forward_and_the_next_does_not(small: str) -> None:
+    budget = 1 * GIB
+    words, report = frugan.largest(small, "batch", budget)
+    assert report.fits
+    assert report.accumulation == 1
+    batch = int(words[0].removeprefix("training.batch="))
+    twice = frugan.plan(small, budget, [f"training.batch={2 * batch}"], frugan.PlanOptions(micro_batch=2 * batch))
+    assert not twice.fits
+
+
+def test_relatives_of_every_recipe_are_recipes() -> None:
+    for name in built_in():
+        recipe = load_recipe(name)
+        for fields in recipe.kind.variants(recipe.networks).values():
+            sizes = [json.dumps(each) for each in fields]
+            assert len(sizes) == len(set(sizes)) > 1
+
+
+def test_a_cards_precision_is_planned_for(small: str) -> None:
+    recipe = load_recipe(small)
+    names = {card: planned_precision(recipe, named_card(card)).name for card in ("gtx-1060", "rtx-2060", "rtx-3060")}
+    assert names == {"gtx-1060": "fp32", "rtx-2060": "fp16", "rtx-3060": "bf16"}
+    assert planned_precision(load_recipe(small, ["training.precision=fp32"]), unnamed_card()).name == "fp32"
+
+
+def test_shipped_predictions_are_found_by_name() -> None:
+    assert shipped_predictions("no-such-recipe") is None
+
+
+def test_training_keeps_to_a_budget_and_resumes_by_its_plan(tmp_path: Path, small: str) -> None:
+    write_pictures(tmp_path / "pictures")
+    said: list[str] = []
+    words = ["training.batch=16", "training.duration=2 steps"]
+    tight = TrainingOptions(device="cpu", memory="5MiB")
+    frugan.train(small, tmp_path / "pictures", tmp_path / "run", overrides=words, options=tight, say=said.append)
+    assert any(line.startswith("plan: predicted peak") for line in said)
+    assert any("cannot be capped" in line for line in said)
+    report = json.loads((tmp_path / "run" / "plan.json").read_text("utf-8"))
+    assert report["fits"]
+    assert report["peak_bytes"] <= 5 * MIB
+    found = newest_whole(tmp_path / "run" / "checkpoints")
+    assert found is not None
+    saved = Plan.from_json(found[1]["plan"], FP32)
+    assert saved.micro_batch == report["micro_batch"]
+    said.clear()
+    words[-1] = "training.duration=3 steps"
+    frugan.train(
+        small,
+        tmp_path / "pictures",
+        tmp_path / "run",
+        overrides=words,
+        options=TrainingOptions(device="cpu"),
+        say=said.append,
+    )
+    assert "plan: as the run went on with; --memory or --micro-batch chooses anew" in said
+    again = newest_whole(tmp_path / "run" / "checkpoints")
+    assert again is not None
+    assert again[1]["plan"] == found[1]["plan"]
+
+
+def test_training_that_does_not_fit_says_what_would(tmp_path: Path, small: str) -> None:
+    write_pictures(tmp_path / "pictures")
+    options = TrainingOptions(device="cpu", memory="600KiB")
+    with pytest.raises(BadInput, match=r"does not fit 600 KiB: the smallest plan takes \d+ MiB"):
+        frugan.train(small, tmp_path / "pictures", tmp_path / "run", options=options)
+    assert not (tmp_path / "run").exists()
+
+
+def _training_planner(said: list[str], small: str) -> TrainingPlanner:
+    recipe = load_recipe(small, ["training.batch=32", "training.normalisation_batch=8"])
+    options = TrainingOptions(device="cpu", micro_batch=32)
+    return TrainingPlanner(recipe, small, options, torch.device("cpu"), FP32, said.append)
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_the_next_plan_takes_less_until_there_is_none(small: str) -> None:
+    said: list[str] = []
+    planner = _training_planner(said, small)
+    plan, sizes = Plan(32, FP32), list[int]()
+
+    def until_none() -> None:
+        nonlocal plan
+        for _ in range(20):
+            sizes.append(plan.micro_batch)
+            plan = planner.next(plan, "G", "CUDA out of memory. Tried to allocate")
+
+    with pytest.raises(TrainingFailed, match="no plan takes less"):
+        until_none()
+    assert len(sizes) > 1
+    assert min(sizes) >= 8
+    assert said[0].startswith("out of memory in phase G: CUDA out of memory. Tried to allocate. Nothing of it")
+    assert "the batch stays the same" in said[1]
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_a_planner_remembers(small: str) -> None:
+    def ran() -> int:
+        planner = Planner(load_recipe(small), unnamed_card(), Precision("bf16", torch.bfloat16, "test"))
+        try:
+            assert planner.search.within(6 * GIB) is not None
+            return planner.store.ran
+        finally:
+            planner.remember()
+
+    assert ran() > 0
+    assert ran() == 0

@@ -1,0 +1,76 @@
+"""Cards, budgets and calibration."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from contract.rig import BF16, FP32
+from frugan.errors import BadInput
+from frugan.memory.budget import Budget, is_spilling
+from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
+from frugan.memory.cards import PUBLISHED, named_card, unnamed_card
+from frugan.memory.sizes import GIB, MIB
+from frugan.memory.work import Work
+
+
+@pytest.mark.parametrize("name", ["rtx-3060", "RTX 3060", "NVIDIA GeForce RTX 3060", " rtx-3060 "])
+def test_a_card_is_found_by_its_makers_name(name: str) -> None:
+    card = named_card(name)
+    assert (card.memory_bytes, card.source, card.capability) == (12 * GIB, "guess", (8, 6))
+
+
+def test_an_unknown_card_names_the_known_ones() -> None:
+    with pytest.raises(BadInput, match=r"'rtx-9999' is not known; known are gtx-1060.*--calibrate"):
+        named_card("rtx-9999")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_half_precision_is_never_slower(name: str) -> None:
+    card = named_card(name)
+    assert card.macs_per_s["fp16"] >= card.macs_per_s["fp32"]
+    assert (card.macs_per_s["bf16"] > card.macs_per_s["fp32"]) == (PUBLISHED[name].capability >= (8, 0))
+
+
+def test_time_is_the_sum_of_its_parts() -> None:
+    card = replace(
+        unnamed_card(),
+        macs_per_s={"fp32": 10.0, "bf16": 100.0},
+        bytes_per_s=5.0,
+        host_bytes_per_s=2.0,
+        seconds_per_operation=0.5,
+    )
+    work = Work(macs=100, bytes_moved=10, operations=4, host_bytes=6)
+    assert card.seconds(work, FP32) == 10 + 2 + 2 + 3
+    assert card.seconds(work, BF16) == 1 + 2 + 2 + 3
+
+
+def test_a_budget_divides() -> None:
+    budget = Budget.on(replace(unnamed_card(), context_bytes=400 * MIB, workspace_bytes=112 * MIB), 6 * GIB)
+    assert budget.step_bytes == 6 * GIB - 512 * MIB
+    budget.check(5 * GIB)
+    with pytest.raises(BadInput, match=r"parameters alone take 5.60 GiB.*expected more than 6.10 GiB"):
+        budget.check(int(5.6 * GIB))
+
+
+def test_a_calibration_is_kept_by_the_devices_name(tmp_path: Path) -> None:
+    card = replace(named_card("rtx-3060"), source="measured")
+    save_calibration(card, tmp_path)
+    assert load_calibration("RTX-3060", tmp_path) == card
+    assert load_calibration("another", tmp_path) is None
+    next(tmp_path.iterdir()).write_text("{", "utf-8")
+    assert load_calibration("rtx-3060", tmp_path) is None
+
+
+def test_this_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugan.memory.machine._MATRIX", {"cpu": 128})
+    monkeypatch.setattr("frugan.memory.machine._COPY_BYTES", {"cpu": 2**20})
+    cpu = torch.device("cpu")
+    card = calibrate(cpu)
+    assert card.name == device_name(cpu)
+    assert card.source == "measured"
+    assert card.context_bytes == card.workspace_bytes == 0
+    assert min(card.macs_per_s.values()) > 1e6
+    assert 1e-8 < card.seconds_per_operation < 1e-2
+    assert not is_spilling(cpu)

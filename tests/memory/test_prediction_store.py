@@ -1,0 +1,122 @@
+"""Predictions are run once, and kept for those whom they are still true for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.made_up import MadeUpFamily
+from frugan.families import families
+from frugan.memory import prediction_store
+from frugan.memory.fingerprint import code_fingerprint
+from frugan.memory.prediction_store import Job, PredictionStore, outcome
+from memory.tasks import plan_of, task
+
+OF = task(MadeUpFamily())
+STAGE = OF.stages[0]
+
+
+def store(*files: Path, fingerprint: str = "now", subject: str = "a") -> PredictionStore:
+    return PredictionStore(OF, "cuda", {"recipe": subject}, fingerprint, files)
+
+
+def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
+    plan, file = plan_of(OF, 2), tmp_path / "known.json"
+    first = store()
+    found = first(plan, STAGE, rough=False)
+    assert first(plan, STAGE, rough=False) == found
+    assert first.ran == 1
+    first.save(file)
+    again = store(file)
+    assert again(plan, STAGE, rough=False) == found
+    assert again.ran == 0
+
+
+@pytest.mark.parametrize("other", [{"fingerprint": "later"}, {"subject": "b"}])
+def test_what_others_found_does_not_count(tmp_path: Path, other: dict[str, str]) -> None:
+    file = tmp_path / "known.json"
+    first = store()
+    first(plan_of(OF, 2), STAGE, rough=False)
+    first.save(file)
+    changed = store(file, **other)
+    changed(plan_of(OF, 2), STAGE, rough=False)
+    assert changed.ran == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 0}', "\x00"])
+def test_a_damaged_file_is_made_again(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "known.json"
+    file.write_text(content, "utf-8")
+    found = store(file)
+    found(plan_of(OF, 2), STAGE, rough=True)
+    assert found.ran == 1
+    found.save(file)
+    assert len(json.loads(file.read_text("utf-8"))["predictions"]) == 1
+
+
+def test_refusals_are_kept_too(tmp_path: Path) -> None:
+    of, file = task(families()["saehd"], batch=2, group=1), tmp_path / "known.json"
+    plan = plan_of(of, 1, keeping="products")
+    for ran in (1, 0):
+        kept = PredictionStore(of, "cuda", {}, "now", (file,))
+        with pytest.raises(RuntimeError, match="mutated"):
+            kept(plan, of.stages[0], rough=True)
+        assert kept.ran == ran
+        kept.save(file)
+
+
+class Helping:
+    """A helper in the same process; gone after some jobs."""
+
+    def __init__(self, lasts: int) -> None:
+        self.jobs: list[Job] = []
+        self.lasts = lasts
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def take(self) -> dict[str, Any] | None:
+        self.lasts -= 1
+        plan, stage, rough = self.jobs.pop(0)
+        return None if self.lasts < 0 else outcome(OF, plan, "cuda", stage, rough=rough)
+
+
+@pytest.mark.parametrize("lasts", [9, 1])
+def test_a_helper_helps_and_may_go(lasts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 0.0)
+    plans = [plan_of(OF, size) for size in (2, 4, 6)]
+    alone, helped = store(), store()
+    helped.helper = Helping(lasts)
+    helped.ahead([(plan, STAGE, True) for plan in plans])
+    for plan in plans:
+        assert helped(plan, STAGE, rough=True) == alone(plan, STAGE, rough=True)
+
+
+def test_the_fingerprint_is_of_code_and_not_of_comments(tmp_path: Path) -> None:
+    def of(text: str) -> str:
+        for part in ("engine", "families", "memory", "nn", "objectives"):
+            (tmp_path / part).mkdir(exist_ok=True)
+        (tmp_path / "phase.py").write_text(text, "utf-8")
+        return code_fingerprint(tmp_path)
+
+    code = '"""Doc."""\n\ndef f(x: int) -> int:\n    """Doc."""\n    return x + 1  # why\n'
+    assert of(code) == of(code.replace("Doc", "Other").replace("  # why", ""))
+    assert of(code) != of(code.replace("+ 1", "+ 2"))
+    assert of(code) != of(code.replace("def f", "def g"))
+
+
+def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "known.json"
+    first = store()
+    first(plan_of(OF, 2), STAGE, rough=True)
+    first.save(file)
+    before = file.read_bytes()
+
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        first.save(file)
+    assert file.read_bytes() == before

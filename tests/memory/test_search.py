@@ -1,0 +1,159 @@
+"""The solver: what is chosen fits, is the fastest that does, and never gets slower with more memory."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from contract.made_up import MadeUpFamily, MadeUpNetworks, MadeUpObjective
+from contract.rig import BF16, FP32
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.errors import BadInput
+from frugan.families import families
+from frugan.memory.prediction import Prediction, predict
+from frugan.memory.savers import SAVERS, savers_of
+from frugan.memory.search import Search, Wishes
+from frugan.memory.task import Stage, Task
+from memory.formula import MIB, prediction
+from memory.tasks import measured, search, task
+
+
+@dataclass
+class Formula:
+    """Predictions by a formula instead of a run, so that many questions can be asked of the search."""
+
+    sample_bytes: int = MIB
+
+    def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
+        return prediction(plan, stage, 64, rough=rough, sample_bytes=self.sample_bytes)
+
+    def ahead(self, jobs: object) -> None:
+        """Formulas need no help."""
+
+
+def by_formula(wishes: Wishes | None = None, sample_bytes: int = MIB) -> Search:
+    of = replace(task(MadeUpFamily(), batch=64, group=4), averaged={"maker": "copy"})
+    return replace(search(of, wishes=wishes), predict=Formula(sample_bytes))
+
+
+@given(st.integers(60, 400), st.integers(60, 400), st.integers(1, 5))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_more_memory_is_never_slower(one_mib: int, other_mib: int, sample_mib: int) -> None:
+    asked = by_formula(sample_bytes=sample_mib * MIB)
+    less, more = (asked.within(mib * MIB) for mib in sorted((one_mib, other_mib)))
+    if less is not None:
+        assert more is not None
+        assert more.seconds <= less.seconds
+        assert less.prediction.reserved_bytes <= min(one_mib, other_mib) * MIB
+
+
+def test_it_is_the_fastest_of_all_that_fit() -> None:
+    asked = by_formula()
+    for budget in range(90, 330, 20):
+        chosen = asked.within(budget * MIB)
+        fitting = [asked.run(plan) for plan in asked.plans()]
+        fitting = [each for each in fitting if each.prediction.reserved_bytes <= budget * MIB]
+        if chosen is None:
+            assert not fitting
+            continue
+        assert chosen.seconds <= min(each.seconds for each in fitting) * 1.1  # what estimates are off by
+
+
+def test_no_plan_goes_below_a_group_or_changes_the_batch() -> None:
+    sizes = {plan.micro_batch for plan in by_formula().plans()}
+    assert min(sizes) == 4
+    assert max(sizes) == 64
+    assert all(size % 4 == 0 for size in sizes)
+
+
+def test_a_ladder_falls_from_the_fastest_to_the_smallest() -> None:
+    rungs = by_formula().ladder()
+    assert len(rungs) > 3
+    sizes = [rung.prediction.reserved_bytes for rung in rungs]
+    assert sizes == sorted(sizes, reverse=True)
+    assert [rung.seconds for rung in rungs] == sorted(rung.seconds for rung in rungs)
+
+
+def test_it_is_the_same_every_time() -> None:
+    assert by_formula().within(150 * MIB) == by_formula().within(150 * MIB)
+
+
+@pytest.mark.parametrize("saver", [saver.name for saver in SAVERS if saver.name not in ("micro-batch", "dense-slices")])
+def test_wishes_are_kept(saver: str) -> None:
+    used = by_formula(Wishes(use=frozenset({saver}))).within(1000 * MIB)
+    assert used is not None
+    assert saver in savers_of(used.plan, 64)
+    avoided = by_formula(Wishes(avoid=frozenset({saver}))).ladder()
+    assert all(saver not in savers_of(rung.plan, 64) for rung in avoided)
+
+
+def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
+    assert {plan.micro_batch for plan in by_formula(Wishes(micro_batch=8)).plans()} == {8}
+
+
+@pytest.mark.parametrize(
+    ("use", "avoid", "message"),
+    [
+        ({"recompute", "keep-products"}, set(), "recompute and keep-products contradict each other"),
+        ({"recompute"}, {"recompute"}, "recompute is asked for and ruled out"),
+        ({"magic"}, set(), "'magic' is unknown; there are micro-batch, keep-products"),
+        (set(), {"micro-batch"}, "by a number: --micro-batch"),
+    ],
+)
+def test_savers_that_contradict_each_other_are_named(use: set[str], avoid: set[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Wishes(use=frozenset(use), avoid=frozenset(avoid))
+
+
+def test_a_saver_that_torch_refuses_is_named() -> None:
+    asked = search(task(families()["saehd"], batch=2, group=1), wishes=Wishes(use=frozenset({"keep-products"})))
+    with pytest.raises(BadInput, match="saver keep-products: these networks write into results"):
+        asked.within(10**12)
+
+
+def test_a_saver_that_there_is_nothing_for() -> None:
+    with pytest.raises(BadInput, match="no plan uses all savers"):
+        by_formula(Wishes(use=frozenset({"dense-slices"}))).within(10**12)
+
+
+NETWORKS = st.builds(MadeUpNetworks, width=st.sampled_from([4, 8, 12]), batch_norm=st.booleans())
+OBJECTIVES = st.builds(MadeUpObjective, penalty=st.sampled_from([0.5, 1.0]))
+PHASES = st.sampled_from(["critic", "penalty", "maker"])
+SHAPES = st.tuples(NETWORKS, OBJECTIVES, PHASES, st.integers(1, 4), st.integers(1, 6), st.sampled_from([FP32, BF16]))
+
+
+def _random_task(networks: MadeUpNetworks, objective: MadeUpObjective, phase: str, group: int, groups: int) -> Task:
+    @dataclass(frozen=True)
+    class Sized(MadeUpFamily):
+        def tiny(self) -> tuple[MadeUpNetworks, MadeUpObjective]:
+            return networks, objective
+
+    # the penalty sees half a batch: whole groups of it too
+    of = task(Sized(), batch=2 * group * groups, group=group)
+    stage = replace(of.stages[0], phases=tuple(p for p in of.phases if p.name == phase))
+    return replace(of, stages=(stage,))
+
+
+@given(SHAPES, st.integers(0, 10**6))
+@settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    phases=[Phase.generate],  # to shrink a failure would take longer than to read it
+)
+def test_random_configurations(
+    shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, int, Precision], choice: int
+) -> None:
+    """More batch never takes less memory; any plan, run for real, stays under its prediction and 1 %."""
+    networks, objective, phase, group, groups, precision = shape
+    of = _random_task(networks, objective, phase, group, groups)
+    larger = replace(of, batch=2 * of.batch)
+    less, more = (predict(t, Plan(t.batch, precision), "cpu", t.stages[0], rough=True).live_bytes for t in (of, larger))
+    assert more >= less
+    plans = list(search(of, target="cpu", precision=precision).every_plan())
+    plan = plans[choice % len(plans)]
+    predicted = predict(of, plan, "cpu", of.stages[0]).live_bytes
+    assert measured(of, plan).peak.size_bytes <= 1.01 * predicted
