@@ -163,3 +163,35 @@ def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         run()
     assert ended.value.code == 130
     assert "interrupted: stopped at once; what was saved before is whole" in capsys.readouterr().err
+
+
+def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
+    found = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--json")
+    assert found.returncode == 0, found.stderr
+    values = json.loads(found.stdout)
+    assert values["fits"] is True
+    assert values["peak_bytes"] == sum(values["categories"].values()) < 6 * 2**30
+    told = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--card", "rtx-3060", "--price-per-hour", "0.2")
+    assert told.returncode == 0, told.stderr
+    for words in ("biggan-digits-32 fits 6.00 GiB", "in all", "the peak falls in", "a guess", "Next: frugan train"):
+        assert words in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--memory", "six"), "'six' is no size"),
+        (("--memory", "100MiB"), "the parameters alone take"),
+        (("--largest", "width"), "together with --memory"),
+        (("--largest", "depth", "--memory", "6GiB"), "expected resolution, batch, width"),
+        (("--use", "recompute", "--use", "keep-products"), "contradict each other"),
+        (("--card", "riva-128"), "'riva-128' is not known"),
+        (("--gpus", "5"), "can share it"),
+        (("--micro-batch", "33"), "micro-batch 33"),
+        (("training.batch=7",), "normalisation_batch"),
+    ],
+)
+def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: str) -> None:
+    found = frugan("plan", "biggan-digits-32", *words)
+    assert found.returncode == 2
+    assert message in found.stderr.replace("\n", " ")

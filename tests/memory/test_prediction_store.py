@@ -44,6 +44,19 @@ def test_what_others_found_does_not_count(tmp_path: Path, other: dict[str, str])
     assert changed.ran == 1
 
 
+def test_recipes_share_a_file(tmp_path: Path) -> None:
+    plan, file = plan_of(OF, 2), tmp_path / "known.json"
+    one, other = store(), store(subject="b")
+    one(plan, STAGE, rough=True)
+    other(plan, STAGE, rough=True)
+    one.learn(other)
+    one.save(file)
+    for subject in ("a", "b"):
+        again = store(file, subject=subject)
+        again(plan, STAGE, rough=True)
+        assert again.ran == 0
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 0}', "\x00"])
 def test_a_damaged_file_is_made_again(tmp_path: Path, content: str) -> None:
     file = tmp_path / "known.json"

@@ -238,10 +238,9 @@ def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
     """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result."""
     stage = planner.search.heaviest_stage
     for words, recipe in smaller_recipes(planner.recipe, planner.precision.name):
-        other = replace(planner, recipe=recipe, precision=planned_precision(recipe, planner.card), shipped=None)
-        other.tell = planner.tell
+        other = replace(planner, recipe=recipe, precision=planned_precision(recipe, planner.card))
         fits = other.search.least_bytes(stage) <= budget.step_bytes
-        other.remember()
+        planner.store.learn(other.store)
         if fits:
             return words
     return None

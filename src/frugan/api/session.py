@@ -48,6 +48,7 @@ from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
+from frugan.memory.budget import is_spilling
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe import Recipe
 from frugan.recipe_differences import Difference, differences
@@ -84,6 +85,7 @@ class Session:
     show: Callable[[Event], None]
     requests: Requests
     _losses: LossHistory = field(default_factory=LossHistory)
+    _spilling: bool = False
 
     def train(self, init: str | Path | None, stop: StopRequest) -> TrainingResult:
         """Train to the end of the recipe's duration or until a stop is asked for.
@@ -260,6 +262,12 @@ class Session:
     def _shown(self, event: Event) -> None:
         self._losses.add(event)
         self.show(event)
+        if event["event"] == "checkpoint" and not self._spilling and is_spilling(choose_device(self.options.device)[0]):
+            self._spilling = True
+            self._choose(
+                "the card is full: this system's driver may be moving memory to the computer's own, which is many "
+                "times slower; close other programs, or resume with a smaller --memory"
+            )
 
     def _choose(self, line: str) -> None:
         self.say(line)
