@@ -184,7 +184,7 @@ def test_training_keeps_to_a_budget_and_resumes_by_its_plan(tmp_path: Path, smal
 def test_training_that_does_not_fit_says_what_would(tmp_path: Path, small: str) -> None:
     write_pictures(tmp_path / "pictures")
     options = TrainingOptions(device="cpu", memory="600KiB")
-    with pytest.raises(BadInput, match=r"does not fit 600 KiB: the smallest plan takes \d+ MiB"):
+    with pytest.raises(BadInput, match=r"does not fit 600 KiB: the smallest plan takes \d+MiB"):
         frugan.train(small, tmp_path / "pictures", tmp_path / "run", options=options)
     assert not (tmp_path / "run").exists()
 

@@ -11,8 +11,10 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from engine.runs import train
+from frugan.engine import step
 from frugan.engine.checkpoint import newest_whole
 from frugan.engine.optimizers import OptimizerSettings
+from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.errors import TrainingFailed
 from frugan.memory.tracker import storages_bytes
@@ -76,6 +78,29 @@ def test_a_repetition_by_the_same_plan_is_bit_equal() -> None:
     assert cards[0].refused == 1
     free.run(1)
     assert_same(tight.tensors(), free.tensors())
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("CUDA error: out of memory"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error: Exception, is_memory: bool) -> None:
+    assert ran_out_of_memory(error) is is_memory
+
+
+def test_memory_that_runs_out_in_an_update_is_no_case_for_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(step, "update", full)
+    with pytest.raises(TrainingFailed, match="in the midst of the update of phase critic"):
+        rig().step.run(rig().state, rig().plan, next_plan=lambda plan, *_: plan)
 
 
 def test_without_a_next_plan_the_error_is_torchs_and_nothing_has_moved() -> None:

@@ -33,6 +33,8 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
         raise BadInput(
             f"--device {asked}: this torch ({torch.__version__}) sees {torch.cuda.device_count()} CUDA cards"
         )
+    if asked == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())  # what torch wants where it sets or caps a device
     return device, "asked for"
 
 

@@ -1,5 +1,6 @@
 """The answer to "does it fit": a plan, what it takes by category and phase, and why it was chosen."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -7,6 +8,12 @@ from typing import Any
 from frugan.memory.cards import Card
 from frugan.memory.savers import SaverName
 from frugan.memory.search import Choice
+from frugan.memory.sizes import GIB, MIB
+
+
+def needed_size(size_bytes: int) -> str:
+    """A size for people that is enough when it is typed back: rounded up, never down."""
+    return f"{math.ceil(size_bytes / GIB * 100) / 100:.2f}GiB" if size_bytes >= GIB else f"{-(-size_bytes // MIB)}MiB"
 
 
 @dataclass(frozen=True)

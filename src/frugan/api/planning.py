@@ -98,23 +98,37 @@ def largest(
     options = options or PlanOptions()
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     budget_bytes = parse_size(memory) if isinstance(memory, str) else memory
-    sizes = list(relatives(loaded, what))
+    if options.calibrate:
+        planner_of(loaded, (), options)[0].close()
+        options = replace(options, calibrate=False)  # once is enough
+    sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], options)]
     least, most = 0, len(sizes)
     best: tuple[tuple[str, ...], PlanReport] | None = None
     while least < most:  # what is larger takes more
         middle = (least + most) // 2
         words, relative = sizes[middle]
         planner, name = planner_of(relative, (), options)
-        whole = replace(planner, wishes=Wishes(relative.training.batch)) if what == "batch" else planner
-        fits = whole.search.within(Budget.on(planner.card, budget_bytes).step_bytes) is not None
-        if fits:
-            best, least = (words, report_of(whole, name, budget_bytes)), middle + 1
+        if what == "batch":
+            share = relative.training.batch // options.gpus
+            planner = replace(planner, wishes=replace(planner.wishes, micro_batch=share))
+        try:
+            report = report_of(planner, name, budget_bytes, nearest=False)
+        finally:
+            planner.remember()
+        if report.fits:
+            best, least = (words, report), middle + 1
         else:
             most = middle
-        whole.remember()
     if best is None:
         raise BadInput(f"--largest {what}: none of {len(sizes)} fits {show_size(budget_bytes)}; allow more memory")
     return best
+
+
+def _can_be_shared(recipe: Recipe, options: PlanOptions) -> bool:
+    """Whether a relative's batch divides between the cards in whole groups, and holds the micro-batch asked for."""
+    group = recipe.training.normalisation_batch or 1
+    share, rest = divmod(recipe.training.batch, group * options.gpus)
+    return rest == 0 and (options.micro_batch is None or options.micro_batch <= share * group)
 
 
 def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> tuple[Planner, str]:
@@ -122,9 +136,15 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     name = recipe if isinstance(recipe, str) else (loaded.about.summary or loaded.family)
     device, _ = choose_device()
-    if options.calibrate:
-        save_calibration(measure_card(device), Folders.from_environment().cache)
+    if options.calibrate and options.card is not None:
+        raise BadInput(f"--calibrate measures this machine, --card {options.card} is another: leave one away")
+    measured = measure_card(device) if options.calibrate else None
+    if measured is not None:
+        save_calibration(measured, Folders.from_environment().cache)
     card = choose_card(options.card, device)
+    if measured is not None and device.type != "cuda":
+        # memory is planned for a card that is not here, time for the processor that is
+        card = replace(measured, context_bytes=card.context_bytes, workspace_bytes=card.workspace_bytes)
     if options.gpus < 1:
         raise BadInput(f"--gpus {options.gpus}: expected at least one")
     if options.micro_batch is not None:
@@ -146,8 +166,11 @@ def _bytes(memory: str | int | None) -> int | None:
     return parse_size(memory) if isinstance(memory, str) else memory
 
 
-def report_of(planner: Planner, name: str, budget_bytes: int | None) -> PlanReport:
+def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool = True) -> PlanReport:
     """Plan for a budget, or the whole ladder without one.
+
+    Args:
+        nearest: look for the change of the recipe that would fit, where no plan does.
 
     Raises:
         BadInput: the budget is below the parameters themselves, or no plan is as wished.
@@ -188,7 +211,7 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None) -> PlanRepo
         card=card,
         decisions=tuple(_decisions(planner, rungs[0], budget_bytes, found is not None, between)),
         ladder=tuple(rungs) if ladder else (),
-        nearest_change=None if found or budget is None else _nearest_change(planner, budget),
+        nearest_change=None if found or budget is None or not nearest else _nearest_change(planner, budget),
         duration_seconds=_duration_seconds(recipe, choice.whole_seconds),
     )
 
@@ -238,7 +261,9 @@ def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
     """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result."""
     stage = planner.search.heaviest_stage
     for words, recipe in smaller_recipes(planner.recipe, planner.precision.name):
-        other = replace(planner, recipe=recipe, precision=planned_precision(recipe, planner.card))
+        same = recipe.training.precision == planner.recipe.training.precision
+        precision = planner.precision if same else planned_precision(recipe, planner.card)
+        other = replace(planner, recipe=recipe, precision=precision)
         fits = other.search.least_bytes(stage) <= budget.step_bytes
         planner.store.learn(other.store)
         if fits:

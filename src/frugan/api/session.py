@@ -166,6 +166,7 @@ class Session:
                 extra={
                     "data": {name: s.digest for name, s in self.sources.items()},
                     "device": state.device.type,
+                    "memory_budget_bytes": planner.asked_bytes,
                 },
                 show=self._shown,
                 requests=self.requests,

@@ -11,7 +11,7 @@ from torch import nn
 
 from frugan.api.devices import choose_plan, normalisation_group
 from frugan.api.pictures import Say
-from frugan.api.plan_report import PlanReport
+from frugan.api.plan_report import PlanReport, needed_size
 from frugan.api.planner import Planner, choose_card, shipped_predictions
 from frugan.api.planning import report_of
 from frugan.api.training_options import TrainingOptions
@@ -37,6 +37,7 @@ class TrainingPlanner:
         options: as asked.
         device, precision: where and how.
         say: is given a line for every choice.
+        asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
     """
 
     recipe: Recipe
@@ -45,6 +46,7 @@ class TrainingPlanner:
     device: torch.device
     precision: Precision
     say: Say
+    asked_bytes: int | None = None
 
     def first(
         self, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], saved: Mapping[str, Any] | None
@@ -62,6 +64,7 @@ class TrainingPlanner:
             plan = Plan.from_json(saved["plan"], self.precision)
             check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
             self.say("plan: as the run went on with; --memory or --micro-batch chooses anew")
+            self._cap(saved.get("memory_budget_bytes"))
             return plan, None
         if self.device.type != "cuda" and self.options.memory is None and not self.options.savers:
             blocks = self.recipe.kind.recomputable(networks) if self.options.recompute else {}
@@ -112,7 +115,10 @@ class TrainingPlanner:
     @cached_property
     def _planner(self) -> Planner:
         options = self.options
-        flags = {"recompute": options.recompute, "ema-on-host": options.ema_on_host}
+        away = self.device.type == "cuda" and bool(self.recipe.kind.averaged())
+        if options.ema_on_host and not away:
+            self.say("--ema-on-host is passed over: there is no average to move, or no card to move it from")
+        flags = {"recompute": options.recompute, "ema-on-host": options.ema_on_host and away}
         asked = frozenset({*options.use, *(name for name, given in flags.items() if given)})
         card = choose_card(None, self.device)
         on_card = self.device.type == "cuda"
@@ -144,16 +150,31 @@ class TrainingPlanner:
             change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
             raise BadInput(
                 f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
-                f"{show_size(report.peak_bytes)}{change}"
+                f"{needed_size(report.peak_bytes)}{change}"
             )
         self.say(
             f"plan: predicted peak {show_size(report.peak_bytes)}, extra compute {report.extra_compute:.0%}, "
             f"savers {', '.join(report.savers) or 'none'}"
         )
-        capped = options.memory is not None or platform.system() == "Windows"  # there a full card spills, and crawls
-        if self.device.type == "cuda" and capped and budget_bytes is not None:
-            Budget.on(planner.card, budget_bytes).enforce(self.device)
-            self.say(f"cap: torch may take {show_size(budget_bytes - planner.card.context_bytes)} on this card")
-        elif options.memory is not None:
-            self.say("a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it")
+        self._cap(budget_bytes if options.memory is not None else None)
         return report.choice.plan, report
+
+    def _cap(self, budget_bytes: int | None) -> None:
+        """Let this process have no more of a card than its budget, and on Windows than what is free there.
+
+        Args:
+            budget_bytes: asked for, now or when the run was begun; None: nothing was.
+        """
+        self.asked_bytes = budget_bytes
+        if self.device.type != "cuda":
+            if self.options.memory is not None:
+                self.say("a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it")
+            return
+        card = self._planner.card
+        whole = torch.cuda.get_device_properties(self.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(1.0, self.device)  # what an earlier training left
+        if budget_bytes is None and platform.system() == "Windows":  # there a full card spills, and crawls
+            budget_bytes = free_bytes(self.device)[0] + card.context_bytes
+        if budget_bytes is not None:
+            Budget.on(card, min(budget_bytes, whole)).enforce(self.device)
+            self.say(f"cap: torch may take {show_size(budget_bytes - card.context_bytes)} on this card")

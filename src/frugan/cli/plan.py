@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.plan_report import PlanReport, Rung
+from frugan.api.plan_report import PlanReport, Rung, needed_size
 from frugan.api.planning import PlanOptions, largest
 from frugan.api.planning import plan as make_plan
 from frugan.api.recipe_relatives import Largest
@@ -70,9 +70,12 @@ def plan(
     if report.ladder:
         _print_ladder(console, recipe, report)
     else:
-        _print_plan(console, recipe, report)
+        fields = [*(overrides or ()), *words]
+        asked = [f"--use {name}" for name in use or ()] + [f"--avoid {name}" for name in avoid or ()]
+        asked += [f"--micro-batch {micro_batch}"] if micro_batch is not None else []
+        _print_plan(console, recipe, report, gpus, " ".join([recipe, *fields, f"--memory {memory}", *asked]))
     if timed and report.duration_seconds is not None:
-        seconds = report.duration_seconds / gpus
+        seconds = report.duration_seconds  # of all cards together
         kind = "measured peaks" if report.card.source == "measured" else "its published peaks, a guess"
         console.print(
             f"time: about {_duration(seconds)} for the whole recipe on {report.card.name} (predicted from {kind})"
@@ -101,14 +104,16 @@ class _Counting:
             self._status.stop()
 
 
-def _print_plan(console: Console, name: str, report: PlanReport) -> None:
+def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, again: str) -> None:
     budget = f"{_gib(report.budget_bytes or 0)}"
     verdict = "fits" if report.fits else "does NOT fit"
     console.print(f"[bold]{name} {verdict} {budget}[/]: predicted peak {_gib(report.peak_bytes)} on the card")
     rung = report.rung
+    cards = f" on each of {gpus} cards" if gpus > 1 else ""
     groups = f", normalised in groups of {report.normalisation_batch}" if report.normalisation_batch else ""
     console.print(
-        f"micro-batch {rung.micro_batch} x {rung.accumulation} = batch {report.batch}{groups}; {report.precision}; "
+        f"micro-batch {rung.micro_batch} x {rung.accumulation} = batch {report.batch // gpus}{cards}{groups}; "
+        f"{report.precision}; "
         f"savers: {', '.join(rung.savers) or 'none'}"
     )
     console.print(f"extra compute {rung.extra_compute:.0%}, extra time {_share(rung.extra_time)} (predicted)\n")
@@ -123,11 +128,9 @@ def _print_plan(console: Console, name: str, report: PlanReport) -> None:
     for line in report.decisions:
         console.print(f"- {line}", markup=False, soft_wrap=True)
     if report.fits:
-        console.print(
-            f"Next: frugan train {name} --data PICTURES --out RUN --memory {budget.replace(' ', '')}", markup=False
-        )
+        console.print(f"Next: frugan train {again} --data PICTURES --out RUN", markup=False, soft_wrap=True)
         return
-    console.print(f"\nsmallest budget that would do: {_gib(report.peak_bytes)}")
+    console.print(f"\nsmallest budget that would do: {needed_size(report.peak_bytes)}")
     if report.nearest_change:
         console.print(f"with {budget} this would fit: {' '.join(report.nearest_change)}", markup=False)
     else:
@@ -178,4 +181,4 @@ def _duration(seconds: float) -> str:
 def _price(report: PlanReport, per_hour: float, gpus: int) -> float | None:
     if per_hour <= 0:
         raise BadInput(f"--price-per-hour {per_hour}: expected more than nothing")
-    return None if report.duration_seconds is None else report.duration_seconds / 3600 * per_hour
+    return None if report.duration_seconds is None else report.duration_seconds / 3600 * per_hour * gpus

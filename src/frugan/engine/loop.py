@@ -12,6 +12,7 @@ import torch
 from frugan.engine.checkpoint import keep_newest, save_checkpoint
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.engine.readout import Readout, first_bad
@@ -189,7 +190,9 @@ class Loop:
         self._pictured = self.state.step
         try:
             paths = self.take_snapshot(self.state)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
             self._write("snapshot_failed", step=self.state.step, reason=str(error))
             return
         self._write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])

@@ -52,13 +52,17 @@ class TrainingState:
         return self.ema.networks or self.networks
 
     def follow(self, plan: Plan) -> None:
-        """Move averages and optimizer state to where a plan wants them, in the midst of training."""
-        if plan.ema_on_host != self.ema.on_host:
-            self.ema.move(on_host=plan.ema_on_host)
-        if plan.optimizer_on_host != self.optimizer_on_host:
-            self.optimizer_on_host = plan.optimizer_on_host
-            for optimizer in self.optimizers.values():
-                move_state(optimizer, on_host=plan.optimizer_on_host)
+        """Move averages and optimizer state to where a plan wants them, in the midst of training.
+
+        First what goes to the host, then what comes back: both at once may not fit.
+        """
+        for to_host in (True, False):
+            if plan.ema_on_host == to_host != self.ema.on_host:
+                self.ema.move(on_host=to_host)
+            if plan.optimizer_on_host == to_host != self.optimizer_on_host:
+                self.optimizer_on_host = to_host
+                for optimizer in self.optimizers.values():
+                    move_state(optimizer, on_host=to_host)
 
 
 def create_state(

@@ -1,5 +1,6 @@
 """One training step: every phase that is due, on micro-batches, committed once and only if it was sound."""
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,17 +10,19 @@ from torch import Tensor
 
 from frugan.engine.gradients import GradientReport, clip, measure
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, update
+from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.recompute import recomputing
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import WorkingWeights, working_weights
+from frugan.errors import TrainingFailed
 from frugan.phase import MicroBatch, Observer, Phase, PhaseState
 
 
 class _RanOut(Exception):
     """Memory ran out before anything was committed."""
 
-    def __init__(self, cause: torch.OutOfMemoryError) -> None:
+    def __init__(self, cause: RuntimeError) -> None:
         super().__init__(str(cause))
         self.cause = cause.with_traceback(None)  # its frames hold what has to go
 
@@ -172,6 +175,7 @@ class Step:
                     raise error.cause from None
                 message = str(error.cause)
             # Outside the handler: the error's frames, and what they hold, are gone.
+            gc.collect()
             if state.device.type == "cuda":
                 torch.cuda.empty_cache()
             plan = next_plan(plan, phase.name, message)
@@ -184,9 +188,17 @@ class Step:
         try:
             try:
                 ready = self._prepare_update(state, plan, phase, repeat, count_zeros=count_zeros)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not ran_out_of_memory(error):
+                    raise
                 raise _RanOut(error) from None
-            return self._commit(state, plan, phase, repeat, ready)
+            try:
+                return self._commit(state, plan, phase, repeat, ready)
+            except torch.OutOfMemoryError as error:
+                raise TrainingFailed(
+                    f"memory ran out in the midst of the update of phase {phase.name}, which cannot be repeated: "
+                    f"resume from the last checkpoint with a smaller --memory ({error})"
+                ) from None
         finally:
             state.optimizers[phase.optimizer].zero_grad(set_to_none=True)
 

@@ -46,7 +46,7 @@ class Budget:
         """
         if self.step_bytes < parameter_bytes:
             raise BadInput(
-                f"--memory {show_size(self.total_bytes)}: the parameters alone take {show_size(parameter_bytes)}, "
+                f"a budget of {show_size(self.total_bytes)}: the parameters alone take {show_size(parameter_bytes)}, "
                 f"CUDA and its libraries {show_size(self.context_bytes + self.workspace_bytes)}; expected more than "
                 f"{show_size(self.total_bytes - self.step_bytes + parameter_bytes)}"
             )
@@ -64,10 +64,10 @@ class Budget:
 def free_bytes(device: torch.device) -> tuple[int, int]:
     """What a process may plan with on a CUDA card by default, and what the card has in all.
 
-    What is free now, this process's context and cache included, less a margin.
+    What is free now, and what this process's allocator holds without use, less a margin.
     """
     free, whole = torch.cuda.mem_get_info(device)
-    own = torch.cuda.memory_reserved(device)
+    own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     usable = free + own
     return usable - max(LEAST_MARGIN_BYTES, int(MARGIN * usable)), whole
 

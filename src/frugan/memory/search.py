@@ -203,7 +203,7 @@ class Search:
         Raises:
             BadInput: torch refuses one that is asked for.
         """
-        rough = [self._first(keeping) for keeping in KEEPINGS[1:]] if any(self._parts[0].values()) else []
+        rough = [self._first(keeping) for keeping in KEEPINGS] if any(self._parts[0].values()) else []
         rough += [self._first("all", slices=True)] if self._parts[1] else []
         full = [self._first("all"), self._first("all", larger=True)]
         self.predict.ahead(
@@ -225,6 +225,11 @@ class Search:
                 if keeping != "products":
                     raise
         return found
+
+    @cached_property
+    def _plain_roughly(self) -> Prediction:
+        """Nothing saved, run as the other ways to keep activations were: what they are compared with."""
+        return self._roughly(self._first("all"))
 
     @cached_property
     def _larger(self) -> Prediction:
@@ -268,7 +273,9 @@ class Search:
     def _estimate(self, plan: Plan) -> _Estimate:
         """What a plan takes, by what those that were run take."""
         keeping: Keeping = "all" if not plan.recompute else ("products" if plan.keep_products else "nothing")
-        like, plain = self._possible[keeping], self._possible["all"]
+        like, plain = self._possible[keeping], self._plain_roughly
+        if keeping == "all":
+            like = plain
         smallest = self._first("all").micro_batch
         growth = plan.micro_batch / smallest
         static = sum(like.categories.get(name, 0) for name in STATIC)
