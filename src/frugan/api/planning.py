@@ -248,7 +248,8 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
         yield "no recompute: it fits without; ask for it with --use recompute"
     if between_bytes:
         yield f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess"
-    kind = "measured on it" if card.source == "measured" else "guesses; measure yours with --calibrate"
+    measured = card.source == "measured" and card.capability is not None  # a processor has no CUDA to measure
+    kind = "measured on it" if measured else "guesses; measure yours with --calibrate"
     taken = f"{show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} for its libraries"
     yield f"card: {card.name}; {taken}: {kind}"
 

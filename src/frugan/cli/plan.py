@@ -81,7 +81,7 @@ def plan(
             f"time: about {_duration(seconds)} for the whole recipe on {report.card.name} (predicted from {kind})"
         )
     if price is not None:
-        console.print(f"price: about {price:,.0f}, at {price_per_hour:g} an hour for each card")
+        console.print(f"price: about {price:,.2f}, at {price_per_hour:g} an hour for each card")
 
 
 class _Counting:
@@ -160,8 +160,9 @@ def _ladder_row(rung: Rung) -> tuple[str, ...]:
 
 
 def _context(report: PlanReport) -> str:
+    measured = report.card.source == "measured" and report.card.capability is not None
     own = report.card.context_bytes + report.card.workspace_bytes
-    return f"{_gib(own)} for CUDA and its libraries ({'measured' if report.card.source == 'measured' else 'a guess'})"
+    return f"{_gib(own)} for CUDA and its libraries ({'measured' if measured else 'a guess'})"
 
 
 def _gib(size_bytes: float) -> str:
