@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from blank import Blank
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.state import create_state
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
+from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.step_memory import measure_step
 from frugan.recipe import Recipe, load_recipe
 from machine import describe_machine
@@ -52,7 +52,13 @@ def measure(recipe: Recipe, optimizer: str, precision: str, *, recompute: bool) 
         state = create_state(networks, phases, settings, {}, recipe.ema, plan, None, torch.device("cpu"))
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
-        step = Step(phases, settings, Blank(recipe), Streams(0), recipe.training.batch)
+        step = Step(
+            phases,
+            settings,
+            BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective)),
+            Streams(0),
+            recipe.training.batch,
+        )
         step.run(state, plan)
         memory = measure_step(step, state, plan, blocks)
     return {

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 
-from blank import Blank
 from frugan.api.devices import choose_device, choose_plan, normalisation_group
 from frugan.api.networks import build_networks
 from frugan.engine.plan import Plan
@@ -22,6 +21,7 @@ from frugan.engine.state import TrainingState, create_state
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout
+from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.machine import measure_peaks
 from frugan.recipe import Recipe, load_recipe
 from machine import describe_machine
@@ -57,7 +57,13 @@ def make(recipe: Recipe, way: str, device: torch.device) -> tuple[TrainingState,
         recipe.optimizer_settings(),
     )
     state = create_state(networks, phases, settings, averaged, recipe.ema, plan, normalisation, device)
-    step = Step(phases, settings, Blank(recipe), Streams(0), recipe.training.batch)
+    step = Step(
+        phases,
+        settings,
+        BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective)),
+        Streams(0),
+        recipe.training.batch,
+    )
     return state, step, plan
 
 

@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from frugan.api.planner import Planner, fingerprint
+from frugan.api.planner import COMMON_CARDS_GIB, SMALLEST_CARDS, Planner, fingerprint, smallest_cards
 from frugan.api.planning import PlanOptions, planner_of, report_of
 from frugan.memory.sizes import GIB
 from frugan.recipe import built_in
 from machine import describe_machine
 
-BUDGETS_GIB = (4, 6, 8, 11, 12, 16, 24)
 SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"
 SHORT = {
     "keep-products": "k",
@@ -32,7 +31,7 @@ SHORT = {
 def answers(planner: Planner, name: str) -> dict[str, Any]:
     """A recipe in every budget, and its ladder."""
     found: dict[str, Any] = {}
-    for gib in BUDGETS_GIB:
+    for gib in COMMON_CARDS_GIB:
         report = report_of(planner, name, gib * GIB)
         found[str(gib)] = {
             "fits": report.fits,
@@ -62,21 +61,24 @@ def main() -> None:
     out = next((Path(w) for w in words if w.endswith(".json")), None)
     names = [w for w in words if not w.endswith(".json")] or list(built_in())
     rows: dict[str, dict[str, Any]] = {}
-    SHIPPED.mkdir(exist_ok=True)
     for name in names:
         begun = time.perf_counter()
         planner, _ = planner_of(name, (), PlanOptions())
         rows[name] = answers(planner, name)
         planner.store.save(SHIPPED / f"{name}.json")
+        fits_gib = next((gib for gib in COMMON_CARDS_GIB if rows[name][str(gib)]["fits"]), None)
+        smallest = smallest_cards() | {name: fits_gib}
+        ordered = {known: smallest[known] for known in built_in() if known in smallest}
+        (SHIPPED / SMALLEST_CARDS).write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
         planner.close()
         print(f"{name}: {time.perf_counter() - begun:.0f} s, {planner.store.ran} runs", file=sys.stderr, flush=True)
         if out is not None:
             result = {"fingerprint": fingerprint(), "machine": describe_machine(), "recipes": rows}
             out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    print("| recipe | " + " | ".join(f"{gib} GiB" for gib in BUDGETS_GIB) + " |")
-    print("|---" * (len(BUDGETS_GIB) + 1) + "|")
+    print("| recipe | " + " | ".join(f"{gib} GiB" for gib in COMMON_CARDS_GIB) + " |")
+    print("|---" * (len(COMMON_CARDS_GIB) + 1) + "|")
     for name, found in rows.items():
-        print(f"| `{name}` | " + " | ".join(cell(found[str(gib)]) for gib in BUDGETS_GIB) + " |")
+        print(f"| `{name}` | " + " | ".join(cell(found[str(gib)]) for gib in COMMON_CARDS_GIB) + " |")
 
 
 if __name__ == "__main__":

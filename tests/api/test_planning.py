@@ -8,7 +8,7 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.planner import Planner, planned_precision, shipped_predictions
+from frugan.api.planner import Planner, planned_precision, shipped_predictions, smallest_cards
 from frugan.api.training_options import TrainingOptions
 from frugan.api.training_plan import TrainingPlanner
 from frugan.engine.checkpoint import newest_whole
@@ -148,6 +148,13 @@ def test_a_cards_precision_is_planned_for(small: str) -> None:
 
 def test_shipped_predictions_are_found_by_name() -> None:
     assert shipped_predictions("no-such-recipe") is None
+
+
+def test_every_recipe_has_its_smallest_card() -> None:
+    known = smallest_cards()
+    assert list(known) == list(built_in())
+    name = "biggan-digits-32"
+    assert frugan.plan(name, f"{known[name]}GiB").fits
 
 
 def test_training_keeps_to_a_budget_and_resumes_by_its_plan(tmp_path: Path, small: str) -> None:

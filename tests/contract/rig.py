@@ -66,22 +66,6 @@ class PositionPictures:
         }
 
 
-@dataclass(frozen=True)
-class BlankPictures:
-    """Black pictures, for runs on fake tensors, where reading a value raises."""
-
-    needs: Mapping[str, Needs]
-
-    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        need = self.needs[source]
-        side = need.resolution
-        if isinstance(need, FaceNeeds):
-            channels = {"warped": 3, "target": 3, "mask": 1} | ({"eyes_mouth": 1} if need.eyes_mouth else {})
-            return {name: torch.zeros(count, c, side, side) for name, c in channels.items()}
-        pictures = torch.zeros((count, 3, side, side), dtype=torch.uint8)
-        return {"pictures": pictures, "labels": torch.zeros(count, dtype=torch.int64)}
-
-
 @dataclass
 class Rig:
     """A family's training, ready to step."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
-from contract.rig import BF16, FP16, FP32, OPTIMIZERS, BlankPictures, Rig, assert_same, largest_difference
+from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, assert_same, largest_difference
 from frugan.engine import dense_slices
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import OptimizerSettings
@@ -16,6 +16,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
 from frugan.families import families
+from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.counting import MacCounter
 from frugan.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, BlankPictures, PositionPictures, Rig, assert_same, largest_difference
+from contract.rig import BF16, OPTIMIZERS, PositionPictures, Rig, assert_same, largest_difference
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import prepared
 from frugan.families import families
+from frugan.memory.blank_pictures import BlankPictures
 from frugan.phase import Family, GroupNormalised
 
 SPLIT = 1e-5

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, FP16, FP32, OPTIMIZERS, BlankPictures, Rig, largest_difference
+from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.engine.readout import Readout
 from frugan.families import families
+from frugan.memory.blank_pictures import BlankPictures
 from frugan.phase import Family
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")

@@ -16,9 +16,10 @@ from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import Card, unnamed_card
+from frugan.memory.plan_space import PlanSpace, Wishes
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore
-from frugan.memory.search import Search, Wishes
+from frugan.memory.search import Search
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.task import Stage, Task
 from frugan.phase import Family
@@ -96,4 +97,5 @@ def search(
     store: PredictionStore | None = None,
 ) -> Search:
     store = store or PredictionStore(of, target, {}, "test")
-    return Search(of, precision, card or unnamed_card(), store, wishes or Wishes(), on_card=target == "cuda")
+    space = PlanSpace(of, precision, wishes or Wishes(), on_card=target == "cuda")
+    return Search(space, card or unnamed_card(), store)

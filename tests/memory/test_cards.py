@@ -8,7 +8,7 @@ import torch
 
 from contract.rig import BF16, FP32
 from frugan.errors import BadInput
-from frugan.memory.budget import Budget, is_spilling
+from frugan.memory.budget import Budget, is_spilling, load_libraries
 from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
 from frugan.memory.cards import PUBLISHED, named_card, unnamed_card
 from frugan.memory.sizes import GIB, MIB
@@ -52,6 +52,10 @@ def test_a_budget_divides() -> None:
     budget.check(5 * GIB)
     with pytest.raises(BadInput, match=r"parameters alone take 5.60 GiB.*expected more than 6.10 GiB"):
         budget.check(int(5.6 * GIB))
+
+
+def test_libraries_are_loaded_by_a_step_that_leaves_nothing() -> None:
+    load_libraries(torch.device("cpu"))
 
 
 def test_a_calibration_is_kept_by_the_devices_name(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_the_fingerprint_is_of_code_and_not_of_comments(tmp_path: Path) -> None:
     def of(text: str) -> str:
         for part in ("engine", "families", "memory", "nn", "objectives"):
             (tmp_path / part).mkdir(exist_ok=True)
+        (tmp_path / "memory" / "prediction.py").write_text("from frugan.phase import f\n", "utf-8")
         (tmp_path / "phase.py").write_text(text, "utf-8")
         return code_fingerprint(tmp_path)
 
@@ -133,3 +134,43 @@ def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="No space"):
         first.save(file)
     assert file.read_bytes() == before
+
+
+def test_the_fingerprint_is_of_what_a_prediction_imports(tmp_path: Path) -> None:
+    for name, text in {
+        "memory/prediction.py": "from frugan.engine import step",
+        "engine/step.py": "from frugan.nn.norm import Norm",
+        "nn/norm.py": "x = 1",
+        "nn/__init__.py": "",
+        "families/made/net.py": "from frugan.objectives.hinge import hinge",
+        "objectives/hinge.py": "x = 1",
+        "engine/loop.py": "from frugan.engine.step import Step",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    before = code_fingerprint(tmp_path)
+    (tmp_path / "engine/loop.py").write_text("x = 2", "utf-8")
+    assert code_fingerprint(tmp_path) == before
+    for name in ("nn/norm.py", "nn/__init__.py", "objectives/hinge.py"):
+        (tmp_path / name).write_text("x = 2", "utf-8")
+        assert code_fingerprint(tmp_path) != before
+        before = code_fingerprint(tmp_path)
+
+
+def test_a_file_is_adopted_only_if_what_was_run_is_the_same(tmp_path: Path) -> None:
+    file, plans = tmp_path / "known.json", [plan_of(OF, size) for size in (2, 4)]
+    first = store()
+    for plan in plans:
+        first(plan, STAGE, rough=True)
+    first.save(file)
+    later = store(fingerprint="later")
+    later(plans[0], STAGE, rough=True)
+    assert later.adopt(file)
+    later(plans[1], STAGE, rough=True)
+    assert later.ran == 1
+    file.write_text(file.read_text("utf-8").replace('"live_bytes":', '"live_bytes":1'), "utf-8")
+    doubtful = store(fingerprint="later")
+    doubtful(plans[0], STAGE, rough=True)
+    assert not doubtful.adopt(file)
+    doubtful(plans[1], STAGE, rough=True)
+    assert doubtful.ran == 2

@@ -20,10 +20,15 @@ from frugan.folders import Folders
 from frugan.memory.calibration import device_name, load_calibration
 from frugan.memory.cards import PUBLISHED, Card, named_card, unnamed_card
 from frugan.memory.fingerprint import code_fingerprint, torch_fingerprint
+from frugan.memory.plan_space import PlanSpace, Wishes
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore
-from frugan.memory.search import Search, Wishes
+from frugan.memory.search import Search
 from frugan.recipe import Recipe
+
+COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
+"""Memory of the cards that people have."""
+SMALLEST_CARDS = "smallest_cards.json"
 
 
 @dataclass
@@ -64,7 +69,8 @@ class Planner:
                 f"{task.group} on each; {_divisors(task.batch // task.group)} cards can share it"
             )
         task = replace(task, batch=task.batch // self.gpus)
-        return Search(task, self.precision, self.card, self.store, self.wishes, on_card=self.target == "cuda")
+        space = PlanSpace(task, self.precision, self.wishes, on_card=self.target == "cuda")
+        return Search(space, self.card, self.store)
 
     @cached_property
     def store(self) -> PredictionStore:
@@ -116,6 +122,12 @@ def shipped_predictions(name: str) -> Path | None:
     """Predictions that came with the package for a built-in recipe; None if there are none."""
     file = resources.files("frugan") / "predictions" / f"{name}.json"
     return Path(str(file)) if file.is_file() else None
+
+
+def smallest_cards() -> dict[str, int | None]:
+    """Built-in recipe -> GiB of the smallest common card that it is predicted to fit; None: none of them."""
+    values = json.loads((resources.files("frugan") / "predictions" / SMALLEST_CARDS).read_text("utf-8"))
+    return {str(name): gib if gib is None else int(gib) for name, gib in values.items()}
 
 
 def choose_card(asked: str | None, device: torch.device) -> Card:

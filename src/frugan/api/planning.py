@@ -20,8 +20,9 @@ from frugan.memory.budget import Budget
 from frugan.memory.calibration import calibrate as measure_card
 from frugan.memory.calibration import save_calibration
 from frugan.memory.cards import Card
+from frugan.memory.plan_space import Wishes
 from frugan.memory.savers import savers_of
-from frugan.memory.search import Choice, Search, Wishes
+from frugan.memory.search import Choice, Search
 from frugan.memory.sizes import MIB, parse_size, show_size
 from frugan.recipe import Recipe, load_recipe
 
@@ -180,7 +181,7 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest:
     budget = None
     if budget_bytes is not None:
         budget = Budget(budget_bytes - between, card.context_bytes, card.workspace_bytes)
-        budget.check(search.parameter_bytes)
+        budget.check(sum(search.space.fp32_bytes.values()))
     ladder = search.ladder() if budget is None else []
     found = ladder[0] if budget is None else search.within(budget.step_bytes)
     choice = found or search.least()
@@ -192,10 +193,10 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest:
     if between:
         categories["gradient buckets"] = BUCKET_BYTES
         categories["communication"] = COMMUNICATION_BYTES
-    fastest_seconds = ladder[0].seconds if ladder else search.estimates[0].seconds
+    fastest_seconds = ladder[0].seconds if ladder else search.estimates.fastest_first[0].seconds
     rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
     recipe = planner.recipe
-    several = len(search.task.stages) > 1
+    several = len(search.space.task.stages) > 1
     return PlanReport(
         recipe=name,
         fits=found is not None,
@@ -217,13 +218,13 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest:
 
 
 def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastest_seconds: float) -> Rung:
-    batch = search.task.batch
+    batch = search.space.task.batch
     return Rung(
         micro_batch=choice.plan.micro_batch,
         accumulation=-(-batch // choice.plan.micro_batch),
         savers=savers_of(choice.plan, batch),
         peak_bytes=choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + between_bytes,
-        extra_compute=max(0.0, choice.work.macs / search.plain.work.macs - 1),
+        extra_compute=max(0.0, choice.work.macs / search.estimates.plain.work.macs - 1),
         extra_time=max(0.0, choice.seconds / fastest_seconds - 1),
         step_seconds=choice.seconds,
     )
@@ -231,7 +232,7 @@ def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastes
 
 def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: bool, between_bytes: int) -> Iterator[str]:
     """One line for each choice: what, why, how to override."""
-    card, task = planner.card, planner.search.task
+    card, task = planner.card, planner.search.space.task
     if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
         yield f"memory: {show_size(budget_bytes)} as asked, though {card.name} has {show_size(card.memory_bytes)}"
     yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision=fp32"
@@ -246,6 +247,10 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
             yield f"{saver}: {why}; rule it out with --avoid {saver}"
     if not {"recompute", "keep-products"} & {*rung.savers}:
         yield "no recompute: it fits without; ask for it with --use recompute"
+    yield (
+        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card; in Python, set "
+        "torch.backends.cudnn.benchmark = True before frugan.train, and leave 1 GiB of the card to it"
+    )
     if between_bytes:
         yield f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess"
     measured = card.source == "measured" and card.capability is not None  # a processor has no CUDA to measure
@@ -260,7 +265,7 @@ def _why(fits: bool) -> str:
 
 def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
     """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result."""
-    stage = planner.search.heaviest_stage
+    stage = planner.search.estimates.heaviest_stage
     for words, recipe in smaller_recipes(planner.recipe, planner.precision.name):
         same = recipe.training.precision == planner.recipe.training.precision
         precision = planner.precision if same else planned_precision(recipe, planner.card)

@@ -19,7 +19,7 @@ from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes
-from frugan.memory.search import Wishes
+from frugan.memory.plan_space import Wishes
 from frugan.memory.sizes import parse_size, show_size
 from frugan.phase import Phase
 from frugan.recipe import Recipe

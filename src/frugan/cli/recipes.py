@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.costs import parameter_counts
+from frugan.api.planner import smallest_cards
 from frugan.cli.output import print_json
 from frugan.recipe import built_in, load_recipe
 
@@ -17,6 +18,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
     Example: frugan recipes
     """
     rows: list[dict[str, Any]] = []
+    smallest = smallest_cards()
     for name in built_in():
         recipe = load_recipe(name)
         counts = parameter_counts(recipe)
@@ -30,6 +32,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
                 "batch": recipe.training.batch,
                 "normalisation_batch": recipe.training.normalisation_batch,
                 "duration": str(recipe.training.duration),
+                "smallest_card_gib": smallest.get(name),
                 "trained": recipe.about.trained,
                 "summary": recipe.about.summary,
                 "source": recipe.about.source,
@@ -38,7 +41,9 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
     if as_json:
         print_json(rows)
         return
-    table = Table("recipe", "pixels", "parameters", "batch", "groups", "duration", "trained", box=None, pad_edge=False)
+    table = Table(
+        "recipe", "pixels", "parameters", "batch", "groups", "duration", "card", "trained", box=None, pad_edge=False
+    )
     for row in rows:
         table.add_row(
             str(row["name"]),
@@ -47,6 +52,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
             str(row["batch"]),
             str(row["normalisation_batch"] or "-"),
             str(row["duration"]),
+            f"{row['smallest_card_gib']} GiB" if row["smallest_card_gib"] else "-",
             str(row["trained"]),
         )
     # Names are for copying: never cut them, whatever the width of the terminal.
@@ -55,6 +61,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
     console.print(
         "\ntrained: by us, by its authors (with the original program), or never to its end by anyone we know of.\n"
         "groups: samples that batch normalisation sees together; no micro-batch is smaller.\n"
+        "card: the smallest common one that it is predicted to fit; frugan plan NAME --memory 6GiB says how.\n"
         "Next: frugan info NAME, or frugan train NAME --data PICTURES --out RUN",
         highlight=False,
         markup=False,

@@ -84,6 +84,7 @@ def save_checkpoint(
     try:
         beside.mkdir()
         parked = state.parked
+        # networks first: reading them waits for the card, and with it for statistics that are on their way to the host
         write_tensors(beside / NETWORKS, _network_tensors(state.networks) | parked.get(NETWORKS, {}), metadata)
         if state.ema.networks:
             write_tensors(beside / EMA, _network_tensors(state.ema.networks), metadata)

@@ -1,5 +1,7 @@
 """Tensors that belong to a parameter and live in host memory: made there, brought beside it, and sent back."""
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,16 @@ def zeros_for(parameter: Tensor, *, on_host: bool) -> Tensor:
     like = parameter.detach()
     if not on_host:
         return torch.zeros_like(like)
-    return torch.zeros_like(like, device="cpu", pin_memory=parameter.is_cuda)
+    if parameter.is_cuda:
+        try:
+            return torch.zeros_like(like, device="cpu", pin_memory=True)
+        except RuntimeError as error:  # systems limit how much may be pinned
+            warnings.warn(
+                f"no more host memory can be pinned ({str(error).partition(chr(10))[0]}): optimizer state lies in "
+                "pageable memory, and its way to the card takes about twice as long",
+                stacklevel=2,
+            )
+    return torch.zeros_like(like, device="cpu")
 
 
 def beside(kept: Tensor, parameter: Tensor) -> Tensor:

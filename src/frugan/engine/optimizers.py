@@ -146,7 +146,7 @@ def _create(
 
 
 @torch.no_grad()
-def update(
+def update_parameters(
     optimizer: torch.optim.Optimizer,
     settings: AdamSettings | RMSpropSettings | AdaBeliefSettings,
     *,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from frugan.engine.gradients import GradientReport, clip, measure
-from frugan.engine.optimizers import OptimizerSettings, named_parameters, update
+from frugan.engine.optimizers import OptimizerSettings, named_parameters, update_parameters
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.recompute import recomputing
@@ -81,7 +81,24 @@ NextPlan = Callable[[Plan, str, str], Plan]
 
 
 @dataclass(frozen=True)
-class _Ready:
+class Update:
+    """One update of one phase.
+
+    Attributes:
+        phase: what.
+        repeat: which of the phase's repeats.
+        step: which step it belongs to: with `repeat` the place of its inputs.
+        count_zeros: whether its gradients' zeros are counted.
+    """
+
+    phase: Phase
+    repeat: int
+    step: int
+    count_zeros: bool
+
+
+@dataclass(frozen=True)
+class Ready:
     """A phase before its update: everything is known, and nothing has moved yet."""
 
     terms: dict[str, Tensor]
@@ -125,51 +142,37 @@ class Step:
         results = []
         for phase in self.phases:
             for repeat in range(phase.repeats) if phase.due(state.step) else ():
-                result, plan = self._run_sound(state, plan, phase, repeat, next_plan, count_zeros=count_zeros)
+                result, plan = self._run_sound(state, plan, Update(phase, repeat, state.step, count_zeros), next_plan)
                 results.append(result)
         state.step += 1
         state.ema.update(state.step, self.batch, self._moved(results))
         return results
 
     def _run_sound(
-        self,
-        state: TrainingState,
-        plan: Plan,
-        phase: Phase,
-        repeat: int,
-        next_plan: NextPlan | None,
-        *,
-        count_zeros: bool,
+        self, state: TrainingState, plan: Plan, update: Update, next_plan: NextPlan | None
     ) -> tuple[PhaseResult, Plan]:
         """Run a phase, again at half the loss scale while that is too high for the first update.
 
         So fp16 trains on the same pictures as fp32 from the first on. Leaving them out starts another run: with 3 to 20
         first steps skipped, `saehd-demo-64` had up to 20 % more loss after 500 steps, in fp32.
         """
-        scale = state.loss_scales[phase.optimizer]
+        scale = state.loss_scales[update.phase.optimizer]
         while True:
-            result, plan = self._run_fitting(state, plan, phase, repeat, next_plan, count_zeros=count_zeros)
+            result, plan = self._run_fitting(state, plan, update, next_plan)
             if not scale.found:
                 scale.found = bool(result.accepted)
                 if not scale.found and result.finite_terms() and float(result.loss_scale) > 1:
                     continue
-            state.skipped[phase.name] += ~result.accepted
+            state.skipped[result.phase] += ~result.accepted
             return result, plan
 
     def _run_fitting(
-        self,
-        state: TrainingState,
-        plan: Plan,
-        phase: Phase,
-        repeat: int,
-        next_plan: NextPlan | None,
-        *,
-        count_zeros: bool,
+        self, state: TrainingState, plan: Plan, update: Update, next_plan: NextPlan | None
     ) -> tuple[PhaseResult, Plan]:
         """Run a phase, again by a plan that takes less if memory runs out before the update."""
         while True:
             try:
-                return self._run_phase(state, plan, phase, repeat, count_zeros=count_zeros), plan
+                return self._run_phase(state, plan, update), plan
             except _RanOut as error:
                 if next_plan is None:
                     raise error.cause from None
@@ -178,34 +181,31 @@ class Step:
             gc.collect()
             if state.device.type == "cuda":
                 torch.cuda.empty_cache()
-            plan = next_plan(plan, phase.name, message)
+            plan = next_plan(plan, update.phase.name, message)
             state.follow(plan)
 
-    def _run_phase(
-        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
-    ) -> PhaseResult:
+    def _run_phase(self, state: TrainingState, plan: Plan, update: Update) -> PhaseResult:
         """Run a phase and release its gradients, also after an error, so that a repetition does not add to them."""
         try:
             try:
-                ready = self._prepare_update(state, plan, phase, repeat, count_zeros=count_zeros)
+                ready = self._prepare_update(state, plan, update)
             except RuntimeError as error:
                 if not ran_out_of_memory(error):
                     raise
                 raise _RanOut(error) from None
             try:
-                return self._commit(state, plan, phase, repeat, ready)
+                return self._commit(state, plan, update, ready)
             except torch.OutOfMemoryError as error:
                 raise TrainingFailed(
-                    f"memory ran out in the midst of the update of phase {phase.name}, which cannot be repeated: "
-                    f"resume from the last checkpoint with a smaller --memory ({error})"
+                    f"memory ran out in the midst of the update of phase {update.phase.name}, which cannot be "
+                    f"repeated: resume from the last checkpoint with a smaller --memory ({error})"
                 ) from None
         finally:
-            state.optimizers[phase.optimizer].zero_grad(set_to_none=True)
+            state.optimizers[update.phase.optimizer].zero_grad(set_to_none=True)
 
-    def _prepare_update(
-        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
-    ) -> _Ready:
+    def _prepare_update(self, state: TrainingState, plan: Plan, update: Update) -> Ready:
         """Everything of a phase that may fail: gradients on the masters, measured, judged and clipped."""
+        phase = update.phase
         scale = state.loss_scales[phase.optimizer]
         networks = {name: state.networks[name] for name in phase.uses}
         layouts = dict.fromkeys(networks, plan.layout(state.device))
@@ -221,7 +221,7 @@ class Step:
             ) as working,
             recomputing(networks, plan.recompute, keep_products=plan.keep_products),
         ):
-            for micro, weight in self._micro_batches(state, plan, phase, repeat):
+            for micro, weight in self._micro_batches(state, plan, update):
                 if self.originals and weights:
                     _renew(working, observer)
                 losses: list[Tensor] = []
@@ -242,24 +242,25 @@ class Step:
 
         parameters = named_parameters(networks, phase.moving)
         inverse = scale.scale.reciprocal() if scale.dynamic else None
-        gradients = measure(parameters, inverse, zeros=count_zeros)
+        gradients = measure(parameters, inverse, zeros=update.count_zeros)
         stacked = {name: torch.stack(values) for name, values in terms.items()}
         accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(stacked.values()))).all()
         if phase.on_masters is not None:
             phase.on_masters(networks)
         if (largest := self.settings[phase.optimizer].clip_norm) is not None:
             clip(parameters, gradients.norm, largest)
-        return _Ready(stacked, tuple(weights), gradients, accepted, observer, own)
+        return Ready(stacked, tuple(weights), gradients, accepted, observer, own)
 
-    def _commit(self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, ready: _Ready) -> PhaseResult:
+    def _commit(self, state: TrainingState, plan: Plan, update: Update, ready: Ready) -> PhaseResult:
         """Move everything that the phase moves, where it was sound."""
+        phase = update.phase
         scale = state.loss_scales[phase.optimizer]
-        update(
+        update_parameters(
             state.optimizers[phase.optimizer],
             self.settings[phase.optimizer],
             accepted=ready.accepted,
             progress=state.step / self.length if self.length else 0.0,
-            dropout_seed=self.draws.update_seed(phase, state.step, repeat),
+            dropout_seed=self.draws.update_seed(phase, update.step, update.repeat),
             dropout=phase.learning_rate_dropout,
             on_host=plan.optimizer_on_host,
         )
@@ -267,22 +268,23 @@ class Step:
         _commit_carried(state, phase, ready.own, ready.accepted)
         used_scale = scale.scale.clone()
         scale.move(ready.accepted)
-        return PhaseResult(phase.name, repeat, ready.terms, ready.weights, ready.gradients, ready.accepted, used_scale)
+        return PhaseResult(
+            phase.name, update.repeat, ready.terms, ready.weights, ready.gradients, ready.accepted, used_scale
+        )
 
     def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
         return len(micro_batch_sizes(phase.samples(self.batch), plan.micro_batch))
 
-    def _micro_batches(
-        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int
-    ) -> Iterator[tuple[MicroBatch, float]]:
+    def _micro_batches(self, state: TrainingState, plan: Plan, update: Update) -> Iterator[tuple[MicroBatch, float]]:
         """The inputs of one update in micro-batches on the device, each with its share of the update."""
+        phase, repeat, step = update.phase, update.repeat, update.step
         samples = phase.samples(self.batch)
-        pictures = {source: self._take(phase, source, state.step, repeat, samples) for source in phase.sources}
-        draws = self.draws.batch(phase, state.step, repeat, samples)
+        pictures = {source: self._take(update, source, samples) for source in phase.sources}
+        draws = self.draws.batch(phase, step, repeat, samples)
         first = 0
         for size in micro_batch_sizes(samples, plan.micro_batch):
             here = slice(first, first + size)
-            large = self.draws.micro_batch(phase, state.step, repeat, first, size, state.device)
+            large = self.draws.micro_batch(phase, step, repeat, first, size, state.device)
             yield (
                 MicroBatch(
                     pictures={source: _to(named, here, state.device) for source, named in pictures.items()},
@@ -293,11 +295,12 @@ class Step:
             )
             first += size
 
-    def _take(self, phase: Phase, source: str, step: int, repeat: int, samples: int) -> Mapping[str, Tensor]:
+    def _take(self, update: Update, source: str, samples: int) -> Mapping[str, Tensor]:
         """A shared phase reads the step's pictures; one with its own data a stream of its own, without gaps."""
+        phase, step = update.phase, update.step
         if phase.shared_data:
             return self.pictures.take(source, source, step * self.batch, samples)
-        updates_before = -(-step // phase.every) * phase.repeats + repeat
+        updates_before = -(-step // phase.every) * phase.repeats + update.repeat
         return self.pictures.take(source, f"{source}/{phase.name}", updates_before * samples, samples)
 
     def _moved(self, results: Sequence[PhaseResult]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import platform
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional as F
 
 from frugan.errors import BadInput
 from frugan.memory.cards import Card
@@ -64,12 +65,24 @@ class Budget:
 def free_bytes(device: torch.device) -> tuple[int, int]:
     """What a process may plan with on a CUDA card by default, and what the card has in all.
 
-    What is free now, and what this process's allocator holds without use, less a margin.
+    What is free now, and what this process's allocator holds without use, less a margin. CUDA's context and the
+    libraries of a training step are loaded first: they take their memory when they are first used.
     """
+    load_libraries(device)
     free, whole = torch.cuda.mem_get_info(device)
     own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     usable = free + own
     return usable - max(LEAST_MARGIN_BYTES, int(MARGIN * usable)), whole
+
+
+def load_libraries(device: torch.device) -> None:
+    """Run a convolution and a product, forward and backward, and give back what they took from the allocator."""
+    x = torch.zeros(1, 8, 8, 8, device=device, requires_grad=True)
+    out = F.conv2d(x, torch.zeros(8, 8, 3, 3, device=device), padding=1).flatten(1) @ torch.zeros(512, 8, device=device)
+    out.sum().backward()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
 
 
 def is_spilling(device: torch.device) -> bool:

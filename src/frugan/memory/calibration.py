@@ -38,6 +38,7 @@ def calibrate(device: torch.device) -> Card:
     slowest = min(reached.values())
     small = torch.zeros(16, device=device)
     per_operation = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
+    workspace_bytes = _workspace_bytes(device) if on_card else 0  # before the context: this loads the libraries
     return Card(
         name=device_name(device),
         memory_bytes=torch.cuda.get_device_properties(device).total_memory if on_card else None,
@@ -46,7 +47,7 @@ def calibrate(device: torch.device) -> Card:
         host_bytes_per_s=_host_bytes_per_s(device) if on_card else bytes_per_s,
         seconds_per_operation=per_operation,
         context_bytes=_context_bytes(device) if on_card else 0,
-        workspace_bytes=_workspace_bytes(device) if on_card else 0,
+        workspace_bytes=workspace_bytes,
         source="measured",
         capability=torch.cuda.get_device_capability(device) if on_card else None,
     )

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from frugan.engine.leras_optimizers import PIECES, LerasOptimizer
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.state import TrainingState
-from frugan.engine.step import DrawFeed, PhaseResult, PictureFeed, Step
+from frugan.engine.step import DrawFeed, PhaseResult, PictureFeed, Ready, Step, Update
 from frugan.engine.working_weights import pending_gradient
 from frugan.memory.trace import Category, Peak, Trace
 from frugan.memory.tracker import Tracker
@@ -135,14 +135,13 @@ class _WatchedStep(Step):
     _ends: list[int] = field(default_factory=list)
     _laps: list[Work] = field(default_factory=list)
 
-    def _run_phase(
-        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int, *, count_zeros: bool
-    ) -> PhaseResult:
+    def _run_phase(self, state: TrainingState, plan: Plan, update: Update) -> PhaseResult:
+        phase = update.phase
         self.tracker.place = phase.name
         self._laps.clear()
         self._ends.clear()
         before = self.counter.work
-        result = super()._run_phase(state, plan, phase, repeat, count_zeros=count_zeros)
+        result = super()._run_phase(state, plan, update)
         self.tracker.place = "between phases"
         # A micro-batch like the second one for each that was left out; the first one makes what the others add to.
         last = self._laps[-1] - self._laps[-2]
@@ -153,16 +152,14 @@ class _WatchedStep(Step):
         self.found.append((self.counter.work - before + like * left_out) * (1 / phase.every))
         return result
 
-    def _commit(self, state: TrainingState, plan: Plan, phase: Phase, *rest: object) -> PhaseResult:
+    def _commit(self, state: TrainingState, plan: Plan, update: Update, ready: Ready) -> PhaseResult:
         self.tracker.mark("gradients", _gradients(state), again=True)  # still there: released after the update
-        return super()._commit(state, plan, phase, *rest)  # type: ignore[arg-type]
+        return super()._commit(state, plan, update, ready)
 
-    def _micro_batches(
-        self, state: TrainingState, plan: Plan, phase: Phase, repeat: int
-    ) -> Iterator[tuple[MicroBatch, float]]:
-        for micro, share in super()._micro_batches(state, plan, phase, repeat):
+    def _micro_batches(self, state: TrainingState, plan: Plan, update: Update) -> Iterator[tuple[MicroBatch, float]]:
+        for micro, share in super()._micro_batches(state, plan, update):
             here = self._on_card(micro) if self.as_card else micro
-            prepared = (p for name in phase.uses for p in state.networks[name].parameters())
+            prepared = (p for name in update.phase.uses for p in state.networks[name].parameters())
             # what stands in for a master is no nn.Parameter
             standing_in = (weight for weight in prepared if not isinstance(weight, nn.Parameter))
             self.tracker.mark("working weights", standing_in, again=True)
@@ -172,16 +169,16 @@ class _WatchedStep(Step):
             yield here, share
             del here
             self._ends.append(self.tracker.live_bytes)
-            self.tracker.place = phase.name
+            self.tracker.place = update.phase.name
             self.tracker.mark("gradients", _gradients(state), again=True)
         self._laps.append(self.counter.work)
 
     def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
         return len(micro_batch_sizes(phase.samples(self.whole), plan.micro_batch))
 
-    def _take(self, phase: Phase, source: str, step: int, repeat: int, samples: int) -> Mapping[str, Tensor]:
+    def _take(self, update: Update, source: str, samples: int) -> Mapping[str, Tensor]:
         """All pictures of the update are held, also those of micro-batches that are left out."""
-        taken = super()._take(phase, source, step, repeat, phase.samples(self.whole))
+        taken = super()._take(update, source, update.phase.samples(self.whole))
         return {name: tensor[:samples] for name, tensor in taken.items()}
 
     def _on_card(self, micro: MicroBatch) -> MicroBatch:

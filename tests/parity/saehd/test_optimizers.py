@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from frugan.engine import leras_optimizers
 from frugan.engine.gradients import clip, measure
 from frugan.engine.leras_optimizers import LerasOptimizer
-from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings, create_optimizer, update
+from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings, create_optimizer, update_parameters
 from parity.saehd.golden import FOLDER, arrays
 from parity.saehd.weights import Array, read, slot_key
 
@@ -80,7 +80,7 @@ class Toy:
         masks = [torch.from_numpy(of[f"mask{t}_{key}"]).flatten() != 0 for key in NAMES if f"mask{t}_{key}" in of]
         with patch.object(leras_optimizers, "keep_mask", side_effect=masks):
             yes = torch.tensor(True)
-            update(self.optimizer, self.settings, accepted=yes, progress=0.0, dropout_seed=0, dropout=True)
+            update_parameters(self.optimizer, self.settings, accepted=yes, progress=0.0, dropout_seed=0, dropout=True)
 
     @torch.no_grad()
     def place(self, t: int) -> None:

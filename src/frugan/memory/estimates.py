@@ -1,0 +1,202 @@
+"""What every plan of a task may take, from the few that are run without data to estimate all others from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from frugan.engine.plan import Plan
+from frugan.errors import BadInput
+from frugan.memory.cards import Card
+from frugan.memory.plan_space import KEEPINGS, Keeping, PlanSpace, keeping_of
+from frugan.memory.prediction import Prediction
+from frugan.memory.task import Stage
+from frugan.memory.work import Work
+
+STATIC = ("parameters", "working weights", "gradients", "optimizer", "averages")
+"""What does not grow with the micro-batch."""
+
+
+class Predict(Protocol):
+    """Runs a plan without data; whoever gives it may remember."""
+
+    def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
+        """Its prediction for a stage.
+
+        Raises:
+            RuntimeError: torch refuses the plan.
+        """
+
+    def ahead(self, jobs: Sequence[tuple[Plan, Stage, bool]]) -> None:
+        """Run (plan, stage, rough) that will be asked for, side by side if that can be."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan may take.
+
+    Attributes:
+        plan: it.
+        reserved_bytes: by the allocator.
+        seconds: of a step: what plans are compared by, whatever the budget.
+    """
+
+    plan: Plan
+    reserved_bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates of all plans of a task on a card.
+
+    Attributes:
+        space: the plans.
+        card: where they would run.
+        predict: runs a plan without data.
+    """
+
+    space: PlanSpace
+    card: Card
+    predict: Predict
+
+    @cached_property
+    def heaviest_stage(self) -> Stage:
+        """The stage that takes most: estimates are made for it alone."""
+        stages = self.space.task.stages
+        if len(stages) == 1:
+            return stages[0]
+        plan = self._first("all")
+        self.predict.ahead([(plan, stage, False) for stage in stages])
+        return max(stages, key=lambda stage: self.predict(plan, stage, rough=False).reserved_bytes)
+
+    @cached_property
+    def plain(self) -> Prediction:
+        """What nothing saved takes, at the smallest micro-batch."""
+        self._run_ahead()
+        return self._fully(self._first("all"))
+
+    @cached_property
+    def fastest_first(self) -> Sequence[Estimate]:
+        """Of all plans that are wished for and that torch does not refuse; of equally fast ones the smallest first.
+
+        Raises:
+            BadInput: there is none.
+        """
+        plans = [plan for plan in self.space.wished_plans() if keeping_of(plan) in self._by_keeping]
+        if not plans:
+            raise BadInput("no plan uses all savers that are asked for: leave some away")
+        found = [self.of(plan) for plan in plans if self._sliced is not None or not plan.in_slices]
+        return sorted(found, key=lambda each: (each.seconds, each.reserved_bytes))
+
+    def of(self, plan: Plan) -> Estimate:
+        """What a plan takes, by what those that were run take."""
+        plain = self._plain_roughly
+        like = self._by_keeping[keeping_of(plan)]
+        growth = plan.micro_batch / self._first("all").micro_batch
+        static = sum(like.categories.get(name, 0) for name in STATIC)
+        live = static + (like.live_bytes - static) * growth
+        work = _times(self._work(plan.micro_batch), _ratio(like.work, plain.work))
+        slack = like.reserved_bytes / like.live_bytes
+        if plan.in_slices and self._sliced is not None:
+            live += min(0, self._sliced.live_bytes - plain.live_bytes)
+            slack = min(slack, self._sliced.reserved_bytes / self._sliced.live_bytes)
+            work = work + (self._sliced.work - plain.work) * (1 / growth)
+        if plan.ema_on_host:
+            averages = like.categories.get("averages", 0)
+            live, work = live - averages, work + Work(host_bytes=averages)
+        if plan.optimizer_on_host:
+            statistics = like.categories.get("optimizer", 0)
+            updates = max(phase.repeats for phase in self.heaviest_stage.phases)
+            live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
+        return Estimate(plan, live * slack, self.card.seconds(work, plan.precision))
+
+    def _work(self, micro_batch: int) -> Work:
+        """Of a step with nothing saved: a part for each micro-batch, and one for each sample."""
+        small, large = self._first("all").micro_batch, self._second.micro_batch
+        count = self.space.task.batch / micro_batch
+        if small == large:
+            return self.plain.work
+        a, b = (self.space.task.batch / size for size in (small, large))
+        per_micro_batch = (self.plain.work - self._fully(self._second).work) * (1 / (a - b))
+        return self.plain.work - per_micro_batch * (a - count)
+
+    def _first(self, keeping: Keeping, *, slices: bool = False) -> Plan:
+        """Of the smallest micro-batch, with nothing moved away."""
+        return self.space.plan(self.space.micro_batches()[0], keeping, slices=slices)
+
+    @cached_property
+    def _second(self) -> Plan:
+        """Nothing saved, at the second smallest micro-batch: shows how work grows."""
+        sizes = self.space.micro_batches()
+        return self.space.plan(sizes[min(1, len(sizes) - 1)], "all")
+
+    def _run_ahead(self) -> None:
+        """Run all that estimates come from."""
+        rough = [self._first(keeping) for keeping in KEEPINGS] if self.space.has_blocks else []
+        rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
+        stage = self.heaviest_stage
+        full = [self._first("all"), self._second]
+        self.predict.ahead([*((plan, stage, False) for plan in full), *((plan, stage, True) for plan in rough)])
+
+    @cached_property
+    def _plain_roughly(self) -> Prediction:
+        """Nothing saved, run as the others here are: what they are compared with."""
+        return self._roughly(self._first("all"))
+
+    @cached_property
+    def _by_keeping(self) -> Mapping[Keeping, Prediction]:
+        """What the ways to keep activations take that torch does for this family.
+
+        Raises:
+            BadInput: torch refuses one that is asked for.
+        """
+        self._run_ahead()
+        found: dict[Keeping, Prediction] = {"all": self._plain_roughly}
+        for keeping in KEEPINGS[1:] if self.space.has_blocks else ():
+            try:
+                found[keeping] = self._roughly(self._first(keeping))
+            except RuntimeError as error:
+                if keeping != "products":
+                    raise
+                if "keep-products" in self.space.wishes.use:
+                    raise BadInput(
+                        f"saver keep-products: these networks write into results that it would keep ({error}); "
+                        "ask for recompute, or for none"
+                    ) from error
+        return found
+
+    @cached_property
+    def _sliced(self) -> Prediction | None:
+        """Large dense layers in slices; None: there are none."""
+        return self._roughly(self._first("all", slices=True)) if self.space.has_large_layers else None
+
+    def _fully(self, plan: Plan) -> Prediction:
+        """Two micro-batches of a plan, in the stage that takes most."""
+        return self.predict(plan, self.heaviest_stage, rough=False)
+
+    def _roughly(self, plan: Plan) -> Prediction:
+        """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""
+        found = self.predict(plan, self.heaviest_stage, rough=True)
+        phase = next(
+            (p for p in self.heaviest_stage.phases if p.name == found.place.split("/")[0]),
+            self.heaviest_stage.phases[-1],
+        )
+        if plan.micro_batch >= phase.samples(self.space.task.batch):
+            return found
+        gradients = found.categories.get("gradients", 0)
+        before = max(0, sum(self.space.fp32_bytes[name] for name in phase.moving) - gradients)
+        return replace(
+            found,
+            live_bytes=found.live_bytes + before,
+            reserved_bytes=found.reserved_bytes + before,
+            categories={**found.categories, "gradients": gradients + before},
+        )
+
+
+def _ratio(a: Work, b: Work) -> Work:
+    return Work(*(x / y if y else 1.0 for x, y in zip(astuple(a), astuple(b), strict=True)))
+
+
+def _times(a: Work, factors: Work) -> Work:
+    return Work(*(x * y for x, y in zip(astuple(a), astuple(factors), strict=True)))

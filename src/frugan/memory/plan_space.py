@@ -1,0 +1,176 @@
+"""The plans that there are for a task: every combination of savings that the wishes leave."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from frugan.engine.dense_slices import LARGE_ELEMENTS, sliceable
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.errors import BadInput
+from frugan.memory.prediction import without_data
+from frugan.memory.savers import SAVERS, savers_of
+from frugan.memory.task import Task
+
+Keeping = Literal["all", "products", "nothing"]
+"""What is kept of a block's activations."""
+
+KEEPINGS: tuple[Keeping, ...] = ("all", "products", "nothing")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of a plan.
+
+    Attributes:
+        micro_batch: samples in one forward; None: to be chosen.
+        use: savings that it must use.
+        avoid: savings that it must not.
+    """
+
+    micro_batch: int | None = None
+    use: frozenset[str] = frozenset()
+    avoid: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        known = [saver.name for saver in SAVERS]
+        for name in sorted({*self.use, *self.avoid} - set(known)):
+            raise BadInput(f"saver {name!r} is unknown; there are {', '.join(known)}")
+        for name in sorted(self.use & self.avoid):
+            raise BadInput(f"saver {name} is asked for and ruled out at once: leave one of the two away")
+        if {"recompute", "keep-products"} <= self.use:
+            raise BadInput(
+                "savers recompute and keep-products contradict each other: a block that makes everything again keeps "
+                "no products; ask for one of them"
+            )
+        if "micro-batch" in {*self.use, *self.avoid}:
+            raise BadInput("saver micro-batch is asked for by a number: --micro-batch 8; the batch avoids it")
+
+
+@dataclass(frozen=True)
+class PlanSpace:
+    """All plans of a task.
+
+    Attributes:
+        task, precision: what for.
+        wishes: what is asked of plans.
+        on_card: False: host and device are one, so nothing is won by moving state.
+    """
+
+    task: Task
+    precision: Precision
+    wishes: Wishes = field(default_factory=Wishes)
+    on_card: bool = True
+
+    @cached_property
+    def _parts(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], Mapping[str, int]]:
+        """Blocks that may be recomputed, dense layers that may be worked in slices, and networks' fp32 bytes."""
+        with without_data():
+            networks = self.task.build()
+            large = {name: found for name, network in networks.items() if (found := sliceable(network))}
+            sizes = {name: sum(4 * p.numel() for p in network.parameters()) for name, network in networks.items()}
+            return self.task.recomputable(networks), large, sizes
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there is anything to recompute."""
+        return any(self._parts[0].values())
+
+    @property
+    def has_large_layers(self) -> bool:
+        """Whether there is any dense layer worth slicing."""
+        return bool(self._parts[1])
+
+    @property
+    def fp32_bytes(self) -> Mapping[str, int]:
+        """Network -> bytes of its parameters, and as many of its gradients, in fp32."""
+        return self._parts[2]
+
+    def micro_batches(self) -> list[int]:
+        """Micro-batches worth trying, smallest first: whole groups that split the batch as evenly as they can."""
+        groups = self.task.batch // self.task.group
+        if self.wishes.micro_batch is not None:
+            return [self.wishes.micro_batch]
+        counts = sorted({*(2**i for i in range(groups.bit_length())), *(3 * 2**i for i in range(groups.bit_length()))})
+        return sorted(
+            {-(-groups // count) * self.task.group for count in counts if count <= groups} | {self.task.group}
+        )
+
+    def plan(
+        self,
+        micro_batch: int,
+        keeping: Keeping,
+        *,
+        slices: bool = False,
+        averages_away: bool = False,
+        optimizer_away: bool = False,
+    ) -> Plan:
+        """A plan of the given savings."""
+        blocks, large, _ = self._parts
+        return Plan(
+            micro_batch=micro_batch,
+            precision=self.precision,
+            recompute={} if keeping == "all" else blocks,
+            keep_products=keeping == "products",
+            in_slices=large if slices else {},
+            ema_on_host=averages_away,
+            optimizer_on_host=optimizer_away,
+        )
+
+    def thriftiest(self) -> Plan:
+        """Every saving at once."""
+        averages_away = self.on_card and bool(self.task.averaged)
+        return self.plan(
+            self.micro_batches()[0], "nothing", slices=True, averages_away=averages_away, optimizer_away=self.on_card
+        )
+
+    def every_plan(self) -> Iterator[Plan]:
+        """Every combination of savings, over all micro-batches, whatever the wishes."""
+        away = (False, True) if self.on_card else (False,)
+        for micro_batch in self.micro_batches():
+            for keeping in KEEPINGS if self.has_blocks else KEEPINGS[:1]:
+                for slices in (False, True) if self.has_large_layers else (False,):
+                    for averages_away in away if self.task.averaged else (False,):
+                        for optimizer_away in away:
+                            yield self.plan(
+                                micro_batch,
+                                keeping,
+                                slices=slices,
+                                averages_away=averages_away,
+                                optimizer_away=optimizer_away,
+                            )
+
+    def wished_plans(self) -> Iterator[Plan]:
+        """Those that the wishes leave.
+
+        Raises:
+            BadInput: a saving is asked for that there is nothing for.
+        """
+        for name, missing in self._missing().items():
+            if name in self.wishes.use:
+                raise BadInput(f"no plan uses all savers that are asked for: {name} has no use here, {missing}")
+        for plan in self.every_plan():
+            used = {str(saver) for saver in savers_of(plan, self.task.batch) if saver != "micro-batch"}
+            if self.wishes.use <= used and not used & self.wishes.avoid:
+                yield plan
+
+    def _missing(self) -> dict[str, str]:
+        """Savings that there is nothing for, and why."""
+        found = {}
+        if not self.has_blocks:
+            found["recompute"] = found["keep-products"] = "because these networks have no blocks to recompute"
+        if not self.has_large_layers:
+            found["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
+        if not self.task.averaged:
+            found["ema-on-host"] = "because this family averages no weights"
+        if not self.on_card:
+            found["ema-on-host"] = found["optimizer-on-host"] = "because on a CPU host and device are one memory"
+        return found
+
+
+def keeping_of(plan: Plan) -> Keeping:
+    """What a plan keeps of a block's activations."""
+    if not plan.recompute:
+        return "all"
+    return "products" if plan.keep_products else "nothing"
