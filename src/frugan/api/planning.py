@@ -235,7 +235,8 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     card, task = planner.card, planner.search.space.task
     if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
         yield f"memory: {show_size(budget_bytes)} as asked, though {card.name} has {show_size(card.memory_bytes)}"
-    yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision=fp32"
+    other = "fp16" if planner.precision.name == "fp32" else "fp32"
+    yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision={other}"
     floor = f"one normalisation group is {task.group}, and no plan goes below" if task.group > 1 else "any size will do"
     yield (
         f"micro-batch: {rung.micro_batch} x {rung.accumulation} = {task.batch} ({floor}); override with --micro-batch"

@@ -174,6 +174,8 @@ def _share(share: float) -> str:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
     if seconds < 2 * 3600:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
