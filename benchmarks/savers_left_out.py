@@ -4,9 +4,8 @@
 
 Three that other programs have, held against what is there, for every recipe that ships, at its smallest micro-batch:
 
-- activations sent to host memory and back, instead of recomputed: the least time that their way takes, against all of
-  the time that recompute takes, on published figures of cards. Only what is kept at the peak is counted, once for each
-  micro-batch: a step sends more.
+- activations sent to host memory and back, instead of recomputed: the time that their way takes, against the time that
+  recompute takes, on published figures of cards. All that a step keeps for its backward is sent, each tensor once.
 - recompute of several blocks at once: at most what blocks are given could be saved, and that is all that a step which
   recomputes every block keeps.
 - each gradient released once its parameter has moved: it would have to be the only one, so there must be no
@@ -20,6 +19,7 @@ from typing import Any
 
 from frugan.api.planning import PlanOptions, planner_of
 from frugan.memory.cards import named_card
+from frugan.memory.prediction import step_memory
 from frugan.memory.sizes import GIB
 from frugan.recipe import built_in
 from machine import describe_machine
@@ -35,8 +35,16 @@ def compared(name: str) -> dict[str, Any]:
     smallest = space.micro_batches()[0]
     plans = {keeping: space.plan(smallest, keeping) for keeping in ("all", "nothing")}
     plain, thrifty = (search.run(plan) for plan in plans.values())
-    kept, given = (each.prediction.categories.get("saved activations", 0) for each in (plain, thrifty))
-    count = space.task.batch // smallest
+    given = thrifty.prediction.categories.get("saved activations", 0)
+    stage = estimates.heaviest_stage
+    trace = step_memory(space.task, plans["all"], "cuda", stage).trace
+    traced = min(2, space.task.batch // smallest)
+    kept = sum(
+        size
+        for category, size in zip(trace.categories, trace.sizes_bytes, strict=True)
+        if category == "saved activations"
+    )
+    count = space.task.batch / smallest / traced
     cards = {}
     for card in map(named_card, CARDS):
         again, before = (card.seconds(each.work, planner.precision) for each in (thrifty, plain))
@@ -47,8 +55,8 @@ def compared(name: str) -> dict[str, Any]:
     within = search.within(6 * GIB - planner.card.context_bytes - planner.card.workspace_bytes)
     planner.close()
     return {
-        "heaviest_stage": estimates.heaviest_stage.name,
-        "kept_bytes": kept,
+        "heaviest_stage": stage.name,
+        "kept_bytes_per_micro_batch": kept / traced,
         "given_to_blocks_share": given / thrifty.prediction.live_bytes,
         "micro_batches_in_6_gib": None if within is None else -(-space.task.batch // within.plan.micro_batch),
         "cards": cards,
