@@ -22,6 +22,7 @@ SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"
 SHORT = {
     "keep-products": "k",
     "recompute": "r",
+    "offload": "h",
     "dense-slices": "d",
     "ema-on-host": "e",
     "optimizer-on-host": "o",

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, assert_same, largest_difference
-from frugan.engine import dense_slices
+from frugan.engine import dense_slices, offload
 from frugan.engine.ema import EmaSettings
+from frugan.engine.offload import HostCopies
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -96,6 +97,29 @@ def test_recompute_runs_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recompute_that_keeps_products_is_bit_equal() -> None:
     """Under the penalty's double backward too."""
     assert_same(_trained().tensors(), _trained(recompute=True, keep_products=True).tensors())
+
+
+def test_offload_is_bit_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the penalty's double backward too; and what goes to the host comes back."""
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    sent, brought = 0, 0
+    send, bring = HostCopies.send, HostCopies.bring
+
+    def counted_send(self: HostCopies, tensor: Tensor) -> Tensor:
+        nonlocal sent
+        sent += 1
+        return send(self, tensor)
+
+    def counted_bring(self: HostCopies, there: Tensor, device: torch.device) -> Tensor:
+        nonlocal brought
+        brought += 1
+        return bring(self, there, device)
+
+    monkeypatch.setattr(HostCopies, "send", counted_send)
+    monkeypatch.setattr(HostCopies, "bring", counted_bring)
+    assert_same(_trained().tensors(), _trained(recompute=True, offload=True).tensors())
+    assert sent
+    assert brought >= sent / 2  # nothing asks for what a discriminator without gradient was given
 
 
 @pytest.mark.parametrize("precision", [FP32, BF16], ids=lambda p: p.name)

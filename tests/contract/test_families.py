@@ -11,6 +11,7 @@ from torch import nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, PositionPictures, Rig, assert_same, largest_difference
+from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
@@ -68,8 +69,10 @@ def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     assert any(not torch.equal(a.terms[n], b.terms[n]) for a, b in zip(exact, half, strict=True) for n in a.terms)
 
 
-def test_recompute_equals_plain(family: Family) -> None:
-    plain, again = Rig.create(family), Rig.create(family, recompute=True)
+@pytest.mark.parametrize("sent_to_host", [False, True])
+def test_recompute_equals_plain(family: Family, sent_to_host: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    plain, again = Rig.create(family), Rig.create(family, recompute=True, offload=sent_to_host)
     assert any(again.plan.recompute.values())
     plain.run(2)
     again.run(2)

@@ -1,6 +1,7 @@
 """Predictions by a formula instead of a run, so that many questions can be asked."""
 
 from frugan.engine.plan import Plan
+from frugan.memory.plan_space import keeping_of
 from frugan.memory.prediction import Prediction, Target
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
@@ -8,12 +9,8 @@ from frugan.memory.work import Work
 MIB = 2**20
 
 
-def keeping(plan: Plan) -> str:
-    return "all" if not plan.recompute else ("products" if plan.keep_products else "nothing")
-
-
 def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_bytes: int = MIB) -> Prediction:
-    kept = {"all": 1.0, "products": 0.6, "nothing": 0.25}[keeping(plan)]
+    kept = {"all": 1.0, "products": 0.6, "nothing": 0.25, "nothing here": 0.1}[keeping_of(plan)]
     parts = {
         "parameters": 40 * MIB,
         "gradients": 0 if rough else 40 * MIB,
@@ -22,9 +19,9 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
         "saved activations": int(plan.micro_batch * sample_bytes * kept),
     }
     live = sum(parts.values())
-    macs = 1e12 * {"all": 1.0, "products": 1.0, "nothing": 1.3}[keeping(plan)]
-    moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3}[keeping(plan)]
-    host = 20 * MIB * plan.ema_on_host + 160 * MIB * plan.optimizer_on_host
+    macs = 1e12 * {"all": 1.0, "products": 1.0, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
+    moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
+    host = 2 * batch * sample_bytes * plan.offload + 20 * MIB * plan.ema_on_host + 160 * MIB * plan.optimizer_on_host
     work = Work(macs, moved, 1000 * batch / plan.micro_batch, host)
     return Prediction(live, int(1.1 * live), "G/block", stage.name, parts, {"G": live}, work)
 

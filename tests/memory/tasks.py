@@ -62,6 +62,7 @@ def plan_of(
         precision,
         of.recomputable(built) if keeping != "all" else {},
         keep_products=keeping == "products",
+        offload=keeping == "nothing here",
         in_slices=plain_dense(built) if slices else {},
         parts_in_sequence=parts_in_sequence,
     )

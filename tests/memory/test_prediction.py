@@ -6,11 +6,12 @@ import pytest
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
-from frugan.engine import dense_slices
+from frugan.engine import dense_slices, offload
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.precision import Precision
 from frugan.families import families
 from frugan.memory.prediction import predict, step_memory, traced_batch
+from frugan.memory.step_memory import StepMemory
 from frugan.memory.tracker import Tracker
 from frugan.phase import Family
 from memory.tasks import measured, plan_of, real_step, task
@@ -41,6 +42,7 @@ def test_fp16() -> None:
     "savers",
     [
         {"keeping": "nothing"},
+        {"keeping": "nothing here"},
         {"keeping": "products"},
         {"slices": True},
         {"slices": True, "keeping": "nothing"},
@@ -50,6 +52,7 @@ def test_fp16() -> None:
 )
 def test_savers(family: Family, savers: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 512)
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 512)
     of = task(family)
     plan = plan_of(of, 2, **savers)  # type: ignore[arg-type]
     if family.name == "saehd" and plan.keep_products:
@@ -86,6 +89,32 @@ def test_naming_what_is_saved_changes_no_memory(family: Family, savers: dict[str
     with Tracker({"parameters": held}) as looking:
         step.run(state, plan, count_zeros=True)
     _assert_near(named.peak.size_bytes, looking.peak_bytes)
+
+
+@pytest.mark.parametrize("name", sorted(families()))
+def test_offloaded_is_not_on_the_card(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way there and back is counted for the whole step; on the card less is kept."""
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 512)
+    of = task(families()[name], batch=8)
+    plans = (plan_of(of, 2, keeping=keeping) for keeping in ("nothing", "nothing here"))
+    kept, sent = (step_memory(of, plan, "cuda", of.stages[0]) for plan in plans)
+    assert kept.work.host_bytes == 0
+    assert sent.work.host_bytes > 0
+    assert _most_saved_bytes(sent) < _most_saved_bytes(kept)
+    twice = replace(of, batch=2 * of.batch)
+    more = step_memory(twice, plan_of(of, 2, keeping="nothing here"), "cuda", of.stages[0])
+    assert more.work.host_bytes == pytest.approx(2 * sent.work.host_bytes)
+
+
+def _most_saved_bytes(of: StepMemory) -> int:
+    """Most of what is saved for backward that lives at once."""
+    trace, live, most = of.trace, 0, 0
+    for event in trace.events:
+        number = event if event >= 0 else -1 - event
+        if trace.categories[number] == "saved activations":
+            live += trace.sizes_bytes[number] if event >= 0 else -trace.sizes_bytes[number]
+            most = max(most, live)
+    return most
 
 
 def test_work_is_that_of_the_whole_step(family: Family) -> None:

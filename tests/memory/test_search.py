@@ -54,7 +54,7 @@ def test_it_is_the_fastest_of_all_that_fit() -> None:
     asked = by_formula()
     for budget in range(90, 330, 20):
         chosen = asked.within(budget * MIB)
-        fitting = [asked.run(plan) for plan in asked.space.wished_plans()]
+        fitting = [asked.run(each.plan) for each in asked.estimates.fastest_first]
         fitting = [each for each in fitting if each.prediction.reserved_bytes <= budget * MIB]
         if chosen is None:
             assert not fitting
@@ -100,6 +100,7 @@ def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
         ({"recompute", "keep-products"}, set(), "recompute and keep-products contradict each other"),
         ({"recompute"}, {"recompute"}, "recompute is asked for and ruled out"),
         ({"magic"}, set(), "'magic' is unknown; there are micro-batch, keep-products"),
+        ({"offload"}, {"recompute"}, "offload keeps what recomputed blocks are given: it contradicts recompute"),
         (set(), {"micro-batch"}, "by a number: --micro-batch"),
     ],
 )

@@ -21,6 +21,7 @@ class Plan:
         recompute: network -> blocks that are recomputed.
         keep_products: what recomputed blocks keep: the results of convolutions and matrix products, so that only the
             cheap rest is made again (False: nothing but what they are given).
+        offload: what recomputed blocks are given is kept in host memory until it is needed again.
         in_slices: network -> dense layers whose weights are cast slice by slice when they are used.
         parts_in_sequence: backward after each part of a phase (less memory) rather than after all.
         ema_on_host: the average lives in host memory.
@@ -31,6 +32,7 @@ class Plan:
     precision: Precision
     recompute: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keep_products: bool = False
+    offload: bool = False
     in_slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts_in_sequence: bool = True
     ema_on_host: bool = False
@@ -48,6 +50,7 @@ class Plan:
             "precision": self.precision.name,
             "recompute": {network: list(blocks) for network, blocks in self.recompute.items()},
             "keep_products": self.keep_products,
+            "offload": self.offload,
             "in_slices": {network: list(layers) for network, layers in self.in_slices.items()},
             "parts_in_sequence": self.parts_in_sequence,
             "ema_on_host": self.ema_on_host,
@@ -62,6 +65,7 @@ class Plan:
             precision=precision,
             recompute={network: tuple(blocks) for network, blocks in values.get("recompute", {}).items()},
             keep_products=bool(values.get("keep_products", False)),
+            offload=bool(values.get("offload", False)),
             in_slices={network: tuple(layers) for network, layers in values.get("in_slices", {}).items()},
             parts_in_sequence=bool(values.get("parts_in_sequence", True)),
             ema_on_host=bool(values.get("ema_on_host", False)),

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from frugan.engine.offload import HostCopies
 from frugan.phase import Stateful
 
 _aten = torch.ops.aten
@@ -71,30 +72,57 @@ def _keep_products(_: object, operation: Any, *__: Any, **___: Any) -> Checkpoin
     return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def _run(block: nn.Module, forward: Callable[..., Any], contexts: Callable[[nn.Module], Contexts], *args: Any) -> Any:
-    if not torch.is_grad_enabled():
-        return forward(*args)
-    return checkpoint(
-        forward, *args, use_reentrant=False, preserve_rng_state=False, context_fn=partial(contexts, block)
-    )
+@dataclass(frozen=True)
+class _Block:
+    """A block that is recomputed.
+
+    Attributes:
+        block: it.
+        forward: its own.
+        contexts: what surrounds its forwards.
+        host: where what it is given is kept; None: where it is.
+    """
+
+    block: nn.Module
+    forward: Callable[..., Any]
+    contexts: Callable[[nn.Module], Contexts]
+    host: HostCopies | None
+
+    def __call__(self, *args: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self.forward(*args)
+        # Of what this keeps, only the block's arguments are seen from outside.
+        with self.host.keeping() if self.host is not None else nullcontext():
+            return checkpoint(
+                self.forward,
+                *args,
+                use_reentrant=False,
+                preserve_rng_state=False,
+                context_fn=partial(self.contexts, self.block),
+            )
 
 
 @contextmanager
 def recomputing(
-    networks: Mapping[str, nn.Module], blocks: Mapping[str, Sequence[str]], *, keep_products: bool = False
+    networks: Mapping[str, nn.Module],
+    blocks: Mapping[str, Sequence[str]],
+    *,
+    keep_products: bool = False,
+    host: HostCopies | None = None,
 ) -> Iterator[None]:
     """Recompute the named blocks (network -> module names) of the networks that are present, while this is open.
 
     Args:
         keep_products: keep the results of convolutions and matrix products. Not for blocks that write into such a
-            result (an activation in place) nor for phases that go backward through a backward: torch raises.
+            result (an activation in place): torch raises.
+        host: keeps what blocks are given; None: it stays where it is.
     """
     contexts = _contexts_with_products if keep_products else _contexts
     chosen = [networks[name].get_submodule(block) for name in blocks if name in networks for block in blocks[name]]
     before = [block.__dict__.get("forward") for block in chosen]
     for block, own in zip(chosen, before, strict=True):
         # An attribute of the instance hides the method of its class, or what slices have put in its place.
-        block.__dict__["forward"] = partial(_run, block, own or partial(type(block).forward, block), contexts)
+        block.__dict__["forward"] = _Block(block, own or partial(type(block).forward, block), contexts, host)
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from frugan.engine.gradients import GradientReport, clip, measure
+from frugan.engine.offload import HostCopies
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, update_parameters
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan, micro_batch_sizes
@@ -219,7 +220,12 @@ class Step:
             working_weights(
                 networks, layouts, phase.moving, observer, plan.in_slices, many=self._micro_batch_count(plan, phase) > 2
             ) as working,
-            recomputing(networks, plan.recompute, keep_products=plan.keep_products),
+            recomputing(
+                networks,
+                plan.recompute,
+                keep_products=plan.keep_products,
+                host=self._host_copies() if plan.offload else None,
+            ),
         ):
             for micro, weight in self._micro_batches(state, plan, update):
                 if self.originals and weights:
@@ -271,6 +277,9 @@ class Step:
         return PhaseResult(
             phase.name, update.repeat, ready.terms, ready.weights, ready.gradients, ready.accepted, used_scale
         )
+
+    def _host_copies(self) -> HostCopies:
+        return HostCopies()
 
     def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
         return len(micro_batch_sizes(phase.samples(self.batch), plan.micro_batch))

@@ -17,6 +17,10 @@ STATIC = ("parameters", "working weights", "gradients", "optimizer", "averages")
 """What does not grow with the micro-batch."""
 
 
+LEAST_OFFLOADED = 0.1
+"""Share of the peak from which on sending what recomputed blocks are given to the host is worth a run."""
+
+
 class Predict(Protocol):
     """Runs a plan without data; whoever gives it may remember."""
 
@@ -92,7 +96,7 @@ class Estimates:
     def of(self, plan: Plan) -> Estimate:
         """What a plan takes, by what those that were run take."""
         plain = self._plain_roughly
-        like = self._by_keeping[keeping_of(plan)]
+        like = self._by_keeping.get(keeping_of(plan)) or self._roughly(self._first(keeping_of(plan)))
         growth = plan.micro_batch / self._first("all").micro_batch
         static = sum(like.categories.get(name, 0) for name in STATIC)
         live = static + (like.live_bytes - static) * growth
@@ -133,7 +137,7 @@ class Estimates:
 
     def _run_ahead(self) -> None:
         """Run all that estimates come from."""
-        rough = [self._first(keeping) for keeping in KEEPINGS] if self.space.has_blocks else []
+        rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else []
         rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
         stage = self.heaviest_stage
         full = [self._first("all"), self._second]
@@ -153,7 +157,9 @@ class Estimates:
         """
         self._run_ahead()
         found: dict[Keeping, Prediction] = {"all": self._plain_roughly}
-        for keeping in KEEPINGS[1:] if self.space.has_blocks else ():
+        for keeping in self.space.keepings[1:]:
+            if keeping == "nothing here" and not self._worth_offloading(found["nothing"]):
+                continue
             try:
                 found[keeping] = self._roughly(self._first(keeping))
             except RuntimeError as error:
@@ -165,6 +171,11 @@ class Estimates:
                         "ask for recompute, or for none"
                     ) from error
         return found
+
+    def _worth_offloading(self, recomputed: Prediction) -> bool:
+        """Whether what recomputed blocks are given is a part of the peak that matters, or offload is asked for."""
+        given = recomputed.categories.get("saved activations", 0)
+        return given >= LEAST_OFFLOADED * recomputed.live_bytes or "offload" in self.space.wishes.use
 
     @cached_property
     def _sliced(self) -> Prediction | None:

@@ -13,10 +13,10 @@ from frugan.memory.prediction import without_data
 from frugan.memory.savers import SAVERS, savers_of
 from frugan.memory.task import Task
 
-Keeping = Literal["all", "products", "nothing"]
-"""What is kept of a block's activations."""
+Keeping = Literal["all", "products", "nothing", "nothing here"]
+"""What is kept of a block's activations; "nothing here": what the block is given is not kept on the card either."""
 
-KEEPINGS: tuple[Keeping, ...] = ("all", "products", "nothing")
+KEEPINGS: tuple[Keeping, ...] = ("all", "products", "nothing", "nothing here")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Wishes:
                 "savers recompute and keep-products contradict each other: a block that makes everything again keeps "
                 "no products; ask for one of them"
             )
+        if "offload" in self.use and (unmet := {"recompute"} & self.avoid | {"keep-products"} & self.use):
+            raise BadInput(f"saver offload keeps what recomputed blocks are given: it contradicts {unmet.pop()}")
         if "micro-batch" in {*self.use, *self.avoid}:
             raise BadInput("saver micro-batch is asked for by a number: --micro-batch 8; the batch avoids it")
 
@@ -87,6 +89,13 @@ class PlanSpace:
         """Network -> bytes of its parameters, and as many of its gradients, in fp32."""
         return self._parts[2]
 
+    @property
+    def keepings(self) -> tuple[Keeping, ...]:
+        """Ways to keep activations that make a difference here."""
+        if not self.has_blocks:
+            return KEEPINGS[:1]
+        return KEEPINGS if self.on_card else KEEPINGS[:3]
+
     def micro_batches(self) -> list[int]:
         """Micro-batches worth trying, smallest first: whole groups that split the batch as evenly as they can."""
         groups = self.task.batch // self.task.group
@@ -113,6 +122,7 @@ class PlanSpace:
             precision=self.precision,
             recompute={} if keeping == "all" else blocks,
             keep_products=keeping == "products",
+            offload=keeping == "nothing here",
             in_slices=large if slices else {},
             ema_on_host=averages_away,
             optimizer_on_host=optimizer_away,
@@ -122,14 +132,18 @@ class PlanSpace:
         """Every saving at once."""
         averages_away = self.on_card and bool(self.task.averaged)
         return self.plan(
-            self.micro_batches()[0], "nothing", slices=True, averages_away=averages_away, optimizer_away=self.on_card
+            self.micro_batches()[0],
+            "nothing here" if self.on_card else "nothing",
+            slices=True,
+            averages_away=averages_away,
+            optimizer_away=self.on_card,
         )
 
     def every_plan(self) -> Iterator[Plan]:
         """Every combination of savings, over all micro-batches, whatever the wishes."""
         away = (False, True) if self.on_card else (False,)
         for micro_batch in self.micro_batches():
-            for keeping in KEEPINGS if self.has_blocks else KEEPINGS[:1]:
+            for keeping in self.keepings:
                 for slices in (False, True) if self.has_large_layers else (False,):
                     for averages_away in away if self.task.averaged else (False,):
                         for optimizer_away in away:
@@ -157,15 +171,17 @@ class PlanSpace:
 
     def _missing(self) -> dict[str, str]:
         """Savings that there is nothing for, and why."""
-        found = {}
+        no_blocks = "because these networks have no blocks to recompute"
+        one_memory = "because on a CPU host and device are one memory"
+        found: dict[str, str] = {}
         if not self.has_blocks:
-            found["recompute"] = found["keep-products"] = "because these networks have no blocks to recompute"
+            found |= dict.fromkeys(("recompute", "keep-products", "offload"), no_blocks)
         if not self.has_large_layers:
             found["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
         if not self.task.averaged:
             found["ema-on-host"] = "because this family averages no weights"
         if not self.on_card:
-            found["ema-on-host"] = found["optimizer-on-host"] = "because on a CPU host and device are one memory"
+            found |= dict.fromkeys(("ema-on-host", "optimizer-on-host", "offload"), one_memory)
         return found
 
 
@@ -173,4 +189,6 @@ def keeping_of(plan: Plan) -> Keeping:
     """What a plan keeps of a block's activations."""
     if not plan.recompute:
         return "all"
-    return "products" if plan.keep_products else "nothing"
+    if plan.keep_products:
+        return "products"
+    return "nothing here" if plan.offload else "nothing"

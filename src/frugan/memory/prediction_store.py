@@ -146,7 +146,7 @@ class PredictionStore:
     def _key(self, plan: Plan, stage: Stage, *, rough: bool) -> str:
         what = {
             "subject": self.subject,
-            "plan": plan.as_json(),
+            "plan": {name: value for name, value in plan.as_json().items() if value},  # a saver to come is no change
             "stage": stage.name,
             "rough": rough,
             "target": self.target,

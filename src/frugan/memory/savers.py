@@ -5,7 +5,9 @@ from typing import Literal
 
 from frugan.engine.plan import Plan
 
-SaverName = Literal["micro-batch", "keep-products", "recompute", "dense-slices", "ema-on-host", "optimizer-on-host"]
+SaverName = Literal[
+    "micro-batch", "keep-products", "recompute", "offload", "dense-slices", "ema-on-host", "optimizer-on-host"
+]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ SAVERS: tuple[Saver, ...] = (
     Saver("micro-batch", "activations of all but a few samples", "smaller products, more kernels to start"),
     Saver("keep-products", "activations that are cheap to make again", "traffic, no products"),
     Saver("recompute", "all activations within blocks", "most of a forward again"),
+    Saver("offload", "what recomputed blocks are given", "its way to host memory and back"),
     Saver("dense-slices", "working copies and half gradients of large dense layers", "a second cast, more kernels"),
     Saver("ema-on-host", "the averaged weights", "a copy to the host each step"),
     Saver("optimizer-on-host", "the optimizers' state", "its way to the card and back at each update"),
@@ -40,6 +43,7 @@ def savers_of(plan: Plan, batch: int) -> tuple[SaverName, ...]:
         "micro-batch": plan.micro_batch < batch,
         "keep-products": bool(plan.recompute) and plan.keep_products,
         "recompute": bool(plan.recompute) and not plan.keep_products,
+        "offload": bool(plan.recompute) and plan.offload,
         "dense-slices": bool(plan.in_slices),
         "ema-on-host": plan.ema_on_host,
         "optimizer-on-host": plan.optimizer_on_host,

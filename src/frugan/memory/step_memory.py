@@ -4,7 +4,7 @@ On fake tensors nothing is computed and no memory taken: that predicts. On real 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from frugan.engine.leras_optimizers import PIECES, LerasOptimizer
+from frugan.engine.offload import HostCopies
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.state import TrainingState
 from frugan.engine.step import DrawFeed, PhaseResult, PictureFeed, Ready, Step, Update
@@ -173,6 +174,9 @@ class _WatchedStep(Step):
             self.tracker.mark("gradients", _gradients(state), again=True)
         self._laps.append(self.counter.work)
 
+    def _host_copies(self) -> HostCopies:
+        return _WatchedCopies(self.tracker if self.as_card else None, self.counter)
+
     def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
         return len(micro_batch_sizes(phase.samples(self.whole), plan.micro_batch))
 
@@ -189,6 +193,28 @@ class _WatchedStep(Step):
 
         pictures = {source: here(named) for source, named in micro.pictures.items()}
         return replace(micro, pictures=pictures, draws=here(micro.draws))
+
+
+@dataclass(frozen=True)
+class _WatchedCopies(HostCopies):
+    """Copies that lie in host memory, though everything is in one memory; their way is counted.
+
+    Attributes:
+        tracker: of the card; None: host and device are one, and copies count.
+        counter: of work.
+    """
+
+    tracker: Tracker | None
+    counter: WorkCounter
+
+    def send(self, tensor: Tensor) -> Tensor:
+        self.counter.host_bytes += tensor.nbytes
+        with self.tracker.elsewhere() if self.tracker is not None else nullcontext():
+            return super().send(tensor)
+
+    def bring(self, there: Tensor, device: torch.device) -> Tensor:
+        self.counter.host_bytes += there.nbytes
+        return super().bring(there, device)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class WorkCounter(TorchDispatchMode):
 
     Attributes:
         work: so far.
+        host_bytes: moved between host and device, as those who move it say.
     """
 
     def __init__(self) -> None:
@@ -47,11 +48,12 @@ class WorkCounter(TorchDispatchMode):
         self._traffic = TrafficCounter()
         self._operations = 0
         self._macs = 0
+        self.host_bytes = 0
 
     @property
     def work(self) -> Work:
         """So far."""
-        return Work(self._macs, self._traffic.bytes_moved, self._operations)
+        return Work(self._macs, self._traffic.bytes_moved, self._operations, self.host_bytes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and count it."""

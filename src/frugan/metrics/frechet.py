@@ -1,0 +1,36 @@
+"""Fréchet distance between two sets of features, of which FID is the best known."""
+
+import torch
+from torch import Tensor
+
+from frugan.metrics.moments import Moments
+
+
+def frechet_distance(a: Moments, b: Moments) -> float:
+    """Squared Fréchet distance between the normal distributions of two sets' moments.
+
+    The trace of the root of the product of covariances comes from two symmetric eigenvalue problems: exact also where
+    covariances are singular, which iterations for a matrix root are not (they give NaN or infinity there).
+
+    Raises:
+        ValueError: other dimensions, fewer than two rows, or moments that are not finite.
+
+    Source: Heusel et al. 2017 (arXiv 1706.08500), equation 6.
+    """
+    if a.mean.shape != b.mean.shape:
+        raise ValueError(f"features of {len(a.mean)} and {len(b.mean)} dimensions: expected the same")
+    for each in (a, b):
+        if not bool(torch.isfinite(each.scatter).all() & torch.isfinite(each.mean).all()):
+            raise ValueError("moments hold values that are not finite: did the generator diverge?")
+    one, other = a.covariance, b.covariance
+    away = a.mean - b.mean
+    return float(away @ away + one.trace() + other.trace() - 2 * _trace_of_root(one, other))
+
+
+def _trace_of_root(one: Tensor, other: Tensor) -> Tensor:
+    """Trace of the root of the product of two positive semi-definite matrices."""
+    values, vectors = torch.linalg.eigh(one)
+    root = vectors * values.clamp(min=0).sqrt()  # [D, D]; root @ root.T is `one`
+    inner = root.T @ other @ root
+    squares: Tensor = torch.linalg.eigvalsh((inner + inner.T) / 2)
+    return squares.clamp(min=0).sqrt().sum()
