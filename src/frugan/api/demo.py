@@ -13,7 +13,7 @@ from frugan.api.pictures import Say
 from frugan.api.session import TrainingResult
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions
-from frugan.data.digits import digits_set, split_digits
+from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
 from frugan.engine.working_weights import prepared
@@ -23,7 +23,6 @@ from frugan.recipe import load_recipe
 
 RECIPE = "biggan-digits-32"
 PER_CLASS = 200
-SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)

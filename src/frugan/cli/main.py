@@ -12,6 +12,7 @@ from rich.console import Console
 
 from frugan.cli.convert import convert
 from frugan.cli.demo import demo
+from frugan.cli.evaluate import evaluate
 from frugan.cli.info import info
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
@@ -34,7 +35,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    for command in (demo, recipes, info, plan, prepare, train, sample, convert):
+    for command in (demo, recipes, info, plan, prepare, train, sample, evaluate, convert):
         app.command()(_telling_of_interrupts(command))
     app.callback()(_options)
     return app

@@ -20,6 +20,10 @@ def load_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         return arrays["pictures"], arrays["labels"].astype(np.int64)
 
 
+SPLIT_SEED = 0
+"""Of the demo's split: what it learns from, and what it keeps unseen."""
+
+
 def digits_set(resolution: int, indices: NDArray[np.int64] | None = None) -> PictureSet:
     """Return digits as a labelled set: white strokes on black, enlarged smoothly (bicubic), the same in R, G and B.
 

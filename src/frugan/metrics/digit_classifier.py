@@ -70,8 +70,15 @@ class DigitClassifier:
         Raises:
             ValueError: other shapes, or non-finite pictures.
         """
-        scores = [_kernel(part, self.support) @ self.weights for part in _features(pictures).split(_AT_ONCE)]
-        return self.labels[torch.cat(scores).argmax(1)]
+        return self.labels[self.scores(pictures).argmax(1)]
+
+    def scores(self, pictures: Tensor) -> Tensor:
+        """How much pictures look like each label, about -1 to 1: [M, 1 or 3, R, R] in [-1, 1] -> float64 [M, K].
+
+        Raises:
+            ValueError: other shapes, or non-finite pictures.
+        """
+        return torch.cat([_kernel(part, self.support) @ self.weights for part in _features(pictures).split(_AT_ONCE)])
 
 
 def class_accuracy(classifier: DigitClassifier, pictures: Tensor, asked: Tensor) -> float:

@@ -30,7 +30,12 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 def _trace_of_root(one: Tensor, other: Tensor) -> Tensor:
     """Trace of the root of the product of two positive semi-definite matrices."""
     values, vectors = torch.linalg.eigh(one)
-    root = vectors * values.clamp(min=0).sqrt()  # [D, D]; root @ root.T is `one`
+    root = vectors * _without_noise(values).sqrt()  # [D, D]; root @ root.T is `one`
     inner = root.T @ other @ root
-    squares: Tensor = torch.linalg.eigvalsh((inner + inner.T) / 2)
-    return squares.clamp(min=0).sqrt().sum()
+    return _without_noise(torch.linalg.eigvalsh((inner + inner.T) / 2)).sqrt().sum()
+
+
+def _without_noise(values: Tensor) -> Tensor:
+    """Eigenvalues, those that rounding alone may have made as zeros: roots would make much of them."""
+    least = values.abs().max() * len(values) * torch.finfo(values.dtype).eps
+    return torch.where(values > least, values, 0.0)

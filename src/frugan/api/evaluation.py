@@ -1,0 +1,336 @@
+"""`evaluate`: how good a generator's pictures are, by scores that say what they were measured with."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from frugan.api.devices import choose_device
+from frugan.api.feature_networks import choose_network
+from frugan.api.generation import DrawRequest, Generator, check_draw, generating, known_classes
+from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
+from frugan.api.pictures import Progress, Say
+from frugan.api.reference import Reference, reference_of
+from frugan.api.sources import open_sources
+from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
+from frugan.data.picture_set import PictureSet
+from frugan.engine.plan import Plan
+from frugan.engine.precision import accumulate_in_fp32, resolve_precision
+from frugan.errors import BadInput
+from frugan.folders import Folders
+from frugan.metrics.card import MetricCard
+from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.frechet import frechet_distance
+from frugan.metrics.inception_score import StreamingInceptionScore
+from frugan.metrics.kernel_distance import SUBSET_SIZE, kernel_distance
+from frugan.metrics.moments import Moments, StreamingMoments
+from frugan.metrics.precision_recall import precision_recall
+from frugan.metrics.row_store import RowStore, temporary_rows
+from frugan.recipe import Recipe
+
+METRICS = ("fid", "is", "kid", "pr", "intra-fid")
+DIGITS = "digits"
+"""Names the demo's unseen half where real pictures are asked for."""
+LEAST_PER_CLASS = 2
+"""Pictures of a class from which on it has a covariance."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How to evaluate.
+
+    Attributes:
+        metrics: of `METRICS`.
+        samples: pictures to generate.
+        network: of features: "inception", "digits", a TorchScript file, or "module:callable".
+        network_file: of the Inception network's weights.
+        draw: which pictures, and by which statistics.
+        ema: score the averaged networks; False: those that are trained.
+        split: what the real pictures are, for the card.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+    """
+
+    metrics: tuple[str, ...] = ("fid", "is", "kid", "pr")
+    samples: int = 50_000
+    network: str = "inception"
+    network_file: Path | None = None
+    draw: DrawRequest = field(default_factory=DrawRequest)
+    ema: bool = True
+    split: str = "all"
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found.
+
+    Attributes:
+        scores: "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid".
+        by_class: class name -> Fréchet distance within it; empty if not asked for.
+        card: what they were measured with.
+        warnings: what to know before believing them.
+    """
+
+    scores: Mapping[str, float]
+    card: MetricCard
+    by_class: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "scores": dict(self.scores),
+            "by_class": dict(self.by_class),
+            "card": asdict(self.card),
+            "warnings": list(self.warnings),
+        }
+
+
+def evaluate(
+    source: str | Path,
+    data: str | Path | PictureSet,
+    options: EvaluationOptions | None = None,
+    *,
+    say: Say = print,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Score a run's or a weights file's generator against real pictures.
+
+    Args:
+        source: run, checkpoint or weights file.
+        data: the real pictures: anything that `train` takes, or an opened set.
+        options: how.
+        say: is given a line for every automatic choice.
+        progress: (pictures done, of how many), of real and of generated ones.
+
+    Raises:
+        BadInput: no such weights, no feature network, data of another size, or a request that makes no sense.
+    """
+    return truncation_curve(source, data, (), options, say=say, progress=progress)[0]
+
+
+def truncation_curve(
+    source: str | Path,
+    data: str | Path | PictureSet,
+    truncations: Sequence[float],
+    options: EvaluationOptions | None = None,
+    *,
+    say: Say = print,
+    progress: Progress | None = None,
+) -> list[Evaluation]:
+    """Score a generator at several truncations; standing statistics are gathered anew for each.
+
+    Args:
+        truncations: standard deviations of the latents; none: that of the options alone.
+
+    Raises:
+        BadInput: as `evaluate`.
+    """
+    options = options or EvaluationOptions()
+    file = weights_file(Path(source), EMA_FILE if options.ema else NETWORKS_FILE, say)
+    weights = read_weights(file)
+    recipe = weights.recipe
+    asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
+    _check(options, asked, recipe)
+    device, why = choose_device(options.device)
+    say(f"weights: {file}")
+    say(f"device: {device} ({why})")
+    network = choose_network(options.network, options.network_file, device, say)
+    pictures = data if isinstance(data, PictureSet) else _pictures(recipe, data, say, progress)
+    accumulate_in_fp32()
+    networks = networks_from(weights, device)
+    scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress)
+    return [scorer.score(networks, draw, device, str(file), step_of(file)) for draw in asked]
+
+
+@dataclass
+class Scorer:
+    """Scores networks of one recipe against one set of pictures.
+
+    Attributes:
+        recipe, network, pictures, options: what is scored by what.
+        where: the pictures' place, for the card.
+        say, progress: see `evaluate`.
+    """
+
+    recipe: Recipe
+    network: FeatureNetwork
+    pictures: PictureSet
+    options: EvaluationOptions
+    where: str
+    say: Say
+    progress: Callable[[int, int], None] | None = None
+
+    def score(
+        self, networks: Mapping[str, nn.Module], draw: DrawRequest, device: torch.device, weights: str, step: int
+    ) -> Evaluation:
+        """Draw pictures and score them."""
+        precision = resolve_precision(self.recipe.training.precision, device)
+        layout = Plan(draw.micro_batch, precision).layout(device)
+        options = self.options
+        reference = reference_of(
+            self.pictures,
+            self.network,
+            Folders.from_environment().moments,
+            batch=max(draw.micro_batch, 16),
+            progress=self.progress,
+        )
+        warnings = list(_doubts(options.samples, reference))
+        with (
+            generating(self.recipe, networks, layout, draw) as generator,
+            temporary_rows(options.samples, reference.rows.shape[1]) as store,
+        ):
+            drawn = self._draw(generator, store, reference)
+            scores, by_class = self._scores(drawn, store, reference, warnings)
+        standing = f"standing, {draw.standing_batches} batches" if draw.statistics == "standing" else draw.statistics
+        card = MetricCard(
+            network=self.network.name,
+            network_digest=self.network.digest,
+            resizer=self.network.resizer,
+            samples=options.samples,
+            data=self.where,
+            data_digest=self.pictures.digest,
+            real=len(self.pictures),
+            split=options.split,
+            seed=draw.seed,
+            ema=options.ema,
+            truncation=draw.truncation,
+            statistics=standing,
+            precision=precision.name,
+            weights=weights,
+            step=step,
+        )
+        for line in warnings:
+            self.say(f"warning: {line}")
+        return Evaluation(scores, card, by_class, tuple(warnings))
+
+    def _draw(self, generator: Generator, store: RowStore, reference: Reference) -> "_Drawn":
+        """Generate, and gather features as they come."""
+        drawn = _Drawn(StreamingMoments(reference.rows.shape[1]))
+        done = 0
+        for pictures, labels in generator.draw(0, self.options.samples):
+            found = self.network(pictures)
+            if "is" in self.options.metrics:
+                if found.logits is None:
+                    raise BadInput(
+                        f"feature network {self.network.name} gives no class scores, which the inception score needs: "
+                        "leave `is` out of --metrics"
+                    )
+                drawn.inception = drawn.inception or StreamingInceptionScore(
+                    self.options.samples, found.logits.shape[1], min(10, self.options.samples)
+                )
+                drawn.inception.update(found.logits)
+            drawn.moments.update(found.pooled)
+            store.append(found.pooled)
+            drawn.labels.append(labels.numpy())
+            done += len(pictures)
+            if self.progress is not None:
+                self.progress(done, self.options.samples)
+        return drawn
+
+    def _scores(
+        self, drawn: "_Drawn", store: RowStore, reference: Reference, warnings: list[str]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        scores: dict[str, float] = {}
+        by_class: dict[str, float] = {}
+        rows = store.rows()
+        if not np.isfinite(rows).all():
+            raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
+        for metric in self.options.metrics:
+            if metric == "fid":
+                scores["fid"] = frechet_distance(drawn.moments.finish(), reference.moments)
+            elif metric == "is" and drawn.inception is not None:
+                scores["is_mean"], scores["is_std"] = drawn.inception.finish()
+            elif metric == "kid":
+                size = min(SUBSET_SIZE, len(rows), len(reference.rows))
+                if size < SUBSET_SIZE:
+                    warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}, all there are")
+                scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
+            elif metric == "pr":
+                precision, recall = precision_recall(rows, reference.rows)
+                scores["precision"], scores["recall"] = precision, recall
+                both = precision + recall
+                scores["f_score"] = 2 * precision * recall / both if both else 0.0
+            elif metric == "intra-fid":
+                by_class = self._by_class(rows, np.concatenate(drawn.labels), reference)
+                scores["intra_fid"] = float(np.mean(list(by_class.values())))
+        return scores, by_class
+
+    def _by_class(
+        self, rows: "np.ndarray[Any, Any]", labels: "np.ndarray[Any, Any]", reference: Reference
+    ) -> dict[str, float]:
+        """Fréchet distance within each class that has pictures enough on both sides."""
+        found: dict[str, float] = {}
+        for number, name in enumerate(self.pictures.class_names):
+            ours, real = rows[labels == number], reference.rows[reference.labels == number]
+            if min(len(ours), len(real)) >= LEAST_PER_CLASS:
+                both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
+                found[name] = frechet_distance(*both)
+        if not found:
+            raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
+        return found
+
+
+@dataclass
+class _Drawn:
+    """What was gathered of generated pictures."""
+
+    moments: StreamingMoments
+    inception: StreamingInceptionScore | None = None
+    labels: list["np.ndarray[Any, Any]"] = field(default_factory=list)
+
+
+def _doubts(samples: int, reference: Reference) -> Sequence[str]:
+    """What makes scores doubtful."""
+    dimensions = reference.rows.shape[1]
+    found = []
+    for what, count in (("generated", samples), ("real", reference.moments.count)):
+        if count <= dimensions:
+            found.append(
+                f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
+                "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
+            )
+    return found
+
+
+def _check(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
+    for name in options.metrics:
+        if name not in METRICS:
+            raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
+    if not options.metrics:
+        raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
+    if options.samples < 10:
+        raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
+    for draw in asked:
+        check_draw(draw, recipe)
+
+
+def _pictures(recipe: Recipe, data: str | Path, say: Say, progress: Progress | None) -> PictureSet:
+    if str(data) == DIGITS and not Path(data).exists():
+        known_classes(recipe)
+        (need,) = recipe.kind.sources(recipe.networks, recipe.objective).values()
+        _, unseen = split_digits(SPLIT_SEED)
+        say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
+        return digits_set(need.resolution, unseen)
+    opened = open_sources(recipe, data, say, progress)
+    found = next(iter(opened.values()))
+    if not isinstance(found, PictureSet):
+        raise BadInput(f"--data {data}: expected pictures")
+    return found
+
+
+def _described(data: str | Path | PictureSet) -> str:
+    return "given" if isinstance(data, PictureSet) else str(data)
+
+
+def save_evaluations(found: Sequence[Evaluation], file: Path) -> None:
+    """Append evaluations to a file of JSON lines."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8", newline="\n") as opened:
+        for each in found:
+            opened.write(json.dumps(each.as_json(), ensure_ascii=False) + "\n")

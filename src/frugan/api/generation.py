@@ -1,0 +1,237 @@
+"""Pictures drawn from a generator by number: the same ones however they are shared out or batched."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from frugan.engine.streams import derive_seed
+from frugan.engine.working_weights import Layout, set_normalisation_batch, working_weights
+from frugan.errors import BadInput
+from frugan.metrics.card import Statistics
+from frugan.phase import DataNeeds, FaceNeeds, GroupNormalised, Observer, SheetRequest, Stateful
+from frugan.recipe import Recipe
+
+BLOCK = 64
+"""Pictures that are drawn from one seed: few enough to hold, many enough for a forward."""
+STANDING_BATCHES = 16
+"""Batches from which standing statistics are gathered, as in the BigGAN release."""
+
+
+@dataclass(frozen=True)
+class DrawRequest:
+    """Which pictures to draw.
+
+    Attributes:
+        seed: of the latents and classes.
+        truncation: standard deviation of the latents.
+        classes: to draw from, uniformly; None: all.
+        statistics: of batch normalisation.
+        standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
+            the recipe's normalisation batch.
+        micro_batch: samples in one forward: memory, not the result.
+    """
+
+    seed: int = 0
+    truncation: float = 1.0
+    classes: tuple[int, ...] | None = None
+    statistics: Statistics = "running"
+    standing_batches: int = STANDING_BATCHES
+    standing_size: int | None = None
+    micro_batch: int = 16
+
+
+class StandingStatistics(Observer):
+    """Gathers the group statistics of normalising layers, and puts their means in place of the running ones.
+
+    Source: Brock et al. 2019 (arXiv 1809.11096), section "standing statistics".
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums: dict[tuple[GroupNormalised, str], tuple[Tensor, int]] = {}
+
+    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: int = 1) -> None:
+        """Add an observation; other layers' (spectral norm's) are passed over."""
+        if isinstance(layer, GroupNormalised):
+            total, count = self._sums.get((layer, buffer), (torch.zeros_like(value), 0))
+            self._sums[layer, buffer] = (total + value.detach() * weight, count + weight)
+
+    def write(self) -> None:
+        """Put the means in place."""
+        for (layer, buffer), (total, count) in self._sums.items():
+            getattr(layer, buffer).copy_(total / count)
+
+
+@dataclass
+class Generator:
+    """Draws pictures from prepared networks; see `generating`.
+
+    Attributes:
+        recipe: of the networks.
+        networks: prepared.
+        request: which pictures.
+        classes: that the network knows.
+    """
+
+    recipe: Recipe
+    networks: Mapping[str, nn.Module]
+    request: DrawRequest
+    classes: int
+    _block: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        group = self.recipe.training.normalisation_batch or 1
+        # statistics of batches need whole ones
+        self._block = group * -(-BLOCK // group) if self.request.statistics == "batch" else BLOCK
+
+    def draw(self, first: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Pictures first, first+1, ...: uint8 [n, 3, R, R], rounded, and their classes [n], block by block."""
+        after = first + count
+        for block in range(first // self._block, -(-after // self._block)):
+            start = block * self._block
+            pictures, labels = self.block(block)
+            here = slice(max(0, first - start), min(self._block, after - start))
+            yield pictures[here], labels[here]
+
+    def block(self, number: int) -> tuple[Tensor, Tensor]:
+        """One block of pictures and classes."""
+        request = self.request
+        labels = self._labels(derive_seed(request.seed, "sample classes", number), self._block)
+        seed = derive_seed(request.seed, "sample latents", number)
+        return pixels(self._sheet(labels, seed)), labels
+
+    def _sheet(self, labels: Tensor, seed: int) -> Tensor:
+        """[n, 3, R, R] in [-1, 1]."""
+        group = self.recipe.training.normalisation_batch or 1
+        whole = group * max(1, self.request.micro_batch // group)
+        micro_batch = whole if self.request.statistics == "batch" else self.request.micro_batch
+        asked = SheetRequest(
+            seed=seed,
+            classes=labels.tolist(),
+            columns=1,
+            truncation=self.request.truncation,
+            micro_batch=micro_batch,
+        )
+        return self.recipe.kind.sample(self.recipe.networks, self.networks, asked)[:, 0]
+
+    def _labels(self, seed: int, count: int) -> Tensor:
+        random = torch.Generator().manual_seed(seed)
+        choices = torch.tensor(self.request.classes) if self.request.classes is not None else torch.arange(self.classes)
+        return choices[torch.randint(len(choices), (count,), generator=random)]
+
+    def gather(self) -> None:
+        """Replace running statistics by standing ones: at this truncation, over this request's classes."""
+        request = self.request
+        size = request.standing_size or self.recipe.training.normalisation_batch or request.micro_batch
+        for batch in range(request.standing_batches):
+            labels = self._labels(derive_seed(request.seed, "standing classes", batch), size)
+            asked = SheetRequest(
+                seed=derive_seed(request.seed, "standing latents", batch),
+                classes=labels.tolist(),
+                columns=1,
+                truncation=request.truncation,
+                micro_batch=size,
+            )
+            self.recipe.kind.sample(self.recipe.networks, self.networks, asked)
+
+
+def pixels(pictures: Tensor) -> Tensor:
+    """[..., 3, R, R] in [-1, 1] -> uint8, rounded."""
+    return ((pictures.float().nan_to_num(nan=-1.0) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
+
+
+def known_classes(recipe: Recipe) -> int:
+    """Classes that a recipe's generator knows; 1: none.
+
+    Raises:
+        BadInput: the family makes pictures of given ones, and draws none by itself.
+    """
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    if any(isinstance(need, FaceNeeds) for need in needs):
+        raise BadInput(
+            f"{recipe.family} makes pictures of given faces and draws none by itself: there is nothing to draw or to "
+            "score so; `frugan sample RUN --data WORKSPACE` shows what it makes of faces"
+        )
+    return max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
+
+
+def check_draw(request: DrawRequest, recipe: Recipe) -> None:
+    """Refuse what cannot be drawn.
+
+    Raises:
+        BadInput: classes out of range, a truncation that is none, or sizes that are no whole groups.
+    """
+    known = known_classes(recipe)
+    group = recipe.training.normalisation_batch or 1
+    for chosen in request.classes or ():
+        if not 0 <= chosen < known:
+            raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
+    if not request.truncation > 0:
+        raise BadInput(f"--truncation {request.truncation}: expected a number above 0; 1 is as trained")
+    if min(request.micro_batch, request.standing_batches) < 1:
+        raise BadInput("--micro-batch and --standing-batches: expected at least 1")
+    if request.standing_size is not None and (request.standing_size < 2 or request.standing_size % group):
+        raise BadInput(
+            f"--standing-size {request.standing_size}: expected a multiple of the normalisation batch, {group}, and at "
+            "least 2"
+        )
+
+
+@contextmanager
+def generating(
+    recipe: Recipe, networks: Mapping[str, nn.Module], layout: Layout, request: DrawRequest
+) -> Iterator[Generator]:
+    """Draw pictures while the block is open; afterwards the networks are as they were.
+
+    Raises:
+        BadInput: see `check_draw`.
+    """
+    check_draw(request, recipe)
+    layers = [m for n in networks.values() for m in n.modules() if isinstance(m, GroupNormalised)]
+    kept = {(layer, name): buffer.clone() for layer in layers for name, buffer in layer.named_buffers(recurse=False)}
+    modes = {name: network.training for name, network in networks.items()}
+    groups = [layer.normalisation_batch for layer in layers]
+    layouts = dict.fromkeys(networks, layout)
+    with ExitStack() as undo, torch.no_grad():
+        undo.callback(_put_back, networks, modes, kept, layers, groups)
+        for network in networks.values():
+            network.eval()
+            set_normalisation_batch(network, recipe.training.normalisation_batch)
+        made = Generator(recipe, networks, request, known_classes(recipe))
+        if request.statistics == "standing":
+            _train_norms(layers)
+            for network in networks.values():
+                set_normalisation_batch(network, None)
+            standing = StandingStatistics()
+            with working_weights(networks, layouts, (), standing):
+                made.gather()
+            standing.write()
+            for network in networks.values():
+                network.eval()
+        elif request.statistics == "batch":
+            _train_norms(layers)
+        undo.enter_context(working_weights(networks, layouts, (), None))
+        yield made
+
+
+def _train_norms(layers: Sequence[nn.Module]) -> None:
+    for layer in layers:
+        layer.train()
+
+
+def _put_back(
+    networks: Mapping[str, nn.Module],
+    modes: Mapping[str, bool],
+    kept: Mapping[tuple[GroupNormalised, str], Tensor],
+    layers: Sequence[GroupNormalised],
+    groups: Sequence[int | None],
+) -> None:
+    for name, network in networks.items():
+        network.train(modes[name])
+    for (layer, name), value in kept.items():
+        getattr(layer, name).copy_(value)
+    for layer, group in zip(layers, groups, strict=True):
+        layer.normalisation_batch = group

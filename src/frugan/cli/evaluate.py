@@ -1,0 +1,136 @@
+"""`frugan evaluate`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from frugan.api.evaluation import METRICS, Evaluation, EvaluationOptions, save_evaluations, truncation_curve
+from frugan.api.generation import STANDING_BATCHES, DrawRequest
+from frugan.api.truncation_plot import plot_truncation_curve
+from frugan.cli.output import Bar, print_json, say
+from frugan.cli.sample import parse_classes
+from frugan.errors import BadInput
+
+
+class StatisticsOf(StrEnum):
+    """What batch normalisation uses."""
+
+    RUNNING = "running"
+    STANDING = "standing"
+    BATCH = "batch"
+
+
+def parse_truncations(text: str) -> tuple[float, ...]:
+    """Read "0.1:1.0:0.1" (both ends included) or "0.5,0.7,1".
+
+    Raises:
+        BadInput: not numbers, or a step that leads nowhere.
+    """
+    try:
+        if ":" not in text:
+            return tuple(float(part) for part in text.split(","))
+        first, last, step = (float(part) for part in text.split(":"))
+        count = round((last - first) / step) if step > 0 and last >= first else -1
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise BadInput(f"--truncations {text}: expected FROM:TO:STEP, such as 0.1:1.0:0.1, or numbers with commas")
+    return tuple(round(first + i * step, 9) for i in range(count + 1))
+
+
+def evaluate(
+    source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
+    data: Annotated[str, typer.Option(help="real pictures: anything that `train` takes")],
+    metrics: Annotated[str, typer.Option(help=f"some of {','.join(METRICS)}")] = "fid,is,kid,pr",
+    samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000,
+    network: Annotated[
+        str, typer.Option(help="of features: inception, digits, a TorchScript file, or module:callable")
+    ] = "inception",
+    network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None,
+    truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0,
+    truncations: Annotated[
+        str | None, typer.Option(help="a curve over several, FROM:TO:STEP or numbers with commas")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None,
+    statistics: Annotated[StatisticsOf, typer.Option(help="what batch normalisation uses")] = StatisticsOf.RUNNING,
+    standing_batches: Annotated[int, typer.Option(help="batches for standing statistics")] = STANDING_BATCHES,
+    standing_size: Annotated[int | None, typer.Option(help="samples in each; default: the recipe's groups")] = None,
+    classes: Annotated[str | None, typer.Option(help="generate these only, such as 0,3,7-9")] = None,
+    ema: Annotated[bool, typer.Option(help="score the averaged networks")] = True,
+    split: Annotated[str, typer.Option(help="what the real pictures are, for the record")] = "all",
+    seed: Annotated[int, typer.Option(help="of the latents")] = 0,
+    micro_batch: Annotated[int, typer.Option(help="samples in one forward; memory, not the result")] = 16,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="append the results to this file, a line of JSON each")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+) -> None:
+    """Score generated pictures against real ones: FID, IS, KID, precision and recall.
+
+    Every score comes with what it was measured by: feature network, counts, seed, truncation, statistics. Moments of
+    real pictures are computed once and kept.
+
+    Example: frugan evaluate runs/first --data pictures --samples 10000
+
+    Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
+    """
+    draw = DrawRequest(
+        seed=seed,
+        truncation=truncation,
+        classes=parse_classes(classes) if classes is not None else None,
+        statistics=statistics.value,
+        standing_batches=standing_batches,
+        standing_size=standing_size,
+        micro_batch=micro_batch,
+    )
+    options = EvaluationOptions(
+        metrics=tuple(word.strip() for word in metrics.split(",") if word.strip()),
+        samples=samples,
+        network=network,
+        network_file=network_file,
+        draw=draw,
+        ema=ema,
+        split=split,
+        device=device,
+    )
+    several = parse_truncations(truncations) if truncations is not None else ()
+    if plot is not None and len(several) < 2:
+        raise BadInput(f"--plot {plot}: draws a curve over --truncations; give at least two of them")
+    with Bar("pictures") as bar:
+        found = truncation_curve(source, data, several, options, say=say, progress=bar)
+    if out is not None:
+        save_evaluations(found, out)
+    if plot is not None:
+        plot_truncation_curve(found, plot)
+    if as_json:
+        print_json([each.as_json() for each in found] if several else found[0].as_json())
+        return
+    _print(found)
+    if plot is not None:
+        print(plot)
+
+
+def _print(found: list[Evaluation]) -> None:
+    console = Console(highlight=False)
+    names = list(found[0].scores)
+    table = Table("truncation", *names, box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for each in found:
+        table.add_row(f"{each.card.truncation:g}", *(f"{each.scores[name]:.4g}" for name in names))
+    console.print(table)
+    if len(found) == 1 and found[0].by_class:
+        worst = sorted(found[0].by_class.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
+        console.print(f"classes, worst first: {shown}", markup=False, soft_wrap=True)
+    card = found[0].card
+    console.print(
+        f"{card.samples:,} samples of seed {card.seed} by {'averaged' if card.ema else 'trained'} weights at step "
+        f"{card.step:,}, {card.precision}, {card.statistics} statistics; {card.real:,} real pictures of {card.data} "
+        f"({card.split}); features: {card.network} {card.network_digest[:8]}, {card.resizer}",
+        markup=False,
+        soft_wrap=True,
+    )

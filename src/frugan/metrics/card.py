@@ -1,0 +1,60 @@
+"""What a score was measured with: numbers never stand alone."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+Statistics = Literal["running", "standing", "batch"]
+"""What batch normalisation uses: the averages that training left, averages made for the evaluation, or each batch's."""
+
+SAME = ("network", "network_digest", "resizer", "samples", "data_digest", "split")
+"""Fields in which two cards must agree for their scores to be compared."""
+
+
+@dataclass(frozen=True)
+class MetricCard:
+    """How scores were measured.
+
+    Attributes:
+        network, network_digest: of features.
+        resizer: how pictures came to the network's size.
+        samples: generated pictures.
+        data, data_digest, real: the real pictures: where, which, how many.
+        split: of the data ("all", "unseen").
+        seed: of the samples.
+        ema: whether the averaged networks made them.
+        truncation: standard deviation of the latents.
+        statistics: of batch normalisation; with the batches that they were gathered from, if standing.
+        precision: of the generator.
+        weights: where they come from.
+        step: steps that they were trained for.
+    """
+
+    network: str
+    network_digest: str
+    resizer: str
+    samples: int
+    data: str
+    data_digest: str
+    real: int
+    split: str
+    seed: int
+    ema: bool
+    truncation: float
+    statistics: str
+    precision: str
+    weights: str
+    step: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """What `as_json` gave."""
+        return cls(**{each.name: values[each.name] for each in fields(cls)})
+
+    def incomparable(self, other: "MetricCard") -> tuple[str, ...]:
+        """Fields that forbid comparing scores of two cards; none: they may be compared."""
+        return tuple(name for name in SAME if getattr(self, name) != getattr(other, name))

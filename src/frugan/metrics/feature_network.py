@@ -1,0 +1,180 @@
+"""What turns pictures into features: the Inception network, or one that is named instead."""
+
+import hashlib
+import importlib
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from frugan.errors import BadInput
+from frugan.metrics.inception import Inception
+
+INCEPTION_FILE = "weights-inception-2015-12-05-6726825d.pth"
+INCEPTION_DIGEST = "6726825d"
+"""First digits of the public file's SHA-256, which its name carries."""
+INCEPTION_SETTING = "FRUGAN_INCEPTION"
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a network makes of pictures, on the host.
+
+    Attributes:
+        pooled: fp32 [N, D]: what distances are measured between.
+        logits: class scores without bias, fp32 [N, K]; None: the network has no classes.
+    """
+
+    pooled: Tensor
+    logits: Tensor | None
+
+
+class FeatureNetwork(Protocol):
+    """A network of features, and what it takes to tell it from others."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def digest(self) -> str:
+        """Of its weights."""
+
+    @property
+    def resizer(self) -> str:
+        """How it brings pictures to its own size."""
+
+    def __call__(self, pictures: Tensor) -> Features:
+        """Features of uint8 pictures [N, 3, H, W] of any size."""
+
+
+@dataclass(frozen=True)
+class InceptionFeatures:
+    """The network that FID, IS and KID are defined with.
+
+    Attributes:
+        network: with its weights, on the device that it runs on.
+        digest: SHA-256 of the weights file.
+    """
+
+    network: Inception
+    digest: str
+    name: str = "inception-2015-12-05"
+    resizer: str = "TensorFlow 1 bilinear to 299"
+
+    def __call__(self, pictures: Tensor) -> Features:
+        """Features of uint8 pictures [N, 3, H, W]: pooled [N, 2048], logits [N, 1008]."""
+        found = self.network(pictures.to(self.network.fc.weight.device))
+        return Features(found["2048"].cpu(), found["logits_unbiased"].cpu())
+
+
+@dataclass(frozen=True)
+class NamedFeatures:
+    """Any callable: uint8 [N, 3, H, W] -> features [N, D], or (features, class scores).
+
+    Attributes:
+        network: it.
+        name: as it was asked for.
+        digest: of its file, or of what it says about itself.
+        device: that it takes pictures on.
+    """
+
+    network: Callable[[Tensor], object]
+    name: str
+    digest: str
+    device: torch.device
+    resizer: str = "the network's own"
+
+    @torch.no_grad()
+    def __call__(self, pictures: Tensor) -> Features:
+        """Features of uint8 pictures [N, 3, H, W].
+
+        Raises:
+            BadInput: it gives something else.
+        """
+        found = self.network(pictures.to(self.device))
+        pooled, logits = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        for each in (pooled, logits):
+            if each is not None and not (isinstance(each, Tensor) and each.ndim == 2 and len(each) == len(pictures)):
+                given = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
+                raise BadInput(
+                    f"feature network {self.name}: gave {given} for {len(pictures)} pictures; expected [N, D], or "
+                    "two such: features and class scores"
+                )
+        assert isinstance(pooled, Tensor)
+        return Features(pooled.float().cpu(), None if logits is None else logits.float().cpu())
+
+
+def load_inception(
+    path: Path | None, cache: Path, device: torch.device, *, digest: str = INCEPTION_DIGEST
+) -> InceptionFeatures:
+    """Load the Inception network's public weight file.
+
+    Args:
+        path: of the file; None: what FRUGAN_INCEPTION names, or the file of its name in `cache`.
+        digest: that the file's SHA-256 must begin with.
+
+    Raises:
+        BadInput: no such file, another file, or a damaged one.
+    """
+    named = path or (Path(setting) if (setting := os.environ.get(INCEPTION_SETTING)) else None)
+    file = named or cache / INCEPTION_FILE
+    if not file.is_file():
+        raise BadInput(
+            f"{file}: the weights of the Inception network are not there. Fetch {INCEPTION_FILE} from the release "
+            f"v0.2.0 of torch-fidelity on GitHub, and put it there, or name it with --network-file or "
+            f"{INCEPTION_SETTING}. Offline, --network takes any other feature network"
+        )
+    with file.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if not found.startswith(digest):
+        raise BadInput(
+            f"{file}: its SHA-256 begins with {found[:8]}, expected {digest}: another file, or cut short. Scores by "
+            "other weights compare with nobody's; fetch it again"
+        )
+    network = Inception()
+    try:
+        weights = torch.load(file, map_location="cpu", weights_only=True)
+        network.load_state_dict(weights)
+    except (RuntimeError, ValueError, EOFError, KeyError, UnpicklingError) as error:
+        raise BadInput(f"{file}: holds no weights of the Inception network ({str(error)[:200]})") from error
+    return InceptionFeatures(network.to(device), found)
+
+
+def load_named(name: str, device: torch.device) -> NamedFeatures:
+    """Load a feature network by the path of a TorchScript file, or as "module:callable".
+
+    Both run code: name only what you trust.
+
+    Raises:
+        BadInput: not there, or nothing that can be called.
+    """
+    path = Path(name)
+    if path.is_file():
+        with path.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # the files that people have are TorchScript
+                network = torch.jit.load(str(path), map_location=device)
+        except (RuntimeError, ValueError) as error:
+            raise BadInput(f"--network {name}: no TorchScript file ({str(error).partition(chr(10))[0]})") from error
+        return NamedFeatures(network.eval(), path.name, digest, device)
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        raise BadInput(f"--network {name}: expected inception, digits, a TorchScript file, or module:callable")
+    try:
+        made = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"--network {name}: {error}") from error
+    if not callable(made):
+        raise BadInput(f"--network {name}: a {type(made).__name__}, which cannot be called")
+    file = Path(str(getattr(importlib.import_module(module_name), "__file__", "")))
+    code = file.read_bytes() if file.is_file() else name.encode()
+    return NamedFeatures(made, name, hashlib.sha256(code).hexdigest(), device)

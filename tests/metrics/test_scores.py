@@ -1,0 +1,131 @@
+"""Scores on recorded features, against the numbers of torch-fidelity 0.4 (commit 5e211a9).
+
+tests/golden/metrics/metric_inputs.npz holds the features, metrics.json the numbers.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frugan.metrics import precision_recall as blocks
+from frugan.metrics.frechet import frechet_distance
+from frugan.metrics.inception_score import StreamingInceptionScore
+from frugan.metrics.kernel_distance import kernel_distance
+from frugan.metrics.moments import Moments, StreamingMoments
+from frugan.metrics.precision_recall import precision_recall
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "metrics"
+INPUTS = dict(np.load(GOLDEN / "metric_inputs.npz"))
+EXPECTED = json.loads((GOLDEN / "metrics.json").read_text("utf-8"))
+A, B = INPUTS["A"], INPUTS["B"]
+
+
+def moments(rows: object) -> Moments:
+    return Moments.of(torch.as_tensor(rows))
+
+
+def test_frechet_distance() -> None:
+    expected = EXPECTED["fid"]["frechet_inception_distance"]
+    assert frechet_distance(moments(A), moments(B)) == pytest.approx(expected, rel=1e-6)
+    assert frechet_distance(moments(B), moments(A)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_recorded_moments() -> None:
+    found = moments(A)
+    np.testing.assert_allclose(found.mean, INPUTS["mu_A"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.covariance, INPUTS["sigma_A"], rtol=1e-6, atol=1e-9)
+
+
+def test_a_set_is_at_no_distance_from_itself() -> None:
+    assert frechet_distance(moments(A), moments(A)) == pytest.approx(0, abs=1e-9)
+
+
+def test_singular_covariances_give_a_number() -> None:
+    """Fewer rows than dimensions, where iterations for the root of a matrix end in NaN; against the exact value."""
+    few, shifted = torch.from_numpy(A[:20]), torch.from_numpy(A[:20]) + 1
+    assert frechet_distance(moments(few), moments(few)) == pytest.approx(0, abs=1e-6)
+    assert frechet_distance(moments(few), moments(shifted)) == pytest.approx(64, rel=1e-6)
+    constant = torch.ones(5, 64)
+    spread = moments(few).covariance.trace()
+    away = (moments(few).mean - 1).square().sum()
+    assert frechet_distance(moments(few), moments(constant)) == pytest.approx(float(spread + away), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (torch.ones(3, 4), torch.ones(3, 5), "4 and 5 dimensions"),
+        (torch.ones(1, 4), torch.ones(3, 4), "1 rows"),
+        (torch.full((3, 4), torch.nan), torch.ones(3, 4), "not finite"),
+    ],
+)
+def test_moments_that_have_no_distance(one: torch.Tensor, other: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        frechet_distance(moments(one), moments(other))
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(0, 2**31), st.floats(-1e4, 1e4))
+@settings(max_examples=40, deadline=None)
+def test_moments_are_the_same_however_they_come(sizes: list[int], seed: int, offset: float) -> None:
+    """In pieces, or of several processes together; also far from zero, where sums of squares lose their digits."""
+    rows = torch.randn(sum(sizes), 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + offset
+    expected = torch.from_numpy(np.cov(rows.numpy().T, bias=True)) * len(rows)
+    streamed = StreamingMoments(5)
+    merged = Moments(0, torch.zeros(5, dtype=torch.float64), torch.zeros(5, 5, dtype=torch.float64))
+    for part in rows.split(sizes):
+        streamed.update(part)
+        merged = merged.merged(Moments.of(part))
+    for found in (streamed.finish(), merged):
+        assert found.count == len(rows)
+        torch.testing.assert_close(found.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found.scatter, expected, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("batch", [1000, 37])
+def test_inception_score(batch: int) -> None:
+    logits = torch.from_numpy(INPUTS["logits"])
+    score = StreamingInceptionScore(len(logits), logits.shape[1])
+    for part in logits.split(batch):
+        score.update(part)
+    expected = EXPECTED["isc_no_shuffle"]
+    mean, deviation = score.finish()
+    assert mean == pytest.approx(expected["inception_score_mean"], rel=1e-6)
+    assert deviation == pytest.approx(expected["inception_score_std"], rel=1e-6)
+
+
+def test_inception_score_of_a_wrong_count() -> None:
+    score = StreamingInceptionScore(10, 3, splits=2)
+    score.update(torch.zeros(9, 3))
+    with pytest.raises(ValueError, match="9 rows of 10"):
+        score.finish()
+    with pytest.raises(ValueError, match="more than the 10 rows"):
+        score.update(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="at least one in each"):
+        StreamingInceptionScore(3, 3)
+
+
+def test_kernel_distance() -> None:
+    mean, deviation = kernel_distance(A, B, subsets=10, subset_size=200)
+    assert mean == pytest.approx(EXPECTED["kid"]["kernel_inception_distance_mean"], rel=1e-6)
+    assert deviation == pytest.approx(EXPECTED["kid"]["kernel_inception_distance_std"], rel=1e-6)
+    with pytest.raises(ValueError, match="subsets of 1000 from 600 and 500"):
+        kernel_distance(A, B)
+
+
+@pytest.mark.parametrize("block_rows", [2000, 64])
+def test_precision_and_recall(block_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", block_rows)
+    precision, recall = precision_recall(A, B)
+    assert precision == pytest.approx(EXPECTED["prc"]["precision"], rel=1e-6)
+    assert recall == pytest.approx(EXPECTED["prc"]["recall"], rel=1e-6)
+
+
+def test_precision_of_a_set_in_itself_is_whole() -> None:
+    assert precision_recall(A, A) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="more than the 3 neighbours"):
+        precision_recall(A[:3], B)
