@@ -17,6 +17,7 @@ from frugan.cli.info import info
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.recipes import recipes
+from frugan.cli.report import report
 from frugan.cli.sample import sample
 from frugan.cli.train import train
 from frugan.errors import BadInput, TrainingFailed
@@ -35,7 +36,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    for command in (demo, recipes, info, plan, prepare, train, sample, evaluate, convert):
+    for command in (demo, recipes, info, plan, prepare, train, sample, evaluate, report, convert):
         app.command()(_telling_of_interrupts(command))
     app.callback()(_options)
     return app

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -56,13 +56,19 @@ class EventLog:
         self._file.close()
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    """Events of a file in order; a line cut short by a crash is passed over."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
+def read_events(path: Path, damaged: Callable[[int], None] = lambda _: None) -> Iterator[Event]:
+    """Events of a file in order; lines that are no events (cut short by a crash, overwritten) are passed over.
+
+    Args:
+        damaged: is told the number of each such line, from 1.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
             try:
                 event = json.loads(line)
             except json.JSONDecodeError:
-                continue
+                event = None
             if isinstance(event, dict):
                 yield event
+            else:
+                damaged(number)

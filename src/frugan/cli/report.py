@@ -1,0 +1,38 @@
+"""`frugan report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frugan.api.report_server import report_server
+from frugan.api.run_report import report as write_report
+from frugan.cli.output import say
+from frugan.errors import BadInput
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders; several are compared")],
+    out: Annotated[Path | None, typer.Option(help="the page; default: report.html in the first run")] = None,
+    serve: Annotated[bool, typer.Option(help="show it in a browser while training goes on, on this machine")] = False,
+    port: Annotated[int, typer.Option(help="of --serve; 0: any that is free")] = 8765,
+) -> None:
+    """Write one HTML page about a run: curves, sheets through time, scores, memory, recipe and plan.
+
+    The page holds everything itself and fetches nothing.
+
+    Example: frugan report runs/first
+
+    Several: frugan report runs/first runs/second --out comparison.html
+    """
+    if not serve:
+        print(write_report(runs, out))
+        return
+    if out is not None:
+        raise BadInput(f"--out {out}: --serve writes no file; leave one of the two away")
+    with report_server(runs, port) as server:
+        say(f"http://{server.server_address[0]!s}:{server.server_address[1]} (Ctrl-C ends it)")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,156 @@
+"""What a report shows of one run: plain values, from its events and pictures."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_POINTS = 500
+"""Points of one curve: more than a chart has pixels would only make the page heavy."""
+MOST_LAYERS = 8
+"""Layers whose singular values are shown, those with the largest last ones."""
+
+
+@dataclass
+class Curve:
+    """One curve, thinned as it grows: neighbours are averaged, so that a long run keeps its shape.
+
+    Attributes:
+        steps, values: of the points so far.
+    """
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    _stride: int = 1
+    _waiting: list[tuple[int, float]] = field(default_factory=list)
+
+    def add(self, step: int, value: float) -> None:
+        """Add a point; what is not finite is left out."""
+        if not math.isfinite(value):
+            return
+        self._waiting.append((step, value))
+        if len(self._waiting) < self._stride:
+            return
+        self._flush()
+        if len(self.values) >= 2 * MOST_POINTS:
+            pairs = range(0, len(self.values) - 1, 2)
+            self.values = [(self.values[i] + self.values[i + 1]) / 2 for i in pairs]
+            self.steps = [self.steps[i + 1] for i in pairs]
+            self._stride *= 2
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self.steps.append(self._waiting[-1][0])
+            self.values.append(sum(value for _, value in self._waiting) / len(self._waiting))
+            self._waiting.clear()
+
+    def finish(self) -> "Curve":
+        """With what still waits, and at most `MOST_POINTS`."""
+        self._flush()
+        while len(self.values) > MOST_POINTS:
+            pairs = range(0, len(self.values) - 1, 2)
+            kept = (self.steps[-1], self.values[-1]) if len(self.values) % 2 else None
+            self.values = [(self.values[i] + self.values[i + 1]) / 2 for i in pairs]
+            self.steps = [self.steps[i + 1] for i in pairs]
+            if kept is not None:
+                self.steps.append(kept[0])
+                self.values.append(kept[1])
+        return self
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A sheet at a step.
+
+    Attributes:
+        step: of training.
+        kind: which sheet ("samples").
+        uri: the picture itself, as a data URI.
+    """
+
+    step: int
+    kind: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What is shown of a run.
+
+    Attributes:
+        name: of its folder.
+        charts: title -> curve name -> curve; in the order in which they are shown.
+        facts: title -> fact -> value, as text: recipe, plan, machine.
+        pictures: sheets, oldest first.
+        notes: lines that training said: choices and warnings, with their kind.
+        tiles: name -> value, as text: where the run stands.
+        damaged: lines of the event file that could not be read.
+    """
+
+    name: str
+    charts: Mapping[str, Mapping[str, Curve]]
+    facts: Mapping[str, Mapping[str, str]]
+    pictures: tuple[Picture, ...]
+    notes: tuple[tuple[str, str], ...]
+    tiles: Mapping[str, str]
+    damaged: int = 0
+
+
+@dataclass
+class Charts:
+    """Curves gathered from events."""
+
+    by_title: dict[str, dict[str, Curve]] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def read(self, events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+        """Take the numbers of step and metric events, and pass every other event on."""
+        for event in events:
+            kind = event.get("event")
+            try:
+                if kind == "step":
+                    self._step(event)
+                    continue
+                if kind == "metrics":
+                    for name, value in event["scores"].items():
+                        self._add("Scores", name, int(event["step"]), value)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue  # an event of another version
+            yield event
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        step = int(event["step"])
+        for phase, found in event["phases"].items():
+            for name, value in found["terms"].items():
+                self._add(f"Losses of {phase}", name, step, value)
+            self._add("Gradient norms", phase, step, found["gradient_norm"])
+            self._add("Loss scale", phase, step, found["loss_scale"])
+            self.skipped[phase] = self.skipped.get(phase, 0) + int(found["skipped"])
+            self._add("Skipped updates in all", phase, step, self.skipped[phase])
+        for layer, value in event.get("singular_values", {}).items():
+            self._add("Largest singular values", layer, step, value)
+        self._add("Images per second", "images per second", step, event["images_per_second"])
+        if event.get("memory_bytes"):
+            self._add("Memory (GiB)", "measured", step, event["memory_bytes"] / 2**30)
+
+    def _add(self, title: str, curve: str, step: int, value: Any) -> None:
+        self.by_title.setdefault(title, {}).setdefault(curve, Curve()).add(step, float(value))
+
+    def finish(self) -> dict[str, dict[str, Curve]]:
+        """All charts; of singular values the largest; without those in which nothing happens."""
+        shown = {
+            title: {name: curve.finish() for name, curve in curves.items()} for title, curves in self.by_title.items()
+        }
+        if layers := shown.get("Largest singular values"):
+            largest = sorted(layers, key=lambda name: -(layers[name].values or [0.0])[-1])[:MOST_LAYERS]
+            shown["Largest singular values"] = {name: layers[name] for name in sorted(largest)}
+        if all(set(curve.values) <= {1.0} for curve in shown.get("Loss scale", {}).values()):
+            shown.pop("Loss scale", None)  # no scaling in this precision
+        if not any(self.skipped.values()):
+            shown.pop("Skipped updates in all", None)
+        return {title: shown[title] for title in sorted(shown, key=_order)}
+
+
+def _order(title: str) -> tuple[int, str]:
+    first = ("Scores", "Losses", "Gradient", "Skipped", "Loss scale", "Largest", "Images", "Memory")
+    return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title
