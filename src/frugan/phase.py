@@ -273,6 +273,7 @@ class SheetRequest:
         columns: pictures per row.
         truncation: standard deviation of the latents (1: as trained).
         interpolate: "class", "latent" or "both": rows become interpolations.
+        spherical: latents go along a great circle, and not along a straight line.
         rows: rows of an interpolation.
         micro_batch: samples in one forward.
         pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
@@ -285,6 +286,7 @@ class SheetRequest:
     columns: int = 10
     truncation: float = 1.0
     interpolate: Literal["class", "latent", "both"] | None = None
+    spherical: bool = False
     rows: int = 10
     micro_batch: int = 16
     pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)

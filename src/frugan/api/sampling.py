@@ -1,10 +1,12 @@
 """`sample`: sheets and interpolations from a run or a weights file."""
 
+import json
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from frugan.api.devices import choose_device
 from frugan.api.feed import feeding
@@ -14,7 +16,7 @@ from frugan.api.sheets import provenance, with_pictures
 from frugan.api.sources import Data, Source, open_sources
 from frugan.engine.plan import Plan
 from frugan.engine.precision import accumulate_in_fp32, resolve_precision
-from frugan.engine.working_weights import working_weights
+from frugan.engine.working_weights import Layout, working_weights
 from frugan.errors import BadInput
 from frugan.phase import DataNeeds, FaceNeeds, SheetRequest
 from frugan.recipe import Recipe
@@ -42,6 +44,69 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
 
 
+MOST_AT_ONCE = 16
+"""Samples in one forward, if nothing is said: more are hardly faster."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Networks that draw samples.
+
+    Attributes:
+        recipe: that they were trained by.
+        networks: averaged ones, where training averages.
+        layout: of their working weights.
+        device: where they are.
+        weights: their file.
+    """
+
+    recipe: Recipe
+    networks: dict[str, nn.Module]
+    layout: Layout
+    device: torch.device
+    weights: Path
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What pictures say about themselves."""
+        return provenance(self.recipe, step_of(self.weights))
+
+
+def open_networks(source: str | Path, device: str, say: Say) -> Opened:
+    """Networks of a run, a checkpoint or a weights file, in the recipe's precision.
+
+    Raises:
+        BadInput: no such weights, or without the network that draws.
+    """
+    weights = read_weights(weights_file(Path(source), say=say))
+    recipe = weights.recipe
+    where, why = choose_device(device)
+    say(f"weights: {weights.path}")
+    say(f"device: {where} ({why})")
+    precision = resolve_precision(recipe.training.precision, where)
+    if precision.warning:
+        say(f"precision {precision.name}: {precision.warning}")
+    accumulate_in_fp32()
+    networks = networks_from(weights, where)
+    missing = set(recipe.kind.averaged()) - set(networks)
+    if missing:
+        raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
+    for network in networks.values():
+        network.eval()
+    layout = Plan(SheetRequest().micro_batch, precision).layout(where)
+    return Opened(recipe, networks, layout, where, weights.path)
+
+
+def default_micro_batch(source: str | Path) -> int:
+    """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
+    try:
+        state = json.loads((weights_file(Path(source)).parent / "state.json").read_text("utf-8"))
+        trained = int(state["plan"]["micro_batch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return MOST_AT_ONCE  # no run, or of another program
+    return min(trained, MOST_AT_ONCE)
+
+
 def sample(
     source: str | Path,
     out: str | Path,
@@ -67,32 +132,18 @@ def sample(
     Raises:
         BadInput: no such weights, or a request that cannot be drawn.
     """
-    weights = read_weights(weights_file(Path(source), say=say))
-    recipe = weights.recipe
+    opened_networks = open_networks(source, device, say)
+    recipe, networks = opened_networks.recipe, opened_networks.networks
     if request is not None:
         check_request(request, recipe)
-    where, why = choose_device(device)
-    say(f"weights: {weights.path}")
-    say(f"device: {where} ({why})")
-    precision = resolve_precision(recipe.training.precision, where)
-    if precision.warning:
-        say(f"precision {precision.name}: {precision.warning}")
-    accumulate_in_fp32()
-    networks = networks_from(weights, where)
     faces = _faces(recipe, data, say)
-    missing = set(recipe.kind.averaged()) - set(networks)
-    if missing:
-        raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
-    for network in networks.values():
-        network.eval()
-    layout = Plan(SheetRequest().micro_batch, precision).layout(where)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with (
         ExitStack() as opened,
         torch.no_grad(),
-        working_weights(networks, dict.fromkeys(networks, layout), (), None),
+        working_weights(networks, dict.fromkeys(networks, opened_networks.layout), (), None),
     ):
         feed = opened.enter_context(feeding(faces, recipe, pinned=False, workers=0)) if faces else None
         for name, asked in _requests(recipe, request).items():
@@ -100,7 +151,7 @@ def sample(
             paths.append(folder / f"{name}.png")
             if line := not_finite(sheet):
                 say(f"{paths[-1].name}: {line}")
-            write_sheet(sheet, paths[-1], provenance(recipe, step_of(weights.path)), titles=asked.titles)
+            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles)
     return paths
 
 

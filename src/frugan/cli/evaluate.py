@@ -1,6 +1,5 @@
 """`frugan evaluate`."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,18 +9,11 @@ from rich.table import Table
 
 from frugan.api.evaluation import METRICS, Evaluation, EvaluationOptions, save_evaluations, truncation_curve
 from frugan.api.generation import STANDING_BATCHES, DrawRequest
+from frugan.api.sampling import default_micro_batch
 from frugan.api.truncation_plot import plot_truncation_curve
 from frugan.cli.output import Bar, print_json, say
-from frugan.cli.sample import parse_classes
+from frugan.cli.sample import StatisticsOf, parse_classes
 from frugan.errors import BadInput
-
-
-class StatisticsOf(StrEnum):
-    """What batch normalisation uses."""
-
-    RUNNING = "running"
-    STANDING = "standing"
-    BATCH = "batch"
 
 
 def parse_truncations(text: str) -> tuple[float, ...]:
@@ -63,7 +55,9 @@ def evaluate(
     ema: Annotated[bool, typer.Option(help="score the averaged networks")] = True,
     split: Annotated[str, typer.Option(help="what the real pictures are, for the record")] = "all",
     seed: Annotated[int, typer.Option(help="of the latents")] = 0,
-    micro_batch: Annotated[int, typer.Option(help="samples in one forward; memory, not the result")] = 16,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="samples in one forward; memory, not the result; default: at most as trained")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     out: Annotated[Path | None, typer.Option(help="append the results to this file, a line of JSON each")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
@@ -84,7 +78,7 @@ def evaluate(
         statistics=statistics.value,
         standing_batches=standing_batches,
         standing_size=standing_size,
-        micro_batch=micro_batch,
+        micro_batch=micro_batch if micro_batch is not None else default_micro_batch(source),
     )
     options = EvaluationOptions(
         metrics=tuple(word.strip() for word in metrics.split(",") if word.strip()),
@@ -114,7 +108,7 @@ def evaluate(
 
 
 def _print(found: list[Evaluation]) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=max(Console().width, 110))
     names = list(found[0].scores)
     table = Table("truncation", *names, box=None, pad_edge=False)
     for column in table.columns[1:]:

@@ -1,15 +1,28 @@
 """`frugan sample`."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from frugan.api.drawing import animate as make_film
+from frugan.api.drawing import draw as draw_many
+from frugan.api.generation import DrawRequest
+from frugan.api.sampling import default_micro_batch
 from frugan.api.sampling import sample as draw
 from frugan.cli.output import named_paths, print_json, say
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
+
+
+class StatisticsOf(StrEnum):
+    """What batch normalisation uses."""
+
+    RUNNING = "running"
+    STANDING = "standing"
+    BATCH = "batch"
 
 
 class Interpolation(StrEnum):
@@ -43,28 +56,57 @@ def sample(
     rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents; below 1: less variety")] = 1.0,
     interpolate: Annotated[Interpolation | None, typer.Option(help="go from one end of a row to the other")] = None,
+    spherical: Annotated[bool, typer.Option(help="latents along a great circle, not a straight line")] = False,
+    random: Annotated[bool, typer.Option("--random", help="a sheet of random classes, --rows by --columns")] = False,
+    npz: Annotated[int | None, typer.Option(help="so many random samples into samples.npz (x uint8, y)")] = None,
+    pngs: Annotated[int | None, typer.Option(help="so many random samples as PNGs, a folder for each class")] = None,
+    animate: Annotated[
+        Path | None, typer.Option(help="an interpolation of --frames as a film in this .gif or .mp4")
+    ] = None,
+    frames: Annotated[int, typer.Option(help="of --animate, from one end to the other")] = 48,
+    statistics: Annotated[
+        StatisticsOf, typer.Option(help="what batch normalisation uses, for --random, --npz and --pngs")
+    ] = StatisticsOf.RUNNING,
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model")] = None,
     seed: Annotated[int, typer.Option(help="of the latents")] = 0,
-    micro_batch: Annotated[int, typer.Option(help="samples in one forward; memory, not the result")] = 16,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="samples in one forward; memory, not the result; default: at most as trained")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False,
 ) -> None:
-    """Draw sheets of what a model makes: samples, interpolations, or previews of faces.
+    """Draw what a model makes: sheets of classes, interpolations, many single samples, films, or previews of faces.
 
     Example: frugan sample runs/first --out sheets --classes 0-4 --truncation 0.7
 
+    For other programs: frugan sample runs/first --out many --npz 50000
+
+    A film: frugan sample runs/first --out films --animate films/walk.gif --interpolate latent --rows 4
+
     Faces: frugan sample runs/swap --data workspace --out sheets --rows 8
     """
+    at_once = micro_batch if micro_batch is not None else default_micro_batch(source)
+    chosen = parse_classes(classes) if classes is not None else None
     request = SheetRequest(
         seed=seed,
-        classes=parse_classes(classes) if classes is not None else None,
+        classes=chosen,
         columns=columns,
         truncation=truncation,
         interpolate=interpolate.value if interpolate is not None else None,
+        spherical=spherical,
         rows=rows,
-        micro_batch=micro_batch,
+        micro_batch=at_once,
     )
-    paths = draw(source, out, request, data=named_paths(data) if data else None, device=device, say=say)
+    if animate is not None:
+        paths = [make_film(source, animate, replace(request, columns=frames), device=device, say=say)]
+    elif random or npz is not None or pngs is not None:
+        drawn = DrawRequest(
+            seed=seed, truncation=truncation, classes=chosen, statistics=statistics.value, micro_batch=at_once
+        )
+        sheet = (rows, columns) if random else None
+        paths = draw_many(source, out, drawn, npz=npz, pngs=pngs, sheet=sheet, device=device, say=say)
+    else:
+        paths = draw(source, out, request, data=named_paths(data) if data else None, device=device, say=say)
     if as_json:
         print_json([str(path) for path in paths])
         return

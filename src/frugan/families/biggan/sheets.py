@@ -15,12 +15,29 @@ def _line(start: Tensor, end: Tensor, points: int) -> Tensor:
     return torch.lerp(start[:, None], end[:, None], weight)
 
 
+def _arc(start: Tensor, end: Tensor, points: int) -> Tensor:
+    """Along the great circle between two sets of vectors, lengths in a straight line: [N, K], [N, K] -> [N, points, K].
+
+    A straight line passes nearer to the origin than latents of a normal distribution ever are.
+
+    Source: White 2016 (arXiv 1609.04468), section 2.1.
+    """
+    lengths = [each.norm(dim=1, keepdim=True) for each in (start, end)]  # [N, 1]
+    one, other = (each / length.clamp(min=1e-12) for each, length in zip((start, end), lengths, strict=True))
+    angle = (one * other).sum(1, keepdim=True).clamp(-1, 1).acos()[:, None]  # [N, 1, 1]
+    weight = torch.linspace(0, 1, points, dtype=start.dtype).view(1, -1, 1)
+    turned = ((1 - weight) * angle).sin() * one[:, None] + (weight * angle).sin() * other[:, None]
+    direction = torch.where(angle > 1e-6, turned / angle.sin().clamp(min=1e-12), one[:, None])
+    return direction * _line(lengths[0], lengths[1], points)
+
+
 @torch.no_grad()
 def sample(networks: Networks, classes: int, request: SheetRequest) -> Tensor:
     """Generate a sheet [rows, columns, 3, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
     Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
-    straight line, ends included, from one class to another (one latent), one latent to another (one class), or both.
+    straight line (or latents along an arc), ends included, from one class to another (one latent), one latent to
+    another (one class), or both.
     """
     generator = cast(Generator, networks["G"])
     device = next(generator.buffers()).device
@@ -45,7 +62,7 @@ def sample(networks: Networks, classes: int, request: SheetRequest) -> Tensor:
             z_end = z_start
         if request.interpolate == "latent":
             rows_at[1] = rows_at[0]
-        z = _line(z_start, z_end, columns)
+        z = (_arc if request.spherical else _line)(z_start, z_end, columns)
         y = _line(conditions(rows_at[0]), conditions(rows_at[1]), columns)
     pictures: list[Tensor] = [
         generator(part_z.to(device), part_y.to(device)).cpu()

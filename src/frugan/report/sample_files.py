@@ -1,0 +1,97 @@
+"""Many pictures into files: an npz as evaluators read it, a folder of PNGs, or an animation; never all in memory."""
+
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from frugan.errors import BadInput
+
+Block = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Pictures [n, 3, R, R] and their classes [n]."""
+FRAMES_PER_SECOND = 24
+SMALLEST_MOVING = 256
+"""Animations of smaller pictures are enlarged by a whole factor."""
+
+
+def write_npz(blocks: Iterable[Block], count: int, resolution: int, path: Path) -> None:
+    """Write pictures and classes as BigGAN's sampling script does: x uint8 [N, 3, R, R], y int64 [N].
+
+    Values are rounded, where that script cut them off. Written block by block.
+
+    Args:
+        count: pictures in all blocks together.
+        resolution: R.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    labels: list[NDArray[np.int64]] = []
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            with archive.open("x.npy", "w", force_zip64=True) as member:
+                header = {"descr": "|u1", "fortran_order": False, "shape": (count, 3, resolution, resolution)}
+                np.lib.format.write_array_header_1_0(member, header)
+                for pictures, classes in blocks:
+                    member.write(np.ascontiguousarray(pictures).tobytes())
+                    labels.append(classes)
+            with archive.open("y.npy", "w") as member:
+                np.lib.format.write_array(member, np.concatenate(labels).astype(np.int64))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) -> int:
+    """Write each picture as a PNG, in a folder for each class where there are several; returns how many.
+
+    Args:
+        about: text chunks of every file.
+    """
+    written = 0
+    chunks = PngInfo()
+    for keyword, text in about.items():
+        chunks.add_itxt(keyword, text)
+    for pictures, classes in blocks:
+        for picture, label in zip(pictures, classes, strict=True):
+            inside = folder / f"{int(label):04d}"
+            inside.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture.transpose(1, 2, 0)).save(inside / f"{written:06d}.png", pnginfo=chunks)
+            written += 1
+    return written
+
+
+def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
+    """Write frames [H, W, 3] as GIF or MP4, by the name's ending, there and back again.
+
+    Raises:
+        BadInput: another ending, or OpenCV is missing for MP4.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    factor = -(-SMALLEST_MOVING // min(frames[0].shape[:2]))
+    larger = [frame.repeat(factor, 0).repeat(factor, 1) for frame in (*frames, *frames[-2:0:-1])]
+    if path.suffix == ".gif":
+        first, *others = (Image.fromarray(frame) for frame in larger)
+        milliseconds = round(1000 / FRAMES_PER_SECOND)
+        first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
+        return
+    if path.suffix != ".mp4":
+        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
+    try:
+        import cv2  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise BadInput(f"{path}: MP4 needs OpenCV: pip install 'frugan[face]'; or choose .gif") from error
+    height, width = (side - side % 2 for side in larger[0].shape[:2])  # the codec wants even sides
+    code = cv2.VideoWriter.fourcc(*"mp4v")
+    film = cv2.VideoWriter(str(path), code, FRAMES_PER_SECOND, (width, height))
+    if not film.isOpened():
+        raise BadInput(f"{path}: this OpenCV writes no MP4; choose .gif")
+    try:
+        for frame in larger:
+            film.write(np.ascontiguousarray(frame[:height, :width, ::-1]))
+    finally:
+        film.release()
