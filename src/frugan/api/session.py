@@ -28,6 +28,7 @@ from frugan.api.sources import Source, count
 from frugan.api.stages import every_phase
 from frugan.api.training_options import TrainingOptions
 from frugan.api.training_plan import TrainingPlanner
+from frugan.api.training_scores import scoring_of
 from frugan.engine.checkpoint import (
     OPTIMIZERS,
     load_networks,
@@ -169,6 +170,7 @@ class Session:
                     "memory_budget_bytes": planner.asked_bytes,
                 },
                 show=self._shown,
+                evaluation=scoring_of(recipe, self.sources, state, self.run, seconds, self._choose, self._warn),
                 requests=self.requests,
                 until=min((s for s in self.recipe.stage_steps() if s > state.step), default=None),
                 seconds=seconds,
@@ -269,6 +271,10 @@ class Session:
                 "the card is full: this system's driver may be moving memory to the computer's own, which is many "
                 "times slower; close other programs, or resume with a smaller --memory"
             )
+
+    def _warn(self, step: int, line: str) -> None:
+        self.say(f"warning: {line}")
+        self._event("warning", step=step, line=line)
 
     def _choose(self, line: str) -> None:
         self.say(line)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from frugan.engine.checkpoint import keep_newest, save_checkpoint
+from frugan.engine.best_checkpoints import BestCheckpoints
+from frugan.engine.checkpoint import Checkpoint, keep_newest, save_checkpoint
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
@@ -71,6 +72,22 @@ class _Pending:
     took: float = 0.0
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """How a training is scored while it goes on.
+
+    Attributes:
+        due: when.
+        take: scores of the present state, by name, and what they were measured with; leaves no trace in the state.
+            None: they could not be taken, and it has said why.
+        best: keeps checkpoints by one of them.
+    """
+
+    due: Clock
+    take: Callable[[TrainingState, Plan], tuple[Mapping[str, float], Mapping[str, Any]] | None]
+    best: BestCheckpoints
+
+
 @dataclass
 class Loop:
     """Trains until the duration is over or a stop is asked for.
@@ -86,6 +103,7 @@ class Loop:
         singular_values: reads what is reported besides gradients: name -> [1].
         extra: JSON values kept in every checkpoint.
         show: is given every event.
+        evaluation: when scores are taken, by what, and which checkpoints are kept for them; None: never.
         requests: what is asked for while training goes on.
         next_plan: gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none.
         until: step at which this stage of the recipe ends; None: none does.
@@ -109,6 +127,7 @@ class Loop:
     extra: Mapping[str, Any]
     show: Callable[[Event], None]
     next_plan: NextPlan
+    evaluation: "Scoring | None" = None
     requests: Requests = field(default_factory=Requests)
     until: int | None = None
     seconds: float = 0.0
@@ -178,11 +197,25 @@ class Loop:
             self._save(self.run.backups)
         if self.snapshot.due(step, self.seconds) or "preview" in asked:
             self._snapshot()
+        if self.evaluation is not None and self.evaluation.due.due(step, self.seconds):
+            self._score(self.evaluation)
 
-    def _save(self, folder: Path) -> None:
+    def _score(self, scoring: Scoring) -> None:
+        began = time.perf_counter()
+        if (found := scoring.take(self.state, self.plan)) is None:
+            return
+        scores, card = found
+        took = round(time.perf_counter() - began, 3)
+        self._write("metrics", step=self.state.step, scores=scores, card=card, took_seconds=took)
+        best = scoring.best
+        if best.score in scores and best.offer(self.state.step, scores[best.score], self._save):
+            self._write("best", step=self.state.step, score=best.score, value=scores[best.score])
+
+    def _save(self, folder: Path) -> Checkpoint:
         extra = {**self.extra, "seconds": self.seconds, "plan": self.plan.as_json()}
         saved = save_checkpoint(folder, self.state, self.metadata, extra)
         self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
+        return saved
 
     def _snapshot(self) -> None:
         if self._pictured == self.state.step:

@@ -49,6 +49,11 @@ class RunFolder:
         return self.path / "backups"
 
     @property
+    def best(self) -> Path:
+        """Checkpoints that are kept for their score."""
+        return self.path / "best"
+
+    @property
     def samples(self) -> Path:
         """Sheets of every snapshot."""
         return self.path / "samples"

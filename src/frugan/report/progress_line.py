@@ -114,6 +114,18 @@ _FIELDS: dict[str, Callable[[object], str]] = {
 }
 
 
+def _scores(event: Mapping[str, object]) -> str:
+    scores = event.get("scores")
+    shown = ", ".join(f"{k} {_short(v)}" for k, v in scores.items()) if isinstance(scores, Mapping) else str(scores)
+    return f"step {_count(event.get('step'))}: {shown}"
+
+
+_TOLD: dict[str, Callable[[Mapping[str, object]], str]] = {
+    "metrics": _scores,
+    "best": lambda e: f"step {_count(e.get('step'))}: among the best by {e.get('score')}, kept in best/",
+}
+
+
 class LiveLine:
     """Shows the newest step: one line that changes on a terminal, else a plain line every so often. Use with `with`.
 
@@ -146,6 +158,8 @@ class LiveLine:
             self.note(f"step {event.get('step')}: phase {event.get('phase')} ran out of memory; repeated by a new plan")
         if event.get("event") == "snapshot_failed":
             self.note(f"step {event.get('step')}: no sheets, memory ran out: {event.get('reason')}")
+        if event.get("event") in _TOLD:
+            self.note(_TOLD[str(event["event"])](event))
         if event.get("event") in ("checkpoint", "snapshot"):
             self.note(_saved(event))
         line = describe(event)

@@ -1,0 +1,110 @@
+"""Scores of a training while it goes on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from frugan.api.evaluation import Evaluation, EvaluationOptions, Scorer
+from frugan.api.feature_networks import choose_network
+from frugan.api.generation import DrawRequest
+from frugan.api.pictures import Say
+from frugan.api.sources import Source
+from frugan.data.picture_set import PictureSet
+from frugan.engine.best_checkpoints import BestCheckpoints
+from frugan.engine.loop import Clock, Scoring
+from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.plan import Plan
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.state import TrainingState
+from frugan.errors import BadInput
+from frugan.recipe import Recipe
+
+MOST_AT_ONCE = 64
+"""Samples in one forward: more are hardly faster, and never more than are trained at once."""
+
+
+@dataclass
+class TrainingScores:
+    """Scores the networks of a training against its own pictures.
+
+    Attributes:
+        recipe: with its evaluation settings.
+        pictures: the training set.
+        device: that trains.
+        run: for the card.
+        say: is given a line for every choice.
+        warn: (step, line) is told when scores could not be taken: no reason to end a training.
+    """
+
+    recipe: Recipe
+    pictures: PictureSet
+    device: torch.device
+    run: RunFolder
+    say: Say
+    warn: Callable[[int, str], None]
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """What scores, with its feature network loaded.
+
+        Raises:
+            BadInput: the network is not there.
+        """
+        settings = self.recipe.evaluation
+        network = choose_network(settings.network, None, self.device, self.say)
+        options = EvaluationOptions(metrics=settings.metrics, samples=settings.samples, split="trained on")
+        return Scorer(self.recipe, network, self.pictures, options, "the training set", self.say)
+
+    def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
+        """Scores of the averaged networks, and their card; None if that failed."""
+        try:
+            found = self._take(state, plan)
+        except BadInput as error:
+            self.warn(state.step, f"no scores: {error}")
+            return None
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
+            self.warn(state.step, f"no scores, memory ran out: {error}")
+            return None
+        return found.scores, found.card.as_json()
+
+    def _take(self, state: TrainingState, plan: Plan) -> Evaluation:
+        settings = self.recipe.evaluation
+        draw = DrawRequest(
+            seed=self.recipe.training.seed,
+            truncation=settings.truncation,
+            statistics=settings.statistics,
+            micro_batch=min(plan.micro_batch, MOST_AT_ONCE),
+        )
+        away = plan.ema_on_host and bool(state.ema.networks)
+        where = torch.device("cpu") if away else state.device
+        return self.scorer.score(state.shown, draw, where, str(self.run.path), state.step)
+
+
+def scoring_of(
+    recipe: Recipe,
+    sources: Mapping[str, Source],
+    state: TrainingState,
+    run: RunFolder,
+    seconds: float,
+    say: Say,
+    warn: Callable[[int, str], None],
+) -> Scoring | None:
+    """How a recipe wants its training scored; None: not at all.
+
+    Raises:
+        BadInput: by a network that is not there: better now than hours later.
+    """
+    settings = recipe.evaluation
+    if settings.every is None:
+        return None
+    (pictures,) = sources.values()
+    assert isinstance(pictures, PictureSet)
+    scores = TrainingScores(recipe, pictures, state.device, run, say, warn)
+    _ = scores.scorer
+    clock = Clock(settings.every, recipe.training.batch, seconds)
+    return Scoring(clock, scores.take, BestCheckpoints(run.best, settings.best_by, settings.keep_best))

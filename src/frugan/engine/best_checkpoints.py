@@ -1,0 +1,63 @@
+"""Checkpoints kept for their score: the best few of a run, not the latest of those that were once the best."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from frugan.engine.checkpoint import Checkpoint, list_checkpoints
+from frugan.engine.tensor_files import write_json
+
+SCORES = "scores.json"
+LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid"})
+
+
+@dataclass(frozen=True)
+class BestCheckpoints:
+    """The best checkpoints of a run.
+
+    Attributes:
+        folder: where they are.
+        score: by which; a run that goes on by another one starts to compare anew.
+        count: so many are kept.
+    """
+
+    folder: Path
+    score: str
+    count: int
+
+    def offer(self, step: int, value: float, save: Callable[[Path], Checkpoint]) -> bool:
+        """Save the present state if it is among the best, and delete what no longer is.
+
+        Args:
+            save: writes a checkpoint into a folder.
+        """
+        known = self._known()
+        if not math.isfinite(value) or not self.count:
+            return False
+        ranked = sorted({**known, step: value}.items(), key=lambda item: (self._badness(item[1]), item[0]))
+        kept = dict(ranked[: self.count])
+        if step not in kept:
+            return False
+        save(self.folder)
+        write_json(self.folder / SCORES, {"score": self.score, "steps": {str(k): v for k, v in kept.items()}})
+        for old in list_checkpoints(self.folder):
+            if old.step not in kept:
+                shutil.rmtree(old.path)
+        return True
+
+    def _badness(self, value: float) -> float:
+        return value if self.score in LOWER_IS_BETTER else -value
+
+    def _known(self) -> dict[int, float]:
+        """Steps and values of what is there."""
+        try:
+            values = json.loads((self.folder / SCORES).read_text("utf-8"))
+            if values["score"] != self.score:
+                return {}
+            there = {checkpoint.step for checkpoint in list_checkpoints(self.folder)}
+            return {int(step): float(value) for step, value in values["steps"].items() if int(step) in there}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
