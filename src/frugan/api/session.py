@@ -53,6 +53,7 @@ from frugan.memory.budget import is_spilling
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe import Recipe
 from frugan.recipe_differences import Difference, differences
+from frugan.report.collapse_signs import CollapseSigns
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Session:
     show: Callable[[Event], None]
     requests: Requests
     _losses: LossHistory = field(default_factory=LossHistory)
+    _signs: CollapseSigns = field(default_factory=CollapseSigns)
     _spilling: bool = False
 
     def train(self, init: str | Path | None, stop: StopRequest) -> TrainingResult:
@@ -179,7 +181,10 @@ class Session:
             return finished, loop.seconds, loop.plan
 
     def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
-        return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose)
+        def warn(line: str) -> None:
+            self._warn(state.step, line)
+
+        return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose, warn)
 
     def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan, TrainingPlanner]:
         recipe, training = self.recipe, self.recipe.training
@@ -265,6 +270,8 @@ class Session:
     def _shown(self, event: Event) -> None:
         self._losses.add(event)
         self.show(event)
+        for line in self._signs.look(event):
+            self._warn(int(event["step"]), line)
         if event["event"] == "checkpoint" and not self._spilling and is_spilling(choose_device(self.options.device)[0]):
             self._spilling = True
             self._choose(

@@ -10,9 +10,10 @@ import typer
 from frugan.api.drawing import animate as make_film
 from frugan.api.drawing import draw as draw_many
 from frugan.api.generation import DrawRequest
+from frugan.api.memorisation import check_memorisation
 from frugan.api.sampling import default_micro_batch
 from frugan.api.sampling import sample as draw
-from frugan.cli.output import named_paths, print_json, say
+from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
 
@@ -64,10 +65,15 @@ def sample(
         Path | None, typer.Option(help="an interpolation of --frames as a film in this .gif or .mp4")
     ] = None,
     frames: Annotated[int, typer.Option(help="of --animate, from one end to the other")] = 48,
+    nearest: Annotated[
+        int | None, typer.Option(help="samples beside so many training pictures nearest to each, of --data")
+    ] = None,
     statistics: Annotated[
         StatisticsOf, typer.Option(help="what batch normalisation uses, for --random, --npz and --pngs")
     ] = StatisticsOf.RUNNING,
-    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model; of pictures, for --nearest")
+    ] = None,
     seed: Annotated[int, typer.Option(help="of the latents")] = 0,
     micro_batch: Annotated[
         int | None, typer.Option(help="samples in one forward; memory, not the result; default: at most as trained")
@@ -97,12 +103,14 @@ def sample(
         rows=rows,
         micro_batch=at_once,
     )
+    drawn = DrawRequest(
+        seed=seed, truncation=truncation, classes=chosen, statistics=statistics.value, micro_batch=at_once
+    )
     if animate is not None:
         paths = [make_film(source, animate, replace(request, columns=frames), device=device, say=say)]
+    elif nearest is not None:
+        paths = [_beside_nearest(source, out, data, drawn, rows, nearest, device)]
     elif random or npz is not None or pngs is not None:
-        drawn = DrawRequest(
-            seed=seed, truncation=truncation, classes=chosen, statistics=statistics.value, micro_batch=at_once
-        )
         sheet = (rows, columns) if random else None
         paths = draw_many(source, out, drawn, npz=npz, pngs=pngs, sheet=sheet, device=device, say=say)
     else:
@@ -112,3 +120,23 @@ def sample(
         return
     for path in paths:
         print(path)
+
+
+def _beside_nearest(
+    source: Path, out: Path, data: list[str] | None, drawn: DrawRequest, rows: int, nearest: int, device: str
+) -> Path:
+    if data is None or len(data) != 1:
+        raise BadInput("--nearest: expected the training pictures with --data PATH")
+    with Bar("pictures") as bar:
+        found = check_memorisation(
+            source,
+            out=out,
+            data=data[0],
+            request=drawn,
+            samples=rows,
+            nearest=nearest,
+            device=device,
+            say=say,
+            progress=bar,
+        )
+    return found.sheet
