@@ -86,7 +86,7 @@ def duplicate_samples(sheet: Tensor) -> str | None:
     rows, columns = sheet.shape[:2]
     if columns < 2:
         return None
-    small = F.adaptive_avg_pool2d(sheet.float().flatten(0, 1), SHOWN_SIDE).view(rows, columns, -1)
+    small = F.adaptive_avg_pool2d(sheet.float().flatten(0, 1), SHOWN_SIDE).reshape(rows, columns, -1)
     distances = torch.cdist(small, small, p=1) / small.shape[-1]  # [rows, columns, columns]
     distances.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     alike = distances.amin(2) < DUPLICATE_DISTANCE  # [rows, columns]

@@ -30,8 +30,8 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
         "pictures": [[{"step": p.step, "kind": p.kind, "uri": p.uri} for p in run.pictures] for run in runs],
         "live": LIVE_SECONDS if live else 0,
     }
-    # "</" would end the script element wherever it stands, also inside a string
-    inside = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/").replace("<!--", "<\\!--")
+    # "</script" or "<!--" would end the script element, or begin another, also inside a string
+    inside = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">'

@@ -1,0 +1,292 @@
+"""Scores of generators: what is drawn, what it is compared with, and that training does not notice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.drawing import animate, draw
+from frugan.api.evaluation import EvaluationOptions, Scorer, evaluate, save_evaluations, truncation_curve
+from frugan.api.generation import DrawRequest, generating
+from frugan.api.memorisation import check_memorisation
+from frugan.api.reference import reference_of
+from frugan.api.sampling import Opened, open_networks
+from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
+from frugan.api.truncation_plot import plot_truncation_curve
+from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.engine.events import read_events
+from frugan.errors import BadInput
+from frugan.metrics.card import Statistics
+from frugan.metrics.feature_network import NamedFeatures
+from frugan.phase import GroupNormalised, SheetRequest
+
+CPU = TrainingOptions(device="cpu")
+OPTIONS = EvaluationOptions(samples=70, network=f"{__name__}:colours", device="cpu")
+EVALUATED = f"""
+[evaluation]
+every = "2 steps"
+metrics = ["fid", "is"]
+samples = 20
+network = "{__name__}:colours"
+keep_best = 1
+"""
+
+
+def colours(pictures: Tensor) -> tuple[Tensor, Tensor]:
+    """A feature network: means of quarters, and as class scores those of channels."""
+    values = pictures.float() / 255
+    quarters = torch.nn.functional.adaptive_avg_pool2d(values, 2).flatten(1)  # [N, 12]
+    return quarters, values.mean((2, 3)) * 10
+
+
+def no_scores(pictures: Tensor) -> Tensor:
+    return colours(pictures)[0]
+
+
+def silent(_: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four steps, and its pictures."""
+    made = tmp_path_factory.mktemp("scored")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRUGAN_BASE", str(made / "base"))
+        pictures = write_pictures(made / "pictures", each=30)
+        train(write_recipe(made), pictures, made / "run", options=CPU, say=silent)
+    return made
+
+
+@pytest.fixture
+def opened(folder: Path) -> Opened:
+    return open_networks(folder / "run", "cpu", silent)
+
+
+def drawn(opened: Opened, request: DrawRequest, first: int = 0, count: int = 40) -> tuple[Tensor, Tensor]:
+    with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
+        parts = list(generator.draw(first, count))
+    return torch.cat([p for p, _ in parts]), torch.cat([y for _, y in parts])
+
+
+@pytest.mark.parametrize("statistics", ["running", "standing", "batch"])
+def test_pictures_are_a_function_of_their_number(opened: Opened, statistics: Statistics) -> None:
+    """However they are batched, wherever one begins: so that processes can share them out."""
+    whole, labels = drawn(opened, DrawRequest(statistics=statistics, micro_batch=64), 0, 100)
+    for micro_batch in (4, 12):
+        request = DrawRequest(statistics=statistics, micro_batch=micro_batch)
+        part, part_labels = drawn(opened, request, 50, 30)
+        assert torch.equal(part_labels, labels[50:80])
+        assert (part.int() - whole[50:80].int()).abs().max() <= 1  # rounding of another batch size
+    assert len(whole.flatten(1).unique(dim=0)) == 100
+    assert labels.unique().tolist() == [0, 1]
+
+
+def test_statistics_differ_and_leave_no_trace(opened: Opened) -> None:
+    layers = [m for n in opened.networks.values() for m in n.modules() if isinstance(m, GroupNormalised)]
+    before = [{k: v.clone() for k, v in layer.named_buffers()} for layer in layers]
+    found = [drawn(opened, DrawRequest(statistics=s))[0] for s in ("running", "standing", "batch")]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not torch.equal(found[one], found[other])
+    for layer, kept in zip(layers, before, strict=True):
+        assert not layer.training
+        assert all(torch.equal(value, kept[name]) for name, value in layer.named_buffers())
+
+
+def test_standing_statistics_are_means_over_batches(opened: Opened) -> None:
+    """Of one batch they are that batch's own, and the pictures of that batch come out as in training."""
+    request = DrawRequest(statistics="standing", standing_batches=1, standing_size=8)
+    with generating(opened.recipe, opened.networks, opened.layout, request):
+        one = {k: v.clone() for k, v in opened.networks["G"].named_buffers() if "stored" in k}
+    with generating(opened.recipe, opened.networks, opened.layout, replace(request, standing_batches=4)):
+        four = {k: v.clone() for k, v in opened.networks["G"].named_buffers() if "stored" in k}
+    assert one
+    assert any(not torch.allclose(one[k], four[k]) for k in one)
+    less = replace(request, truncation=0.1, standing_batches=4)
+    with generating(opened.recipe, opened.networks, opened.layout, less):
+        other = dict(opened.networks["G"].named_buffers())
+        assert any(not torch.allclose(four[k], other[k]) for k in four)  # gathered anew at this truncation
+
+
+def test_scores_and_their_card(folder: Path) -> None:
+    lines: list[str] = []
+    options = replace(OPTIONS, metrics=("fid", "is", "kid", "pr", "intra-fid"))
+    found = evaluate(folder / "run", folder / "pictures", options, say=lines.append)
+    names = ["fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid"]
+    assert list(found.scores) == names
+    assert all(np.isfinite(value) for value in found.scores.values())
+    assert set(found.by_class) == {"hell", "dunkel ü"}
+    card = found.card
+    assert (card.samples, card.real, card.step, card.ema, card.precision) == (70, 60, 4, True, "fp32")
+    assert any("subsets of 60 instead of 1000" in line for line in lines)
+    again = evaluate(folder / "run", folder / "pictures", options, say=silent)
+    assert again.scores == found.scores
+
+
+def test_a_set_against_itself(folder: Path, opened: Opened) -> None:
+    """The same pictures as real and as generated ones: no distance, whole precision."""
+    pictures, labels = drawn(opened, DrawRequest(), count=70)
+    array, numbers = pictures.numpy(), labels.numpy()
+    own = PictureSet(array, numbers, ("a", "b"), True, picture_digest(array, numbers))
+    found = evaluate(folder / "run", own, OPTIONS, say=silent)
+    assert found.scores["fid"] == pytest.approx(0, abs=1e-9)
+    assert found.scores["precision"] == found.scores["recall"] == 1
+
+
+def test_a_curve_over_truncations(folder: Path, tmp_path: Path) -> None:
+    options = replace(OPTIONS, metrics=("fid", "is"))
+    found = truncation_curve(folder / "run", folder / "pictures", (0.2, 0.6, 1.0), options, say=silent)
+    assert [each.card.truncation for each in found] == [0.2, 0.6, 1.0]
+    assert len({each.scores["fid"] for each in found}) == 3
+    plot_truncation_curve(found, tmp_path / "curve.png")
+    with Image.open(tmp_path / "curve.png") as picture:
+        assert min(picture.size) > 300
+    save_evaluations(found, tmp_path / "found.jsonl")
+    assert len((tmp_path / "found.jsonl").read_text("utf-8").splitlines()) == 3
+    assert found[0].card.incomparable(found[1].card) == ()
+    assert found[0].card.incomparable(replace(found[0].card, samples=1)) == ("samples",)
+
+
+def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> None:
+    asked = 0
+
+    def counting(pictures: Tensor) -> Tensor:
+        nonlocal asked
+        asked += len(pictures)
+        return no_scores(pictures)
+
+    def made(seed: int) -> PictureSet:
+        array = np.random.default_rng(seed).integers(0, 255, (30, 3, 8, 8)).astype(np.uint8)
+        labels = np.zeros(30, np.int64)
+        return PictureSet(array, labels, ("a",), False, picture_digest(array, labels))
+
+    network = NamedFeatures(counting, "counting", "d" * 64, torch.device("cpu"))
+    first = reference_of(made(0), network, tmp_path, batch=7)
+    again = reference_of(made(0), network, tmp_path, batch=7)
+    assert asked == 30
+    assert torch.equal(first.moments.scatter, again.moments.scatter)
+    np.testing.assert_array_equal(first.rows, again.rows)
+    reference_of(made(1), network, tmp_path, batch=7)
+    assert asked == 60
+    for damaged in tmp_path.glob("*.safetensors"):
+        damaged.write_bytes(b"cut")
+    reference_of(made(0), network, tmp_path, batch=7)
+    assert asked == 90
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"metrics": ("fid", "beauty")}, "--metrics beauty"),
+        ({"metrics": ()}, "--metrics: expected some"),
+        ({"samples": 5}, "--samples 5"),
+        ({"network": "nothing"}, "--network nothing"),
+        ({"network": "inception"}, "Inception network are not there"),
+        ({"draw": DrawRequest(classes=(0, 7))}, "--classes 7: expected 0 to 1"),
+        ({"draw": DrawRequest(truncation=0.0)}, "--truncation 0"),
+        ({"draw": DrawRequest(statistics="standing", standing_size=6)}, "--standing-size 6: expected a multiple"),
+        ({"network": f"{__name__}:no_scores", "metrics": ("is",)}, "gives no class scores"),
+    ],
+)
+def test_requests_that_make_no_sense(folder: Path, changed: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        evaluate(folder / "run", folder / "pictures", replace(OPTIONS, **changed), say=silent)  # type: ignore[arg-type]
+
+
+def test_too_few_pictures_are_warned_of(folder: Path) -> None:
+    found = evaluate(folder / "run", folder / "pictures", replace(OPTIONS, samples=12), say=silent)
+    assert any("12 generated pictures for 12 feature dimensions" in line for line in found.warnings)
+
+
+def test_training_does_not_notice_that_it_is_scored(tmp_path: Path) -> None:
+    """Weights, averages, optimizers: bit for bit; and the best checkpoint is kept besides the newest."""
+    pictures = write_pictures(tmp_path / "pictures")
+    for name, text in (("plain", RECIPE), ("scored", RECIPE + EVALUATED)):
+        train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=silent)
+    newest = "checkpoints/step-000000004"
+    for file in ("networks", "ema", "optimizers"):
+        plain, scored = (load_file(tmp_path / n / newest / f"{file}.safetensors") for n in ("plain", "scored"))
+        assert plain.keys() == scored.keys()
+        assert all(torch.equal(plain[key], scored[key]) for key in plain)
+    events = list(read_events(tmp_path / "scored" / "events.jsonl"))
+    scores = {e["step"]: e["scores"]["fid"] for e in events if e["event"] == "metrics"}
+    assert list(scores) == [2, 4]
+    kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
+    assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
+    assert next(e["card"]["split"] for e in events if e["event"] == "metrics") == "trained on"
+
+
+def test_a_score_that_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise BadInput("features hold values that are not finite")
+
+    monkeypatch.setattr(Scorer, "score", failing)
+    recipe = write_recipe(tmp_path, RECIPE + EVALUATED)
+    result = train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
+    assert result.finished
+    warnings = [e["line"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "warning"]
+    assert warnings == ["no scores: features hold values that are not finite"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (EVALUATED.replace('"fid", "is"', '"is"'), "best_by = fid: needs fid among metrics"),
+        (EVALUATED.replace(f"{__name__}:colours", "nothing"), "--network nothing"),
+        (EVALUATED.replace("samples = 20", "samples = 2"), "greater than or equal to 10"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path: Path, text: str, message: str) -> None:
+    recipe = write_recipe(tmp_path, RECIPE + text)
+    with pytest.raises(BadInput, match=message):
+        train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
+
+
+def test_samples_for_other_programs(folder: Path, opened: Opened, tmp_path: Path) -> None:
+    paths = draw(folder / "run", tmp_path, DrawRequest(), npz=70, pngs=9, sheet=(2, 3), device="cpu", say=silent)
+    assert [path.name for path in paths] == ["samples.npz", "pngs", "random.png"]
+    expected, labels = drawn(opened, DrawRequest(), count=70)
+    with np.load(paths[0]) as archive:
+        np.testing.assert_array_equal(archive["x"], expected.numpy())
+        np.testing.assert_array_equal(archive["y"], labels.numpy())
+    files = sorted(paths[1].rglob("*.png"), key=lambda p: p.name)
+    assert [int(p.parent.name) for p in files] == labels[:9].tolist()
+    with Image.open(files[0]) as picture:
+        np.testing.assert_array_equal(np.asarray(picture), expected[0].permute(1, 2, 0).numpy())
+        assert "synthetic" in picture.info["Description"]
+
+
+@pytest.mark.parametrize("kind", ["gif", "mp4"])
+def test_a_film_goes_there_and_back(folder: Path, tmp_path: Path, kind: str) -> None:
+    request = SheetRequest(interpolate="latent", columns=6, rows=3, spherical=True)
+    path = animate(folder / "run", tmp_path / f"film.{kind}", request, device="cpu", say=silent)
+    if kind == "gif":
+        with Image.open(path) as film:
+            assert film.n_frames == 10  # type: ignore[attr-defined]
+            assert film.size[0] >= 256
+    else:
+        assert cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FRAME_COUNT) == 10
+    with pytest.raises(BadInput, match=r"ends in \.gif or \.mp4"):
+        animate(folder / "run", tmp_path / "film.avi", request, device="cpu", say=silent)
+
+
+def test_copies_of_training_pictures_are_found(folder: Path, opened: Opened, tmp_path: Path) -> None:
+    """Half of the set are the samples themselves, one of them mirrored."""
+    pictures, _ = drawn(opened, DrawRequest(), count=6)
+    noise = np.random.default_rng(0).integers(0, 255, (40, 3, 32, 32)).astype(np.uint8)
+    array = np.concatenate([noise, pictures[:3].numpy(), pictures[3:4].flip(-1).numpy()])
+    labels = np.zeros(len(array), np.int64)
+    own = PictureSet(array, labels, ("a",), False, picture_digest(array, labels))
+    found = check_memorisation(folder / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=silent)
+    assert found.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
+    assert set(found.suspicious) >= {1, 2, 3, 4}
+    with Image.open(found.sheet) as sheet:
+        assert sheet.width < sheet.height

@@ -1,0 +1,124 @@
+"""The report of a run: what is in it, how large it is, and what its server gives away."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from frugan.api.report_server import report_server
+from frugan.api.run_report import PICTURE_BYTES, page_of, report, view
+from frugan.engine.events import EventLog
+from frugan.engine.run_folder import RunFolder
+from frugan.errors import BadInput
+
+
+def made_run(path: Path, steps: int = 30, sheets: int = 6) -> Path:
+    """A run folder by hand."""
+    with EventLog(path / "events.jsonl") as log:
+        log.write("start", step=0, frugan="0.1", torch="2.13", machine="here", device="cpu", data={}, recipe={})
+        log.write("choice", line="device: cpu (no card)")
+        for step in range(1, steps + 1):
+            phases = {"D": {"terms": {"real": 1 / step}, "gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 0}}
+            numbers = {"images": 8 * step, "seconds": 0.1 * step, "images_per_second": 80.0, "eta_seconds": 1.0}
+            log.write("step", step=step, memory_bytes=2**30, phases=phases, **numbers)
+        log.write("metrics", step=steps, scores={"fid": 12.5})
+        log.write("warning", step=steps, line="D tells all pictures apart")
+    (path / "recipe.json").write_text('{"family": "biggan", "training": {"batch": 8}}', "utf-8")
+    plan = {"micro_batch": 8, "savers": ["recompute"], "peak_bytes": 2 * 2**30, "categories": {"gradients": 5}}
+    (path / "plan.json").write_text(json.dumps(plan), "utf-8")
+    (path / "samples").mkdir()
+    random = np.random.default_rng(0)
+    for number in range(sheets):
+        noise = random.integers(0, 255, (300, 300, 3)).astype(np.uint8)
+        Image.fromarray(noise).save(path / "samples" / f"step-{number * 10:09d}-samples.png")
+    return path
+
+
+def test_a_run_becomes_a_page(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run")
+    path = report([run])
+    assert path == run / "report.html"
+    found = view(RunFolder(run), "run")
+    assert found.tiles["step"] == "30"
+    assert found.tiles["fid"] == "12.5"
+    assert found.charts["Memory (GiB)"]["planned"].values == [2.0, 2.0]
+    assert found.facts["Recipe"]["training.batch"] == "8"
+    assert found.facts["Plan"]["savers"] == "recompute"
+    assert ("warning", "step 30: D tells all pictures apart") in found.notes
+    assert [picture.step for picture in found.pictures][-1] == 50
+
+
+def test_pictures_are_thinned_to_their_room(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", sheets=60)
+    found = view(RunFolder(run), "run", 200_000)
+    assert 1 < len(found.pictures) < 20
+    assert sum(len(picture.uri) for picture in found.pictures) < 300_000
+    assert (found.pictures[0].step, found.pictures[-1].step) == (0, 590)
+    assert len(page_of([run])) < PICTURE_BYTES + 1_000_000
+
+
+def test_a_corrupted_line_is_counted(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run")
+    with (run / "events.jsonl").open("ab") as file:
+        file.write(b'{"event": "step", "st\n\xff\xfe\n[1]\n')
+    assert view(RunFolder(run), "run").damaged == 3
+    assert "3 lines of the event file could not be read" in page_of([run])
+
+
+def test_several_runs_are_told_apart(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / where / "run", sheets=1) for where in ("a", "b")]
+    page = page_of(runs)
+    assert "<title>a/run · b/run" in page
+    report(runs, tmp_path / "both.html")
+    assert (tmp_path / "both.html").is_file()
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no run folder"):
+        report([tmp_path])
+    with pytest.raises(BadInput, match="no runs"):
+        report([])
+
+
+@contextmanager
+def served(run: Path) -> Iterator[int]:
+    with report_server([run], 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert server.server_address[0] == "127.0.0.1"
+            yield int(server.server_address[1])
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_server_gives_the_page_and_nothing_else(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", sheets=1)
+    with served(run) as port:
+        address = f"http://127.0.0.1:{port}"
+        with urllib.request.urlopen(f"{address}/") as answer:
+            assert b'"live":5' in answer.read()
+        with urllib.request.urlopen(f"{address}/state") as answer:
+            before = answer.read()
+        with EventLog(run / "events.jsonl") as log:
+            log.write("choice", line="more")
+        with urllib.request.urlopen(f"{address}/state") as answer:
+            assert answer.read() != before
+        for path in ("/events.jsonl", "/../recipe.json", "/samples", "/etc/passwd"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"{address}{path}")
+        strange = HTTPConnection("127.0.0.1", port)
+        strange.request("GET", "/", headers={"Host": "evil.example"})
+        assert strange.getresponse().status == 403
+        strange.close()
+        with pytest.raises(BadInput, match=f"--port {port}"):
+            report_server([run], port)

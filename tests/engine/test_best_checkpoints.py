@@ -1,0 +1,57 @@
+"""The best checkpoints are the best of all, in whatever order they come."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frugan.engine.best_checkpoints import BestCheckpoints
+from frugan.engine.checkpoint import Checkpoint, list_checkpoints
+
+
+def offer(best: BestCheckpoints, step: int, value: float) -> bool:
+    def save(folder: Path) -> Checkpoint:
+        path = folder / f"step-{step:09d}"
+        path.mkdir(parents=True)
+        return Checkpoint(path, step)
+
+    return best.offer(step, value, save)
+
+
+def steps(best: BestCheckpoints) -> list[int]:
+    return [checkpoint.step for checkpoint in list_checkpoints(best.folder)]
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=12, unique=True), st.integers(1, 4), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_the_best_are_kept(
+    tmp_path_factory: pytest.TempPathFactory, values: list[float], count: int, lower: bool
+) -> None:
+    best = BestCheckpoints(tmp_path_factory.mktemp("best"), "fid" if lower else "is_mean", count)
+    for number, value in enumerate(values, 1):
+        offer(best, number, value)
+    ranked = sorted(range(1, len(values) + 1), key=lambda n: values[n - 1], reverse=not lower)
+    assert steps(best) == sorted(ranked[:count])
+
+
+def test_what_is_no_number_is_never_best(tmp_path: Path) -> None:
+    best = BestCheckpoints(tmp_path, "fid", 1)
+    assert not offer(best, 1, float("nan"))
+    assert offer(best, 2, 5.0)
+    assert not offer(best, 3, float("inf"))
+    assert steps(best) == [2]
+    assert not offer(BestCheckpoints(tmp_path / "none", "fid", 0), 1, 1.0)
+
+
+def test_another_score_starts_to_compare_anew(tmp_path: Path) -> None:
+    offer(BestCheckpoints(tmp_path, "fid", 1), 1, 0.1)
+    best = BestCheckpoints(tmp_path, "is_mean", 1)
+    assert offer(best, 2, 3.0)
+    assert steps(best) == [2]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"score": "fid"}', '{"score": "fid", "steps": []}'])
+def test_a_damaged_list_is_begun_anew(tmp_path: Path, content: str) -> None:
+    (tmp_path / "scores.json").write_text(content, "utf-8")
+    assert offer(BestCheckpoints(tmp_path, "fid", 1), 1, 0.1)

@@ -1,0 +1,87 @@
+"""Curves keep their shape when they are thinned, and the page holds what it is given and nothing that runs."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frugan.report.page import render
+from frugan.report.run_view import MOST_POINTS, Charts, Curve, Picture, RunView
+
+
+@given(st.integers(1, 5000), st.integers(1, 50))
+@settings(max_examples=40, deadline=None)
+def test_a_curve_is_thinned_and_keeps_its_mean_and_its_end(count: int, stride: int) -> None:
+    curve = Curve()
+    for i in range(count):
+        curve.add(i * stride, float(i))
+    curve.finish()
+    assert 1 <= len(curve.values) <= MOST_POINTS
+    assert curve.steps == sorted(set(curve.steps))
+    assert curve.steps[-1] == (count - 1) * stride
+    assert curve.values == sorted(curve.values)
+    assert curve.values[-1] >= count - 1 - 4 * max(1, count / MOST_POINTS)
+
+
+def test_what_is_not_finite_is_no_point() -> None:
+    curve = Curve()
+    for value in (1.0, float("nan"), float("inf"), 2.0):
+        curve.add(1, value)
+    assert curve.finish().values == [1.0, 2.0]
+
+
+def step(number: int, **changed: Any) -> dict[str, Any]:
+    phases = {"D": {"terms": {"real": 1.0, "fake": "nan"}, "gradient_norm": 2.0, "loss_scale": 1.0, "skipped": 0}}
+    return {
+        "event": "step",
+        "step": number,
+        "images_per_second": 10.0,
+        "memory_bytes": 2**30,
+        "phases": phases,
+    } | changed
+
+
+def test_events_become_charts() -> None:
+    charts = Charts()
+    values = {f"layer{i}": float(i) for i in range(20)}
+    events = [step(1, singular_values=values), step(2), {"event": "metrics", "step": 2, "scores": {"fid": 3.0}}]
+    others = list(charts.read([*events, {"event": "step", "step": "x"}, {"event": "choice", "line": "a"}]))
+    assert [event["event"] for event in others] == ["metrics", "choice"]
+    found = charts.finish()
+    assert list(found)[:2] == ["Scores", "Losses of D"]
+    assert found["Losses of D"]["real"].values == [1.0, 1.0]
+    assert found["Losses of D"]["fake"].values == []
+    assert sorted(found["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))
+    assert not {"Loss scale", "Skipped updates in all"} & found.keys()  # nothing happened there
+
+
+HOSTILE = '</script><script>alert("x")</script><!--'
+
+
+def view(name: str, picture: bool = True) -> RunView:
+    return RunView(
+        name=name,
+        charts={HOSTILE: {"a": Curve([1, 2], [0.5, 1.0])}},
+        facts={"Recipe": {"summary": HOSTILE}},
+        pictures=(Picture(1, "samples", "data:image/webp;base64,AAAA"),) if picture else (),
+        notes=(("warning", HOSTILE), ("choice", "device: cpu")),
+        tiles={"step": "2"},
+        damaged=3,
+    )
+
+
+def test_the_page_holds_its_data_and_runs_nothing_that_it_was_given() -> None:
+    page = render([view(HOSTILE), view("second", picture=False)])
+    assert page.count("<script") == 2
+    (inside,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
+    data = json.loads(inside)
+    assert data["runs"] == [HOSTILE, "second"]
+    assert [curve["run"] for curve in data["charts"][0]["curves"]] == [0, 1]
+    assert len(data["pictures"][0]) == 1
+    assert "3 lines of the event file could not be read" in page
+    assert not re.search(r"""(src|href)=["']?https?:""", page)
+    with pytest.raises(ValueError, match="no runs"):
+        render([])
