@@ -10,6 +10,7 @@ from frugan.api.networks import weights_file
 from frugan.api.pictures import Progress, Say
 from frugan.api.session import Session, TrainingResult, changed_fields
 from frugan.api.sources import Data, open_sources
+from frugan.api.trackers import following
 from frugan.api.training_options import TrainingOptions
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
@@ -87,11 +88,17 @@ def train(
             stop_on_signals() as stop,
             listening(run.requests) as (requests, keys),
             EventLog(run.events) as log,
+            following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
             if keys:
                 say(KEYS_HINT)
             name = recipe if isinstance(recipe, str) else loaded.family
-            session = Session(loaded, name, sources, run, log, options, say, show, requests)
+
+            def shown(event: Event) -> None:
+                show(event)
+                follow(event)
+
+            session = Session(loaded, name, sources, run, log, options, say, shown, requests)
             return session.train(init, stop)
     except BadInput:
         if is_new and not run.exists:

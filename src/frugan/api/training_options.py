@@ -15,6 +15,8 @@ class TrainingOptions:
         workers: processes that make face samples, for each source; None: by the machine.
         memory: budget on the card, such as "6GiB"; None: what is free there less a margin.
         use, avoid: savers that the plan must or must not use.
+        tensorboard: write TensorBoard's files into the run as well.
+        wandb_project: send everything to this project on Weights & Biases; None: nothing.
     """
 
     micro_batch: int | None = None
@@ -25,6 +27,8 @@ class TrainingOptions:
     memory: str | None = None
     use: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    tensorboard: bool = False
+    wandb_project: str | None = None
 
     @property
     def savers(self) -> bool:

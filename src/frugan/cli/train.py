@@ -1,14 +1,21 @@
 """`frugan train`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from frugan.api.sampling import shows_faces
+from frugan.api.trackers import has_tensorboard
 from frugan.api.training import train as train_run
 from frugan.api.training_options import TrainingOptions
+from frugan.api.twin import STEPS, TwinReport
+from frugan.api.twin import twin as train_twin
 from frugan.cli.output import Bar, named_paths, print_json, say
+from frugan.errors import BadInput
 from frugan.recipe import load_recipe
 from frugan.report.progress_line import LiveLine
 
@@ -29,6 +36,15 @@ def train(
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     workers: Annotated[int | None, typer.Option(help="processes that make face samples, for each side", min=0)] = None,
+    tensorboard: Annotated[
+        bool | None, typer.Option(help="write TensorBoard's files into the run; default: if it is installed")
+    ] = None,
+    wandb: Annotated[str | None, typer.Option(help="send everything to this project on Weights & Biases")] = None,
+    twin: Annotated[
+        str | None,
+        typer.Option(help="train a short twin in another precision, such as fp32: how far do they drift?"),
+    ] = None,
+    twin_steps: Annotated[int, typer.Option(help="of --twin")] = STEPS,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program at the end")] = False,
 ) -> None:
     """Train a recipe on your pictures, or go on with the run in --out.
@@ -40,6 +56,36 @@ def train(
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
+    options = TrainingOptions(
+        micro_batch=micro_batch,
+        recompute=recompute,
+        ema_on_host=ema_on_host,
+        device=device,
+        workers=workers,
+        memory=memory,
+        use=tuple(use or ()),
+        avoid=tuple(avoid or ()),
+        tensorboard=has_tensorboard() if tensorboard is None else tensorboard,
+        wandb_project=wandb,
+    )
+    if twin is not None:
+        if out is None:
+            raise BadInput("--twin: name a folder for the two runs with --out")
+        with LiveLine() as line, Bar("preparing") as move:
+            found = train_twin(
+                recipe,
+                named_paths(data or []),
+                out,
+                twin,
+                steps=twin_steps,
+                overrides=overrides or [],
+                options=options,
+                say=say,
+                show=line.show,
+                progress=move,
+            )
+        _print_twin(found, as_json=as_json)
+        return
     with LiveLine() as line, Bar("preparing") as move:
         result = train_run(
             recipe,
@@ -47,9 +93,7 @@ def train(
             out,
             overrides=overrides or [],
             init=init,
-            options=TrainingOptions(
-                micro_batch, recompute, ema_on_host, device, workers, memory, tuple(use or ()), tuple(avoid or ())
-            ),
+            options=options,
             say=say,
             show=line.show,
             progress=move,
@@ -71,3 +115,20 @@ def train(
     print(f"{result.run}: step {result.step:,}, {ended}")
     given = "".join(f" --data {word}" for word in data or []) if shows_faces(load_recipe(recipe)) else ""
     print(f"Sheets: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out sheets")
+
+
+def _print_twin(found: TwinReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**asdict(found), "runs": [str(run) for run in found.runs]})
+        return
+    one, other = found.precisions
+    table = Table("phase", "curve", "first tenth", "last tenth", "apart from step", box=None, pad_edge=False)
+    for drift in found.drifts:
+        since = "-" if drift.notable_from is None else f"{drift.notable_from:,}"
+        table.add_row(drift.phase, drift.what, f"{drift.first:.1%}", f"{drift.last:.1%}", since)
+    console = Console(highlight=False, width=max(Console().width, 90))
+    console.print(f"[bold]{one} beside {other}[/]: differences of means over tenths of the steps")
+    console.print(table)
+    console.print(f"skipped updates: {found.skipped[0]} in {one}, {found.skipped[1]} in {other}")
+    console.print(found.advice or f"nothing drifts: {one} trains like {other}", markup=False, soft_wrap=True)
+    console.print(f"Next: frugan report {found.runs[0]} {found.runs[1]}", markup=False, soft_wrap=True)
