@@ -21,8 +21,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# two processes of one thread each: the tests are many and small
 unit: install
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
 
 install: $(VENV)/.installed
 

@@ -98,7 +98,7 @@ def test_memory_that_runs_out_in_an_update_is_no_case_for_a_repetition(monkeypat
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(step, "update", full)
+    monkeypatch.setattr(step, "update_parameters", full)
     with pytest.raises(TrainingFailed, match="in the midst of the update of phase critic"):
         rig().step.run(rig().state, rig().plan, next_plan=lambda plan, *_: plan)
 
