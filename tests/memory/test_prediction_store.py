@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from contract.made_up import MadeUpFamily
+from contract.rig import BF16, FP16
 from frugan.families import families
 from frugan.memory import prediction_store
 from frugan.memory.fingerprint import code_fingerprint
+from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import Job, PredictionStore, outcome
 from memory.tasks import plan_of, task
 
@@ -100,7 +102,7 @@ def test_a_helper_helps_and_may_go(lasts: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 0.0)
     plans = [plan_of(OF, size) for size in (2, 4, 6)]
     alone, helped = store(), store()
-    helped.helper = Helping(lasts)
+    helped.helper, helped.expected_seconds = Helping(lasts), lambda: 1.0
     helped.ahead([(plan, STAGE, True) for plan in plans])
     for plan in plans:
         assert helped(plan, STAGE, rough=True) == alone(plan, STAGE, rough=True)
@@ -174,3 +176,16 @@ def test_a_file_is_adopted_only_if_what_was_run_is_the_same(tmp_path: Path) -> N
     assert not doubtful.adopt(file)
     doubtful(plans[1], STAGE, rough=True)
     assert doubtful.ran == 2
+
+
+@pytest.mark.parametrize("keeping", ["all", "nothing"])
+@pytest.mark.parametrize("name", sorted(families()))
+def test_fp16_takes_what_bf16_takes(name: str, keeping: str) -> None:
+    of = task(families()[name])
+    one, other = (predict(of, plan_of(of, 2, p, keeping=keeping), "cuda", of.stages[0]) for p in (BF16, FP16))
+    assert abs(one.live_bytes - other.live_bytes) <= 64 * 512  # scalars of loss scales, rounded up to blocks
+    assert other.reserved_bytes == pytest.approx(one.reserved_bytes, rel=0.002, abs=2**21)
+    kept = PredictionStore(of, "cuda", {}, "now")
+    kept(plan_of(of, 2, BF16, keeping=keeping), of.stages[0], rough=False)
+    kept(plan_of(of, 2, FP16, keeping=keeping), of.stages[0], rough=False)
+    assert kept.ran == 1

@@ -90,6 +90,20 @@ def test_wishes_are_kept(saver: str) -> None:
     assert all(saver not in savers_of(rung.plan, 64) for rung in avoided)
 
 
+def test_the_thriftiest_plan_keeps_to_what_is_ruled_out() -> None:
+    for avoid in ({"recompute"}, {"offload"}, {"keep-products", "recompute"}, {"optimizer-on-host", "ema-on-host"}):
+        plan = by_formula(Wishes(avoid=frozenset(avoid))).space.thriftiest()
+        assert not {str(name) for name in savers_of(plan, 64)} & avoid
+
+
+def test_what_is_asked_for_changes_no_estimate() -> None:
+    free, asked = by_formula(), by_formula(Wishes(micro_batch=16, use=frozenset({"recompute"})))
+    plan = asked.space.plan(16, "nothing")
+    assert free.estimates.of(plan) == asked.estimates.of(plan)
+    assert free.estimates.fastest_seconds == asked.estimates.fastest_seconds == free.estimates.fastest_first[0].seconds
+    assert asked.estimates.fastest_first[0].seconds > asked.estimates.fastest_seconds
+
+
 def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
     assert {plan.micro_batch for plan in by_formula(Wishes(micro_batch=8)).space.wished_plans()} == {8}
 
@@ -99,9 +113,9 @@ def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
     [
         ({"recompute", "keep-products"}, set(), "recompute and keep-products contradict each other"),
         ({"recompute"}, {"recompute"}, "recompute is asked for and ruled out"),
-        ({"magic"}, set(), "'magic' is unknown; there are micro-batch, keep-products"),
+        ({"magic"}, set(), "'magic' is unknown; there are keep-products"),
         ({"offload"}, {"recompute"}, "offload keeps what recomputed blocks are given: it contradicts recompute"),
-        (set(), {"micro-batch"}, "by a number: --micro-batch"),
+        (set(), {"micro-batch"}, "by its size: --micro-batch"),
     ],
 )
 def test_savers_that_contradict_each_other_are_named(use: set[str], avoid: set[str], message: str) -> None:

@@ -57,8 +57,8 @@ class PlanReport:
         decisions: a line for each choice: why, and how to override it.
         ladder: plans from the fastest to the smallest, where no budget was given.
         nearest_change: recipe fields with which it would fit, where it does not.
-        duration_seconds: predicted for the recipe's whole training; None: it is given as a time, or the card's speed is
-            not known.
+        duration_seconds: predicted for the recipe's whole training, or its own where it is given as a time; None: the
+            card's speed is not known.
     """
 
     recipe: str

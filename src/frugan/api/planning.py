@@ -66,7 +66,7 @@ def plan(
 
     Args:
         recipe: built-in name, path of a TOML file, a run, or a loaded recipe.
-        memory: budget on the card in all, "6GiB" or bytes; None: the whole ladder.
+        memory: budget on the card in all, "6GiB" or bytes; None: all of a named card, or without one the whole ladder.
         overrides: `key.sub=value` words.
         options: how to plan.
 
@@ -76,7 +76,10 @@ def plan(
     options = options or PlanOptions()
     planner, name = planner_of(recipe, overrides, options)
     try:
-        return report_of(planner, name, _bytes(memory))
+        budget_bytes = _bytes(memory)
+        if budget_bytes is None and options.card is not None:
+            budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
+        return report_of(planner, name, budget_bytes)
     finally:
         planner.remember()
 
@@ -98,7 +101,8 @@ def largest(
     """
     options = options or PlanOptions()
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
-    budget_bytes = parse_size(memory) if isinstance(memory, str) else memory
+    budget_bytes = _bytes(memory)
+    assert budget_bytes is not None
     if options.calibrate:
         planner_of(loaded, (), options)[0].close()
         options = replace(options, calibrate=False)  # once is enough
@@ -164,7 +168,11 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
 
 
 def _bytes(memory: str | int | None) -> int | None:
-    return parse_size(memory) if isinstance(memory, str) else memory
+    if memory is None or isinstance(memory, str):
+        return None if memory is None else parse_size(memory)
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+        raise BadInput(f'memory {memory!r}: expected a size such as "6GiB", or a whole number of bytes')
+    return memory
 
 
 def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool = True) -> PlanReport:
@@ -193,7 +201,7 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest:
     if between:
         categories["gradient buckets"] = BUCKET_BYTES
         categories["communication"] = COMMUNICATION_BYTES
-    fastest_seconds = ladder[0].seconds if ladder else search.estimates.fastest_first[0].seconds
+    fastest_seconds = search.estimates.fastest_seconds
     rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
     recipe = planner.recipe
     several = len(search.space.task.stages) > 1
@@ -235,33 +243,51 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     card, task = planner.card, planner.search.space.task
     if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
         yield f"memory: {show_size(budget_bytes)} as asked, though {card.name} has {show_size(card.memory_bytes)}"
+    if budget_bytes == card.memory_bytes is not None:
+        yield f"memory: all of {card.name}; a desktop that it shows takes some of it: say less with --memory"
     other = "fp16" if planner.precision.name == "fp32" else "fp32"
     yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision={other}"
     floor = f"one normalisation group is {task.group}, and no plan goes below" if task.group > 1 else "any size will do"
     yield (
-        f"micro-batch: {rung.micro_batch} x {rung.accumulation} = {task.batch} ({floor}); override with --micro-batch"
+        f"micro-batch: {rung.micro_batch} at a time, {forwards(rung.accumulation)} for {task.batch} ({floor}); "
+        "override with --micro-batch"
     )
     yield "parts of a phase go backward one after the other: costs nothing, saves the others' activations"
     for saver in rung.savers:
-        if saver != "micro-batch":
-            why = "asked for" if saver in planner.wishes.use else _why(fits)
-            yield f"{saver}: {why}; rule it out with --avoid {saver}"
-    if not {"recompute", "keep-products"} & {*rung.savers}:
+        if saver in planner.wishes.use:
+            yield f"{saver}: asked for"
+        elif saver != "micro-batch":
+            yield f"{saver}: {_why(saver, fits)}"
+    if fits and not {"recompute", "keep-products"} & {*rung.savers}:
         yield "no recompute: it fits without; ask for it with --use recompute"
+    if planner.wishes.avoid:
+        yield f"ruled out: {', '.join(sorted(planner.wishes.avoid))}"
     yield (
         "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card; in Python, set "
         "torch.backends.cudnn.benchmark = True before frugan.train, and leave 1 GiB of the card to it"
     )
     if between_bytes:
-        yield f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess"
-    measured = card.source == "measured" and card.capability is not None  # a processor has no CUDA to measure
-    kind = "measured on it" if measured else "guesses; measure yours with --calibrate"
+        yield (
+            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess; "
+            "this is planning ahead: frugan trains on one card so far"
+        )
+    kind = "guesses; `frugan plan --calibrate` on the card measures them"
+    if card.source == "measured":
+        processor = "guesses: the processor here was measured for its speed, and has no CUDA"
+        kind = "measured on it" if card.capability is not None else processor
     taken = f"{show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} for its libraries"
     yield f"card: {card.name}; {taken}: {kind}"
 
 
-def _why(fits: bool) -> str:
-    return "it does not fit without, and this is the cheapest way" if fits else "saves most, and is not enough"
+def forwards(count: int) -> str:
+    """How many, for people."""
+    return "1 forward" if count == 1 else f"{count} forwards"
+
+
+def _why(saver: str, fits: bool) -> str:
+    if not fits:
+        return "saves most, and is not enough"
+    return f"it does not fit without, and this is the cheapest way; rule it out with --avoid {saver}"
 
 
 def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
@@ -281,6 +307,6 @@ def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
 def _duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
     duration = recipe.training.duration
     if duration.unit == "seconds":
-        return None
+        return float(duration.amount)
     seconds = duration.steps(recipe.training.batch) * step_seconds
     return seconds if math.isfinite(seconds) else None

@@ -1,19 +1,24 @@
 """`frugan plan`."""
 
+import math
+import shlex
 from typing import Annotated, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from frugan.api.devices import choose_device
 from frugan.api.plan_report import PlanReport, Rung, needed_size
-from frugan.api.planning import PlanOptions, largest
+from frugan.api.planner import choose_card
+from frugan.api.planning import PlanOptions, forwards, largest
 from frugan.api.planning import plan as make_plan
 from frugan.api.recipe_relatives import Largest
 from frugan.cli.output import print_json
 from frugan.errors import BadInput
 
 GIB = 2**30
+SIZES = "the sizes that its family comes in"
 LARGEST = ("resolution", "batch", "width")
 
 
@@ -21,14 +26,18 @@ def plan(
     recipe: Annotated[str, typer.Argument(help="built-in name, path of a .toml file, or a run")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
     memory: Annotated[str | None, typer.Option(help="budget on the card in all, such as 6GiB")] = None,
-    card: Annotated[str | None, typer.Option(help="plan for a card of this name, such as rtx-3060")] = None,
+    card: Annotated[
+        str | None, typer.Option(help="plan for a card of this name, such as rtx-3060; without --memory: for all of it")
+    ] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; default: chosen")] = None,
     use: Annotated[list[str] | None, typer.Option(help="a saver that must be used; may be repeated")] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="a saver that must not be; may be repeated")] = None,
     biggest: Annotated[
         str | None, typer.Option("--largest", help="resolution, batch or width: the biggest that fits --memory")
     ] = None,
-    gpus: Annotated[int, typer.Option(help="cards that share the batch")] = 1,
+    gpus: Annotated[
+        int, typer.Option(help="cards that share the batch (planning ahead: training is on one so far)")
+    ] = 1,
     calibrate: Annotated[bool, typer.Option(help="first measure this machine's device, in about ten seconds")] = False,
     price_per_hour: Annotated[float | None, typer.Option(help="of one card, for what training will cost")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
@@ -42,6 +51,11 @@ def plan(
 
     Example: frugan plan saehd-df-ud-512 --memory 6GiB
     """
+    if price_per_hour is not None:
+        if not 0 < price_per_hour < math.inf:
+            raise BadInput(f"--price-per-hour {price_per_hour}: expected an amount above nothing")
+        if card is None and not calibrate and choose_card(None, choose_device()[0]).source != "measured":
+            raise BadInput("--price-per-hour: of which card? Name it with --card, or measure this one: --calibrate")
     with _Counting(quiet=as_json) as counting:
         options = PlanOptions(
             card,
@@ -66,14 +80,18 @@ def plan(
         return
     console = Console(highlight=False, width=max(Console().width, 100))
     if words:
-        console.print(f"largest {biggest} that fits: {' '.join(words)}", markup=False)
+        meaning = " in one forward (in micro-batches any batch fits)" if biggest == "batch" else ""
+        console.print(f"largest {biggest} that fits{meaning}, of {SIZES}: {' '.join(words)}", markup=False)
     if report.ladder:
         _print_ladder(console, recipe, report)
     else:
         fields = [*(overrides or ()), *words]
-        asked = [f"--use {name}" for name in use or ()] + [f"--avoid {name}" for name in avoid or ()]
-        asked += [f"--micro-batch {micro_batch}"] if micro_batch is not None else []
-        _print_plan(console, recipe, report, gpus, " ".join([recipe, *fields, f"--memory {memory}", *asked]))
+        asked = [word for name in use or () for word in ("--use", name)]
+        asked += [word for name in avoid or () for word in ("--avoid", name)]
+        asked += ["--micro-batch", str(micro_batch)] if micro_batch is not None else []
+        budget = ["--memory", memory] if memory is not None else []
+        again = None if gpus > 1 or biggest == "batch" else shlex.join([recipe, *fields, *budget, *asked])
+        _print_plan(console, recipe, report, gpus, again)
     if timed and report.duration_seconds is not None:
         seconds = report.duration_seconds  # of all cards together
         kind = "measured peaks" if report.card.source == "measured" else "its published peaks, a guess"
@@ -104,7 +122,7 @@ class _Counting:
             self._status.stop()
 
 
-def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, again: str) -> None:
+def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, again: str | None) -> None:
     budget = f"{_gib(report.budget_bytes or 0)}"
     verdict = "fits" if report.fits else "does NOT fit"
     console.print(f"[bold]{name} {verdict} {budget}[/]: predicted peak {_gib(report.peak_bytes)} on the card")
@@ -112,8 +130,8 @@ def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, agai
     cards = f" on each of {gpus} cards" if gpus > 1 else ""
     groups = f", normalised in groups of {report.normalisation_batch}" if report.normalisation_batch else ""
     console.print(
-        f"micro-batch {rung.micro_batch} x {rung.accumulation} = batch {report.batch // gpus}{cards}{groups}; "
-        f"{report.precision}; "
+        f"micro-batch {rung.micro_batch}, {forwards(rung.accumulation)} for batch {report.batch // gpus}"
+        f"{cards}{groups}; {report.precision}; "
         f"savers: {', '.join(rung.savers) or 'none'}"
     )
     console.print(f"extra compute {rung.extra_compute:.0%}, extra time {_share(rung.extra_time)} (predicted)\n")
@@ -128,6 +146,8 @@ def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, agai
     for line in report.decisions:
         console.print(f"- {line}", markup=False, soft_wrap=True)
     if report.fits:
+        if again is None:
+            return
         console.print(f"Next: frugan train {again} --data PICTURES --out RUN", markup=False, soft_wrap=True)
         return
     console.print(f"\nsmallest budget that would do: {needed_size(report.peak_bytes)}")
@@ -182,6 +202,4 @@ def _duration(seconds: float) -> str:
 
 
 def _price(report: PlanReport, per_hour: float, gpus: int) -> float | None:
-    if per_hour <= 0:
-        raise BadInput(f"--price-per-hour {per_hour}: expected more than nothing")
     return None if report.duration_seconds is None else report.duration_seconds / 3600 * per_hour * gpus

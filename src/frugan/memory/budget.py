@@ -48,8 +48,8 @@ class Budget:
         if self.step_bytes < parameter_bytes:
             raise BadInput(
                 f"a budget of {show_size(self.total_bytes)}: the parameters alone take {show_size(parameter_bytes)}, "
-                f"CUDA and its libraries {show_size(self.context_bytes + self.workspace_bytes)}; expected more than "
-                f"{show_size(self.total_bytes - self.step_bytes + parameter_bytes)}"
+                f"CUDA and its libraries {show_size(self.context_bytes + self.workspace_bytes)}, and training several "
+                "times as much; without --memory you are shown what it takes, down to the smallest plan"
             )
 
     def enforce(self, device: torch.device) -> None:

@@ -96,14 +96,20 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
         "gtx-1060": Published(6, 4.4, 4.4, 192, (6, 1)),
         "gtx-1080": Published(8, 8.9, 8.9, 320, (6, 1)),
         "gtx-1080-ti": Published(11, 11.3, 11.3, 484, (6, 1)),
+        "gtx-1660": Published(6, 5.0, 10.0, 192, (7, 5)),
+        "gtx-1660-super": Published(6, 5.0, 10.0, 336, (7, 5)),
+        "gtx-1660-ti": Published(6, 5.4, 10.9, 288, (7, 5)),
         "rtx-2060": Published(6, 6.5, 25.8, 336, (7, 5)),
         "rtx-2070": Published(8, 7.5, 29.9, 448, (7, 5)),
         "rtx-2080-ti": Published(11, 13.4, 53.8, 616, (7, 5)),
+        "rtx-3050": Published(8, 9.1, 18.2, 224, (8, 6)),
         "rtx-3060": Published(12, 12.7, 25.5, 360, (8, 6)),
+        "rtx-3060-ti": Published(8, 16.2, 32.4, 448, (8, 6)),
         "rtx-3070": Published(8, 20.3, 40.6, 448, (8, 6)),
         "rtx-3080": Published(10, 29.8, 59.5, 760, (8, 6)),
         "rtx-3090": Published(24, 35.6, 71.0, 936, (8, 6)),
         "rtx-4060": Published(8, 15.1, 30.2, 272, (8, 9)),
+        "rtx-4060-ti": Published(8, 22.1, 44.1, 288, (8, 9)),
         "rtx-4070": Published(12, 29.1, 58.3, 504, (8, 9)),
         "rtx-4080": Published(16, 48.7, 97.5, 717, (8, 9)),
         "rtx-4090": Published(24, 82.6, 165.2, 1008, (8, 9)),
@@ -129,8 +135,8 @@ def named_card(name: str) -> Card:
     key = name.strip().lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
     if key not in PUBLISHED:
         raise BadInput(
-            f"--card {name!r} is not known; known are {', '.join(PUBLISHED)}; on a machine with the card "
-            "`frugan plan --calibrate` measures it"
+            f"--card {name!r} is not known; known are {', '.join(PUBLISHED)}. For another one, give its "
+            "memory: --memory 6GiB; on a machine with the card, `frugan plan --calibrate` measures it"
         )
     return PUBLISHED[key].card(key)
 

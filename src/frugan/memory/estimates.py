@@ -1,6 +1,6 @@
 """What every plan of a task may take, from the few that are run without data to estimate all others from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -8,7 +8,7 @@ from typing import Protocol
 from frugan.engine.plan import Plan
 from frugan.errors import BadInput
 from frugan.memory.cards import Card
-from frugan.memory.plan_space import KEEPINGS, Keeping, PlanSpace, keeping_of
+from frugan.memory.plan_space import KEEPINGS, Keeping, PlanSpace, Wishes, keeping_of
 from frugan.memory.prediction import Prediction
 from frugan.memory.task import Stage
 from frugan.memory.work import Work
@@ -65,6 +65,24 @@ class Estimates:
     predict: Predict
 
     @cached_property
+    def _all(self) -> PlanSpace:
+        """The plans without wishes: estimates come from the same few whatever is asked for."""
+        return replace(self.space, wishes=Wishes())
+
+    @cached_property
+    def fastest_seconds(self) -> float:
+        """Of the fastest plan that there is, whatever the wishes: what others are compared with."""
+        return min(each.seconds for each in map(self.of, self._known(self._all.every_plan())))
+
+    def _known(self, plans: Iterable[Plan]) -> list[Plan]:
+        """Those whose savings were run."""
+        return [
+            plan
+            for plan in plans
+            if keeping_of(plan) in self._by_keeping and (self._sliced is not None or not plan.in_slices)
+        ]
+
+    @cached_property
     def heaviest_stage(self) -> Stage:
         """The stage that takes most: estimates are made for it alone."""
         stages = self.space.task.stages
@@ -74,11 +92,11 @@ class Estimates:
         self.predict.ahead([(plan, stage, False) for stage in stages])
         return max(stages, key=lambda stage: self.predict(plan, stage, rough=False).reserved_bytes)
 
-    @cached_property
+    @property
     def plain(self) -> Prediction:
-        """What nothing saved takes, at the smallest micro-batch."""
+        """About what nothing saved takes, at the smallest micro-batch."""
         self._run_ahead()
-        return self._fully(self._first("all"))
+        return self._plain_roughly
 
     @cached_property
     def fastest_first(self) -> Sequence[Estimate]:
@@ -87,10 +105,10 @@ class Estimates:
         Raises:
             BadInput: there is none.
         """
-        plans = [plan for plan in self.space.wished_plans() if keeping_of(plan) in self._by_keeping]
+        plans = self._known(self.space.wished_plans())
         if not plans:
             raise BadInput("no plan uses all savers that are asked for: leave some away")
-        found = [self.of(plan) for plan in plans if self._sliced is not None or not plan.in_slices]
+        found = [self.of(plan) for plan in plans]
         return sorted(found, key=lambda each: (each.seconds, each.reserved_bytes))
 
     def of(self, plan: Plan) -> Estimate:
@@ -122,26 +140,25 @@ class Estimates:
         if small == large:
             return self.plain.work
         a, b = (self.space.task.batch / size for size in (small, large))
-        per_micro_batch = (self.plain.work - self._fully(self._second).work) * (1 / (a - b))
+        per_micro_batch = (self.plain.work - self._roughly(self._second).work) * (1 / (a - b))
         return self.plain.work - per_micro_batch * (a - count)
 
     def _first(self, keeping: Keeping, *, slices: bool = False) -> Plan:
         """Of the smallest micro-batch, with nothing moved away."""
-        return self.space.plan(self.space.micro_batches()[0], keeping, slices=slices)
+        return self._all.plan(self._all.micro_batches()[0], keeping, slices=slices)
 
     @cached_property
     def _second(self) -> Plan:
         """Nothing saved, at the second smallest micro-batch: shows how work grows."""
-        sizes = self.space.micro_batches()
-        return self.space.plan(sizes[min(1, len(sizes) - 1)], "all")
+        sizes = self._all.micro_batches()
+        return self._all.plan(sizes[min(1, len(sizes) - 1)], "all")
 
     def _run_ahead(self) -> None:
         """Run all that estimates come from."""
-        rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else []
-        rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
-        stage = self.heaviest_stage
-        full = [self._first("all"), self._second]
-        self.predict.ahead([*((plan, stage, False) for plan in full), *((plan, stage, True) for plan in rough)])
+        plans = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._first("all")]
+        plans += [self._second]
+        plans += [self._first("all", slices=True)] if self.space.has_large_layers else []
+        self.predict.ahead([(plan, self.heaviest_stage, True) for plan in plans])
 
     @cached_property
     def _plain_roughly(self) -> Prediction:
@@ -167,8 +184,8 @@ class Estimates:
                     raise
                 if "keep-products" in self.space.wishes.use:
                     raise BadInput(
-                        f"saver keep-products: these networks write into results that it would keep ({error}); "
-                        "ask for recompute, or for none"
+                        "saver keep-products: these networks write into results that it would keep; ask for recompute, "
+                        "or for none"
                     ) from error
         return found
 
@@ -181,10 +198,6 @@ class Estimates:
     def _sliced(self) -> Prediction | None:
         """Large dense layers in slices; None: there are none."""
         return self._roughly(self._first("all", slices=True)) if self.space.has_large_layers else None
-
-    def _fully(self, plan: Plan) -> Prediction:
-        """Two micro-batches of a plan, in the stage that takes most."""
-        return self.predict(plan, self.heaviest_stage, rough=False)
 
     def _roughly(self, plan: Plan) -> Prediction:
         """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""

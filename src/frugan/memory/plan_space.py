@@ -34,7 +34,9 @@ class Wishes:
     avoid: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        known = [saver.name for saver in SAVERS]
+        if "micro-batch" in {*self.use, *self.avoid}:
+            raise BadInput("the micro-batch is asked for by its size: --micro-batch, and not by --use or --avoid")
+        known = [saver.name for saver in SAVERS if saver.name != "micro-batch"]
         for name in sorted({*self.use, *self.avoid} - set(known)):
             raise BadInput(f"saver {name!r} is unknown; there are {', '.join(known)}")
         for name in sorted(self.use & self.avoid):
@@ -46,8 +48,6 @@ class Wishes:
             )
         if "offload" in self.use and (unmet := {"recompute"} & self.avoid | {"keep-products"} & self.use):
             raise BadInput(f"saver offload keeps what recomputed blocks are given: it contradicts {unmet.pop()}")
-        if "micro-batch" in {*self.use, *self.avoid}:
-            raise BadInput("saver micro-batch is asked for by a number: --micro-batch 8; the batch avoids it")
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,16 @@ class PlanSpace:
         )
 
     def thriftiest(self) -> Plan:
-        """Every saving at once."""
-        averages_away = self.on_card and bool(self.task.averaged)
+        """Every saving at once that is not ruled out."""
+        avoid = self.wishes.avoid
+        kept = {"nothing here": {"recompute", "offload"}, "nothing": {"recompute"}, "products": {"keep-products"}}
+        keeping: Keeping = next((k for k in reversed(self.keepings) if not kept.get(k, set()) & avoid), "all")
         return self.plan(
             self.micro_batches()[0],
-            "nothing here" if self.on_card else "nothing",
-            slices=True,
-            averages_away=averages_away,
-            optimizer_away=self.on_card,
+            keeping,
+            slices="dense-slices" not in avoid,
+            averages_away=self.on_card and bool(self.task.averaged) and "ema-on-host" not in avoid,
+            optimizer_away=self.on_card and "optimizer-on-host" not in avoid,
         )
 
     def every_plan(self) -> Iterator[Plan]:

@@ -5,9 +5,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
+
+import torch
 
 from frugan.engine.plan import Plan
 from frugan.memory.prediction import Prediction, Target, predict
@@ -51,6 +53,7 @@ class PredictionStore:
         files: read in this order, as far as they exist and agree with the fingerprint.
         tell: is told what is run: how many so far.
         helper: runs a part of what is asked for ahead; None: nobody does.
+        expected_seconds: of one run, before any was made: whether help is worth its start.
         ran: how many were run and not found.
     """
 
@@ -61,6 +64,7 @@ class PredictionStore:
     files: tuple[Path, ...] = ()
     tell: Callable[[int], None] = lambda _: None
     helper: Helper | None = None
+    expected_seconds: Callable[[], float] = lambda: 0.0
     ran: int = 0
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
     _seconds: float | None = None
@@ -75,6 +79,7 @@ class PredictionStore:
         Raises:
             RuntimeError: torch refuses the plan.
         """
+        plan = _as_run(plan)
         key = self._key(plan, stage, rough=rough)
         if key not in self._known:
             self._run((plan, stage, rough), key)
@@ -85,14 +90,13 @@ class PredictionStore:
 
     def ahead(self, jobs: Sequence[Job]) -> None:
         """Run what will be asked for, with the helper's help; what it fails to do is done when it is asked for."""
-        new = {self._key(plan, stage, rough=rough): (plan, stage, rough) for plan, stage, rough in jobs}
+        asked = [(_as_run(plan), stage, rough) for plan, stage, rough in jobs]
+        new = {self._key(plan, stage, rough=rough): (plan, stage, rough) for plan, stage, rough in asked}
         keys = [key for key in new if key not in self._known]
         if self.helper is None or len(keys) < 2:
             return
-        if self._seconds is None:
-            self._run(new[keys[0]], keys[0])  # shows whether help is worth its start
-            keys = keys[1:]
-        if (self._seconds or 0.0) * len(keys) < HELPFUL_SECONDS:
+        each_seconds = self.expected_seconds() if self._seconds is None else self._seconds
+        if each_seconds * len(keys) < HELPFUL_SECONDS:
             return
         theirs = keys[1::2]
         for key in theirs:
@@ -152,6 +156,13 @@ class PredictionStore:
             "target": self.target,
         }
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _as_run(plan: Plan) -> Plan:
+    """fp16 is run as bf16: both are two bytes wide, and loss scaling adds scalars; so one run answers for both."""
+    if plan.precision.name != "fp16":
+        return plan
+    return replace(plan, precision=replace(plan.precision, name="bf16", dtype=torch.bfloat16))
 
 
 def _read(file: Path, fingerprint: str | None) -> dict[str, dict[str, Any]]:
