@@ -92,11 +92,11 @@ class Estimates:
         self.predict.ahead([(plan, stage, False) for stage in stages])
         return max(stages, key=lambda stage: self.predict(plan, stage, rough=False).reserved_bytes)
 
-    @property
+    @cached_property
     def plain(self) -> Prediction:
-        """About what nothing saved takes, at the smallest micro-batch."""
+        """What nothing saved takes, at the smallest micro-batch."""
         self._run_ahead()
-        return self._plain_roughly
+        return self._fully(self._first("all"))
 
     @cached_property
     def fastest_first(self) -> Sequence[Estimate]:
@@ -140,7 +140,7 @@ class Estimates:
         if small == large:
             return self.plain.work
         a, b = (self.space.task.batch / size for size in (small, large))
-        per_micro_batch = (self.plain.work - self._roughly(self._second).work) * (1 / (a - b))
+        per_micro_batch = (self.plain.work - self._fully(self._second).work) * (1 / (a - b))
         return self.plain.work - per_micro_batch * (a - count)
 
     def _first(self, keeping: Keeping, *, slices: bool = False) -> Plan:
@@ -155,10 +155,12 @@ class Estimates:
 
     def _run_ahead(self) -> None:
         """Run all that estimates come from."""
-        plans = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._first("all")]
-        plans += [self._second]
-        plans += [self._first("all", slices=True)] if self.space.has_large_layers else []
-        self.predict.ahead([(plan, self.heaviest_stage, True) for plan in plans])
+        rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._first("all")]
+        rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
+        # how work grows is a small difference: it takes a second micro-batch, which adds to gradients, to see it
+        full = [self._first("all"), self._second]
+        stage = self.heaviest_stage
+        self.predict.ahead([*((plan, stage, False) for plan in full), *((plan, stage, True) for plan in rough)])
 
     @cached_property
     def _plain_roughly(self) -> Prediction:
@@ -198,6 +200,10 @@ class Estimates:
     def _sliced(self) -> Prediction | None:
         """Large dense layers in slices; None: there are none."""
         return self._roughly(self._first("all", slices=True)) if self.space.has_large_layers else None
+
+    def _fully(self, plan: Plan) -> Prediction:
+        """Two micro-batches of a plan, in the stage that takes most."""
+        return self.predict(plan, self.heaviest_stage, rough=False)
 
     def _roughly(self, plan: Plan) -> Prediction:
         """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""

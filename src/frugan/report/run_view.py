@@ -3,10 +3,25 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 MOST_POINTS = 500
 """Points of one curve: more than a chart has pixels would only make the page heavy."""
+SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "fid": ("FID", "lower is better"),
+        "intra_fid": ("FID within classes", "lower is better"),
+        "is_mean": ("inception score", "mean of splits, higher is better"),
+        "is_std": ("inception score", "deviation"),
+        "kid_mean": ("KID", "mean of subsets, lower is better"),
+        "kid_std": ("KID", "deviation"),
+        "precision": ("precision and recall", "precision"),
+        "recall": ("precision and recall", "recall"),
+        "f_score": ("precision and recall", "F score"),
+    }
+)
+"""Score -> title of its chart, and name of its curve."""
 MOST_LAYERS = 8
 """Layers whose singular values are shown, those with the largest last ones."""
 
@@ -113,7 +128,8 @@ class Charts:
                     continue
                 if kind == "metrics":
                     for name, value in event["scores"].items():
-                        self._add("Scores", name, int(event["step"]), value)
+                        title, curve = SCORES.get(name, (name, name))
+                        self._add(f"Score: {title}", curve, int(event["step"]), value)
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue  # an event of another version
             yield event
@@ -152,5 +168,5 @@ class Charts:
 
 
 def _order(title: str) -> tuple[int, str]:
-    first = ("Scores", "Losses", "Gradient", "Skipped", "Loss scale", "Largest", "Images", "Memory")
+    first = ("Score", "Losses", "Gradient", "Skipped", "Loss scale", "Largest", "Images", "Memory")
     return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title
