@@ -71,6 +71,16 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["train", "biggan-cifar10-32", "--data", "a=b", "--data", "c=d"], "no such source"),
         (["sample", "/does/not/exist", "--out", "y"], "expected a run folder"),
         (["sample", "/does/not/exist", "--out", "y", "--classes", "3-1"], "such as 0,3,7-9"),
+        (["sample", "/does/not/exist", "--out", "y", "--nearest", "3"], "training pictures with --data PATH"),
+        (["sample", "/does/not/exist", "--out", "y", "--animate", "y.avi"], "ends in .gif or .mp4"),
+        (["evaluate", "/does/not/exist", "--data", "x"], "expected a run folder"),
+        (["evaluate", "/does/not/exist", "--data", "x", "--truncations", "1:0:0.1"], "such as 0.1:1.0:0.1"),
+        (["evaluate", "/does/not/exist", "--data", "x", "--plot", "y.png"], "give at least two"),
+        (["report", "/does/not/exist"], "no run folder"),
+        (["report", "/does/not/exist", "--serve", "--out", "y.html"], "--serve writes no file"),
+        (["train", "biggan-cifar10-32", "--data", "x", "--twin", "fp32"], "name a folder for the two runs"),
+        (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "nan"], "above nothing"),
+        (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "1"], "of which card"),
         (["prepare", "/does/not/exist", "y", "--resolution", "32"], "does not exist"),
         (["prepare", "x", "y"], "--resolution is missing"),
         (["prepare", "x", "y.pak", "--resolution", "64"], "packed as they are"),
@@ -92,14 +102,18 @@ def test_bad_input_exits_2_with_words(
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("command", ["demo", "recipes", "info", "prepare", "train", "sample", "convert"])
+@pytest.mark.parametrize(
+    "command", ["demo", "recipes", "info", "plan", "prepare", "train", "sample", "evaluate", "report", "convert"]
+)
 def test_every_command_has_help_with_an_example(command: str, frugan: Frugan) -> None:
     result = frugan(command, "--help")
     assert result.returncode == 0
     assert f"Example: frugan {command}" in result.stdout
 
 
-def test_prepare_train_sample_info(tmp_path: Path, frugan: Frugan) -> None:
+def test_prepare_train_sample_evaluate_report_info(
+    tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     prepared, out = tmp_path / "prepared", tmp_path / "run"
     result = frugan("prepare", str(pictures), str(prepared), "--resolution", "32")
@@ -113,6 +127,25 @@ def test_prepare_train_sample_info(tmp_path: Path, frugan: Frugan) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
+    films = ["--animate", str(tmp_path / "film.gif"), "--frames", "4", "--rows", "2"]
+    many = ["--npz", "3", "--random", "--rows", "2", "--columns", "2"]
+    for words, names in ((films, ["film.gif"]), (many, ["samples.npz", "random.png"])):
+        result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *words)
+        assert [Path(p).name for p in json.loads(result.stdout)] == names, result.stderr
+    words = ["--data", str(prepared), "--samples", "20", "--network", "tests_network:means", "--metrics", "fid,pr"]
+    (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    scored = [*words, "--out", str(tmp_path / "scores.jsonl"), "--device", "cpu"]
+    result = frugan("evaluate", str(out), *scored, "--json")
+    assert result.returncode == 0, result.stderr
+    assert set(json.loads(result.stdout)["scores"]) == {"fid", "precision", "recall", "f_score"}
+    plot = str(tmp_path / "curve.png")
+    result = frugan("evaluate", str(out), *scored, "--truncations", "0.5:1:0.5", "--plot", plot)
+    assert "20 samples of seed 0" in result.stdout.replace("\n", " ")
+    assert Path(plot).is_file()
+    assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 3
+    result = frugan("report", str(out))
+    assert Path(result.stdout.strip()).is_file()
     found = json.loads(frugan("info", str(out), "--device", "cpu", "--json").stdout)
     assert found["networks"]["G"]["parameters"] > 0
     assert found["networks"]["G"]["latency_seconds"] > 0
