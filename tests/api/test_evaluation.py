@@ -1,5 +1,6 @@
 """Scores of generators: what is drawn, what it is compared with, and that training does not notice."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api import evaluation
 from frugan.api.drawing import animate, draw
 from frugan.api.evaluation import EvaluationOptions, Scorer, evaluate, save_evaluations, truncation_curve
 from frugan.api.generation import DrawRequest, generating
@@ -201,6 +203,42 @@ def test_requests_that_make_no_sense(folder: Path, changed: dict[str, object], m
         evaluate(folder / "run", folder / "pictures", replace(OPTIONS, **changed), say=silent)  # type: ignore[arg-type]
 
 
+def test_a_diverged_generator_has_no_score(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> dict[str, torch.nn.Module]:
+        for parameter in opened.networks["G"].parameters():
+            torch.nn.init.constant_(parameter, torch.nan)
+        return opened.networks
+
+    monkeypatch.setattr(evaluation, "networks_from", broken)
+    with pytest.raises(BadInput, match="70 of 70 pictures hold values that are not finite"):
+        evaluate(folder / "run", folder / "pictures", OPTIONS, say=silent)
+
+
+def other_colours(pictures: Tensor) -> Tensor:
+    return 1 - colours(pictures)[0]
+
+
+def test_networks_of_one_module_are_told_apart(folder: Path) -> None:
+    """Moments of real pictures that one made are not another's."""
+    options = replace(OPTIONS, metrics=("fid",))
+    one = evaluate(folder / "run", folder / "pictures", options, say=silent)
+    other = replace(options, network=f"{__name__}:other_colours")
+    two = evaluate(folder / "run", folder / "pictures", other, say=silent)
+    assert one.card.network_digest != two.card.network_digest
+    assert two.scores["fid"] == pytest.approx(one.scores["fid"], rel=1e-5)  # mirrored features are as far apart
+
+
+def test_the_card_tells_averages_and_classes(folder: Path) -> None:
+    checkpoint = folder / "run" / "checkpoints" / "step-000000004"
+    options = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(classes=(1,)))
+    trained = evaluate(checkpoint / "networks.safetensors", folder / "pictures", options, say=silent).card
+    assert (trained.ema, trained.classes) == (False, "1")
+    standing = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(statistics="standing", standing_size=8))
+    found = evaluate(folder / "run", folder / "pictures", standing, say=silent).card
+    assert (found.ema, found.statistics) == (True, "standing, 16 batches of 8")
+    assert trained.incomparable(found) == ("classes",)
+
+
 def test_too_few_pictures_are_warned_of(folder: Path) -> None:
     found = evaluate(folder / "run", folder / "pictures", replace(OPTIONS, samples=12), say=silent)
     assert any("12 generated pictures for 12 feature dimensions" in line for line in found.warnings)
@@ -224,16 +262,20 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path) -> None:
     assert next(e["card"]["split"] for e in events if e["event"] == "metrics") == "trained on"
 
 
-def test_a_score_that_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [BadInput, OSError, ValueError, RuntimeError])
+def test_a_score_that_fails_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
     def failing(*_: object, **__: object) -> None:
-        raise BadInput("features hold values that are not finite")
+        raise kind("it does not work")
 
     monkeypatch.setattr(Scorer, "score", failing)
     recipe = write_recipe(tmp_path, RECIPE + EVALUATED)
     result = train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
     assert result.finished
     warnings = [e["line"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "warning"]
-    assert warnings == ["no scores: features hold values that are not finite"] * 2
+    assert len(warnings) == 2
+    assert all("no scores" in line and "it does not work" in line for line in warnings)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +292,20 @@ def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path:
         train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
 
 
+def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "pictures")
+    run = tmp_path / "run"
+    train(recipe, pictures, run, options=CPU, say=silent)
+    shutil.rmtree(run / "checkpoints" / "step-000000004")
+    (kept,) = [p for p in (run / "best").iterdir() if p.is_dir()]
+    kept.replace(run / "best" / "step-000000004")
+    lines: list[str] = []
+    train(recipe, pictures, run, options=CPU, say=lines.append)
+    assert any("deleted" in line and "step-000000004" in line for line in lines)
+    events = [e for e in read_events(run / "events.jsonl") if e["event"] == "metrics"]
+    assert [e["step"] for e in events] == [2, 4, 4]
+
+
 def test_samples_for_other_programs(folder: Path, opened: Opened, tmp_path: Path) -> None:
     paths = draw(folder / "run", tmp_path, DrawRequest(), npz=70, pngs=9, sheet=(2, 3), device="cpu", say=silent)
     assert [path.name for path in paths] == ["samples.npz", "pngs", "random.png"]
@@ -262,6 +318,8 @@ def test_samples_for_other_programs(folder: Path, opened: Opened, tmp_path: Path
     with Image.open(files[0]) as picture:
         np.testing.assert_array_equal(np.asarray(picture), expected[0].permute(1, 2, 0).numpy())
         assert "synthetic" in picture.info["Description"]
+    with pytest.raises(BadInput, match="holds something already"):
+        draw(folder / "run", tmp_path, DrawRequest(), pngs=1, device="cpu", say=silent)
 
 
 @pytest.mark.parametrize("kind", ["gif", "mp4"])

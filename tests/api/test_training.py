@@ -182,3 +182,12 @@ def test_micro_batch_and_recompute_do_not_change_the_result(tmp_path: Path) -> N
     options = TrainingOptions(recompute=True, ema_on_host=True, device="cpu")
     train(recipe, pictures, tmp_path / "saved", options=options)
     _assert_same(tmp_path / "plain", tmp_path / "saved")
+
+
+def test_what_trackers_leave_of_a_refused_start_blocks_nothing(tmp_path: Path) -> None:
+    recipe, pictures, run = write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run"
+    run.mkdir()
+    options = TrainingOptions(device="cpu", micro_batch=7, tensorboard=True)
+    with pytest.raises(BadInput, match="micro-batch 7"):
+        train(recipe, pictures, run, options=options)
+    assert train(recipe, pictures, run, options=TrainingOptions(device="cpu", tensorboard=True)).finished

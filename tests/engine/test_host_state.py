@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.engine.host_state import zeros_for
+from frugan.engine.host_state import host_like, zeros_for
 
 
 class OnCard:
@@ -22,5 +22,7 @@ class OnCard:
 def test_where_nothing_can_be_pinned_it_is_said_and_done_without() -> None:
     with pytest.warns(UserWarning, match="pageable memory"):
         made = zeros_for(cast(Tensor, OnCard()), on_host=True)
+    with pytest.warns(UserWarning, match="what recomputed blocks are given lies in pageable memory"):
+        assert host_like(cast(Tensor, OnCard()), "what recomputed blocks are given").shape == (2, 3)
     assert made.shape == (2, 3)
     assert not made.any()

@@ -58,6 +58,19 @@ def test_events_become_charts() -> None:
     assert not {"Loss scale", "Skipped updates in all"} & found.keys()  # nothing happened there
 
 
+def test_a_training_that_went_back_is_drawn_once() -> None:
+    charts = Charts()
+    skipped = {"D": {"terms": {"real": 9.0}, "gradient_norm": 2.0, "loss_scale": 1.0, "skipped": 1}}
+    again = {"D": {"terms": {"real": 1.0}, "gradient_norm": 2.0, "loss_scale": 1.0, "skipped": 0}}
+    first = [step(i, phases=skipped if i > 50 else again) for i in range(1, 101)]
+    second = [step(i, phases=again) for i in range(51, 81)]
+    list(charts.read([*first, {"event": "resume", "step": 50}, *second]))
+    found = charts.finish()
+    assert found["Losses of D"]["real"].steps == list(range(1, 81))
+    assert set(found["Losses of D"]["real"].values) == {1.0}
+    assert "Skipped updates in all" not in found
+
+
 HOSTILE = '</script><script>alert("x")</script><!--'
 
 

@@ -69,6 +69,8 @@ def draw(
             drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
             paths.append(folder / "random.png")
             write_sheet(drawn.float().div(127.5).sub(1).unflatten(0, sheet), paths[-1], opened.provenance)
+        if generator.not_finite:
+            say(f"warning: {generator.not_finite} pictures hold values that are not finite; they are black there")
     return paths
 
 

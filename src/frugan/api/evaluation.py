@@ -1,14 +1,14 @@
 """`evaluate`: how good a generator's pictures are, by scores that say what they were measured with."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from frugan.api.devices import choose_device
 from frugan.api.feature_networks import choose_network
@@ -36,6 +36,8 @@ from frugan.recipe import Recipe
 METRICS = ("fid", "is", "kid", "pr", "intra-fid")
 DIGITS = "digits"
 """Names the demo's unseen half where real pictures are asked for."""
+FEATURES_AT_ONCE = 16
+"""Pictures in one forward of the feature network: the Inception network takes about 0.2 GB for them."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
@@ -144,8 +146,11 @@ def truncation_curve(
     pictures = data if isinstance(data, PictureSet) else _pictures(recipe, data, say, progress)
     accumulate_in_fp32()
     networks = networks_from(weights, device)
+    if str(data) == DIGITS and options.split == "all":
+        options = replace(options, split="unseen by the demo")
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress)
-    return [scorer.score(networks, draw, device, str(file), step_of(file)) for draw in asked]
+    averaged = file.name != NETWORKS_FILE
+    return [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
 
 
 @dataclass
@@ -167,9 +172,20 @@ class Scorer:
     progress: Callable[[int, int], None] | None = None
 
     def score(
-        self, networks: Mapping[str, nn.Module], draw: DrawRequest, device: torch.device, weights: str, step: int
+        self,
+        networks: Mapping[str, nn.Module],
+        draw: DrawRequest,
+        device: torch.device,
+        weights: str,
+        step: int,
+        *,
+        ema: bool,
     ) -> Evaluation:
-        """Draw pictures and score them."""
+        """Draw pictures and score them.
+
+        Args:
+            weights, step, ema: for the card: where the networks come from, and whether they are averages.
+        """
         precision = resolve_precision(self.recipe.training.precision, device)
         layout = Plan(draw.micro_batch, precision).layout(device)
         options = self.options
@@ -177,7 +193,7 @@ class Scorer:
             self.pictures,
             self.network,
             Folders.from_environment().moments,
-            batch=max(draw.micro_batch, 16),
+            batch=FEATURES_AT_ONCE,
             progress=self.progress,
         )
         warnings = list(_doubts(options.samples, reference))
@@ -186,8 +202,16 @@ class Scorer:
             temporary_rows(options.samples, reference.rows.shape[1]) as store,
         ):
             drawn = self._draw(generator, store, reference)
+            if generator.not_finite:
+                raise BadInput(
+                    f"{generator.not_finite} of {options.samples} pictures hold values that are not finite: the "
+                    "weights or their precision fail there, and a score would say nothing; look at the run's skipped "
+                    "steps, and try a checkpoint from before"
+                )
             scores, by_class = self._scores(drawn, store, reference, warnings)
-        standing = f"standing, {draw.standing_batches} batches" if draw.statistics == "standing" else draw.statistics
+        standing: str = draw.statistics
+        if draw.statistics == "standing":
+            standing = f"standing, {draw.standing_batches} batches of {generator.standing_size}"
         card = MetricCard(
             network=self.network.name,
             network_digest=self.network.digest,
@@ -196,9 +220,11 @@ class Scorer:
             data=self.where,
             data_digest=self.pictures.digest,
             real=len(self.pictures),
+            rows=len(reference.rows),
+            classes="all" if draw.classes is None else ",".join(map(str, draw.classes)),
             split=options.split,
             seed=draw.seed,
-            ema=options.ema,
+            ema=ema,
             truncation=draw.truncation,
             statistics=standing,
             precision=precision.name,
@@ -213,7 +239,8 @@ class Scorer:
         """Generate, and gather features as they come."""
         drawn = _Drawn(StreamingMoments(reference.rows.shape[1]))
         done = 0
-        for pictures, labels in generator.draw(0, self.options.samples):
+        drawn_blocks = generator.draw(0, self.options.samples)
+        for pictures, labels in ((p, y) for block in drawn_blocks for p, y in _split(*block)):
             found = self.network(pictures)
             if "is" in self.options.metrics:
                 if found.logits is None:
@@ -257,22 +284,35 @@ class Scorer:
                 both = precision + recall
                 scores["f_score"] = 2 * precision * recall / both if both else 0.0
             elif metric == "intra-fid":
-                by_class = self._by_class(rows, np.concatenate(drawn.labels), reference)
+                by_class = self._by_class(rows, np.concatenate(drawn.labels), reference, warnings)
                 scores["intra_fid"] = float(np.mean(list(by_class.values())))
         return scores, by_class
 
     def _by_class(
-        self, rows: "np.ndarray[Any, Any]", labels: "np.ndarray[Any, Any]", reference: Reference
+        self,
+        rows: "np.ndarray[Any, Any]",
+        labels: "np.ndarray[Any, Any]",
+        reference: Reference,
+        warnings: list[str],
     ) -> dict[str, float]:
         """Fréchet distance within each class that has pictures enough on both sides."""
         found: dict[str, float] = {}
+        least = len(rows)
         for number, name in enumerate(self.pictures.class_names):
             ours, real = rows[labels == number], reference.rows[reference.labels == number]
             if min(len(ours), len(real)) >= LEAST_PER_CLASS:
                 both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
                 found[name] = frechet_distance(*both)
+                least = min(least, len(ours), len(real))
         if not found:
             raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
+        if left_out := len(self.pictures.class_names) - len(found):
+            warnings.append(f"intra-fid: {left_out} classes have too few pictures and are left out of the mean")
+        if least <= rows.shape[1]:
+            warnings.append(
+                f"intra-fid: down to {least} pictures in a class for {rows.shape[1]} feature dimensions: those "
+                "distances are far too high; compare only scores of the same counts"
+            )
         return found
 
 
@@ -283,6 +323,11 @@ class _Drawn:
     moments: StreamingMoments
     inception: StreamingInceptionScore | None = None
     labels: list["np.ndarray[Any, Any]"] = field(default_factory=list)
+
+
+def _split(pictures: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """A block in pieces that the feature network takes at once."""
+    yield from zip(pictures.split(FEATURES_AT_ONCE), labels.split(FEATURES_AT_ONCE), strict=True)
 
 
 def _doubts(samples: int, reference: Reference) -> Sequence[str]:

@@ -74,12 +74,14 @@ class Generator:
         networks: prepared.
         request: which pictures.
         classes: that the network knows.
+        not_finite: pictures so far that held values which are not finite; they are black.
     """
 
     recipe: Recipe
     networks: Mapping[str, nn.Module]
     request: DrawRequest
     classes: int
+    not_finite: int = 0
     _block: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,16 +94,17 @@ class Generator:
         after = first + count
         for block in range(first // self._block, -(-after // self._block)):
             start = block * self._block
-            pictures, labels = self.block(block)
+            sheet, labels = self._drawn(block)
             here = slice(max(0, first - start), min(self._block, after - start))
-            yield pictures[here], labels[here]
+            self.not_finite += int((~torch.isfinite(sheet[here])).flatten(1).any(1).sum())
+            yield pixels(sheet[here]), labels[here]
 
-    def block(self, number: int) -> tuple[Tensor, Tensor]:
-        """One block of pictures and classes."""
+    def _drawn(self, number: int) -> tuple[Tensor, Tensor]:
+        """One block of pictures [n, 3, R, R] in [-1, 1], and their classes [n]."""
         request = self.request
         labels = self._labels(derive_seed(request.seed, "sample classes", number), self._block)
         seed = derive_seed(request.seed, "sample latents", number)
-        return pixels(self._sheet(labels, seed)), labels
+        return self._sheet(labels, seed), labels
 
     def _sheet(self, labels: Tensor, seed: int) -> Tensor:
         """[n, 3, R, R] in [-1, 1]."""
@@ -122,10 +125,16 @@ class Generator:
         choices = torch.tensor(self.request.classes) if self.request.classes is not None else torch.arange(self.classes)
         return choices[torch.randint(len(choices), (count,), generator=random)]
 
+    @property
+    def standing_size(self) -> int:
+        """Samples in a batch of standing statistics."""
+        request = self.request
+        return request.standing_size or self.recipe.training.normalisation_batch or request.micro_batch
+
     def gather(self) -> None:
         """Replace running statistics by standing ones: at this truncation, over this request's classes."""
         request = self.request
-        size = request.standing_size or self.recipe.training.normalisation_batch or request.micro_batch
+        size = self.standing_size
         for batch in range(request.standing_batches):
             labels = self._labels(derive_seed(request.seed, "standing classes", batch), size)
             asked = SheetRequest(

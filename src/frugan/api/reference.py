@@ -57,7 +57,8 @@ def reference_of(
     order = random_order(f"reference/{pictures.digest}", len(pictures))
     labels = pictures.labels[order[:MOST_ROWS]]
     kept = folder / f"{key}.safetensors", folder / f"{key}.npy"
-    about = {"format": str(FORMAT), "data": pictures.digest, "network": network.digest, "resizer": network.resizer}
+    about = {"format": str(FORMAT), "data": pictures.digest, "network": f"{network.name} {network.digest}"}
+    about["resizer"] = network.resizer
     if (moments := _kept(kept[0], about)) is not None and kept[1].is_file():
         return Reference(moments, np.load(kept[1], mmap_mode="r", allow_pickle=False), labels)
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ def reference_of(
         assert gathered is not None
         assert store is not None
         moments = gathered.finish()
-        store.rows()
+        store.close()
         tensors = {"mean": moments.mean, "scatter": moments.scatter, "count": torch.tensor(moments.count)}
         beside.replace(kept[1])
         save_file(tensors, kept[0], about)

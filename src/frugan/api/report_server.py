@@ -50,8 +50,9 @@ def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
 
     try:
         return ThreadingHTTPServer((LOOPBACK, port), Handler)
-    except OSError as error:
-        raise BadInput(f"--port {port}: {error.strerror}; name another, or 0 for any that is free") from error
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"--port {port}: {reason}; name another, or 0 for any that is free") from error
 
 
 def _state(folders: Sequence[RunFolder]) -> str:

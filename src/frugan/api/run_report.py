@@ -184,9 +184,12 @@ def _pictures(folder: Path, most_bytes: int) -> Iterable[Picture]:
         last = _uri(paths[-1][1], share)
         count = max(1, min(len(paths), MOST_PICTURES, share // len(last)))
         chosen = sorted({round(i * (len(paths) - 1) / max(1, count - 1)) for i in range(count)} | {len(paths) - 1})
+        room = share - len(last)
         for at in chosen[-count:]:
             number, shown = paths[at]
-            yield Picture(number, kind, last if at == len(paths) - 1 else _uri(shown, share))
+            uri = last if at == len(paths) - 1 else _uri(shown, share // count)
+            if at == len(paths) - 1 or (room := room - len(uri)) >= 0:
+                yield Picture(number, kind, uri)
 
 
 def _uri(path: Path, most_bytes: int) -> str:

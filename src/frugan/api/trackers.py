@@ -14,6 +14,8 @@ from frugan.errors import BadInput
 
 Follow = Callable[[Event], None]
 
+_OF_A_PHASE = ("gradient_norm", "loss_scale", "skipped", "learning_rate")
+
 
 def has_tensorboard() -> bool:
     """Whether TensorBoard is installed."""
@@ -52,7 +54,7 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
     if event.get("event") == "step":
         for phase, entry in event["phases"].items():
             found |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
-            found |= {f"{phase}/{name}": entry[name] for name in ("gradient_norm", "loss_scale", "skipped")}
+            found |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
         found |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
         found |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
     elif event.get("event") == "metrics":

@@ -1,11 +1,13 @@
 """Scores of a training while it goes on."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
+from torch import nn
 
 from frugan.api.evaluation import Evaluation, EvaluationOptions, Scorer
 from frugan.api.feature_networks import choose_network
@@ -62,13 +64,12 @@ class TrainingScores:
         """Scores of the averaged networks, and their card; None if that failed."""
         try:
             found = self._take(state, plan)
-        except BadInput as error:
+        except (BadInput, ValueError, OSError) as error:
             self.warn(state.step, f"no scores: {error}")
             return None
-        except RuntimeError as error:
-            if not ran_out_of_memory(error):
-                raise
-            self.warn(state.step, f"no scores, memory ran out: {error}")
+        except RuntimeError as error:  # memory ran out, or a decomposition did not converge
+            kind = "memory ran out" if ran_out_of_memory(error) else type(error).__name__
+            self.warn(state.step, f"no scores, {kind}: {error}")
             return None
         return found.scores, found.card.as_json()
 
@@ -80,9 +81,13 @@ class TrainingScores:
             statistics=settings.statistics,
             micro_batch=min(plan.micro_batch, MOST_AT_ONCE),
         )
-        away = plan.ema_on_host and bool(state.ema.networks)
-        where = torch.device("cpu") if away else state.device
-        return self.scorer.score(state.shown, draw, where, str(self.run.path), state.step)
+        networks: Mapping[str, nn.Module] = state.shown
+        if plan.ema_on_host and state.ema.networks:
+            # no activations live now, so there is room for them; a processor would take hours
+            networks = {name: copy.deepcopy(network).to(state.device) for name, network in networks.items()}
+        return self.scorer.score(
+            networks, draw, state.device, str(self.run.path), state.step, ema=bool(state.ema.networks)
+        )
 
 
 def scoring_of(
@@ -107,4 +112,7 @@ def scoring_of(
     scores = TrainingScores(recipe, pictures, state.device, run, say, warn)
     _ = scores.scorer
     clock = Clock(settings.every, recipe.training.batch, seconds)
-    return Scoring(clock, scores.take, BestCheckpoints(run.best, settings.best_by, settings.keep_best))
+    best = BestCheckpoints(run.best, settings.best_by, settings.keep_best)
+    for path in best.forget_after(state.step):
+        say(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
+    return Scoring(clock, scores.take, best)

@@ -1,5 +1,6 @@
 """`frugan evaluate`."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +27,8 @@ def parse_truncations(text: str) -> tuple[float, ...]:
         if ":" not in text:
             return tuple(float(part) for part in text.split(","))
         first, last, step = (float(part) for part in text.split(":"))
-        count = round((last - first) / step) if step > 0 and last >= first else -1
-    except ValueError:
+        count = math.floor((last - first) / step + 1e-9) if step > 0 and last >= first else -1
+    except (ValueError, OverflowError):
         count = -1
     if count < 0:
         raise BadInput(f"--truncations {text}: expected FROM:TO:STEP, such as 0.1:1.0:0.1, or numbers with commas")

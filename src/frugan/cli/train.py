@@ -71,6 +71,8 @@ def train(
     if twin is not None:
         if out is None:
             raise BadInput("--twin: name a folder for the two runs with --out")
+        if init is not None:
+            raise BadInput(f"--init {init}: a twin starts from the recipe's first weights; leave one of the two away")
         with LiveLine() as line, Bar("preparing") as move:
             found = train_twin(
                 recipe,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from frugan.engine.checkpoint import Checkpoint, list_checkpoints
+from frugan.engine.checkpoint import UNFINISHED, Checkpoint, checkpoint_name, list_checkpoints
 from frugan.engine.tensor_files import write_json
 
 SCORES = "scores.json"
@@ -41,12 +41,27 @@ class BestCheckpoints:
         kept = dict(ranked[: self.count])
         if step not in kept:
             return False
+        # what is there of this step is of another past, which the run has gone back behind
+        shutil.rmtree(self.folder / checkpoint_name(step), ignore_errors=True)
         save(self.folder)
         write_json(self.folder / SCORES, {"score": self.score, "steps": {str(k): v for k, v in kept.items()}})
         for old in list_checkpoints(self.folder):
             if old.step not in kept:
                 shutil.rmtree(old.path)
         return True
+
+    def forget_after(self, step: int) -> list[Path]:
+        """Delete checkpoints of later steps than a run goes on from: their training has been given up.
+
+        Returns:
+            What was deleted.
+        """
+        later = [checkpoint.path for checkpoint in list_checkpoints(self.folder) if checkpoint.step > step]
+        for path in later:
+            shutil.rmtree(path)
+        for left in self.folder.glob(f"{UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        return later
 
     def _badness(self, value: float) -> float:
         return value if self.score in LOWER_IS_BETTER else -value

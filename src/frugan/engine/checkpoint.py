@@ -76,7 +76,7 @@ def save_checkpoint(
         OSError: the disk is full, for example; earlier checkpoints are untouched and nothing is left behind.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"step-{state.step:09d}"
+    final = folder / checkpoint_name(state.step)
     if final.exists():
         return Checkpoint(final, state.step)
     beside = folder / f"{UNFINISHED}{final.name}"
@@ -113,6 +113,11 @@ def save_checkpoint(
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return Checkpoint(final, state.step)
+
+
+def checkpoint_name(step: int) -> str:
+    """Name of a step's checkpoint in its folder."""
+    return f"step-{step:09d}"
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:

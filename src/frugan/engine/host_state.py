@@ -11,16 +11,26 @@ def zeros_for(parameter: Tensor, *, on_host: bool) -> Tensor:
     like = parameter.detach()
     if not on_host:
         return torch.zeros_like(like)
-    if parameter.is_cuda:
+    return host_like(parameter, "optimizer state").zero_()
+
+
+def host_like(tensor: Tensor, what: str) -> Tensor:
+    """Host memory for a copy of a tensor, in its layout; pinned beside a card, as far as the system lets.
+
+    Args:
+        what: it is for, in the warning where nothing more can be pinned.
+    """
+    like = tensor.detach()
+    if tensor.is_cuda:
         try:
-            return torch.zeros_like(like, device="cpu", pin_memory=True)
+            return torch.empty_like(like, device="cpu", pin_memory=True)
         except RuntimeError as error:  # systems limit how much may be pinned
             warnings.warn(
-                f"no more host memory can be pinned ({str(error).partition(chr(10))[0]}): optimizer state lies in "
-                "pageable memory, and its way to the card takes about twice as long",
-                stacklevel=2,
+                f"no more host memory can be pinned ({str(error).partition(chr(10))[0]}): {what} lies in pageable "
+                "memory, and its way to the card takes about twice as long",
+                stacklevel=3,
             )
-    return torch.zeros_like(like, device="cpu")
+    return torch.empty_like(like, device="cpu")
 
 
 def beside(kept: Tensor, parameter: Tensor) -> Tensor:

@@ -233,6 +233,10 @@ class Loop:
     def _read(self, pending: "_Pending") -> None:
         readout = pending.readout
         phases, extra = readout.read()
+        for phase in self.step.phases:
+            if phase.name in phases:
+                done = (readout.step - 1) / self.step.length if self.step.length else 0.0
+                phases[phase.name]["learning_rate"] = self.step.settings[phase.optimizer].rate_at(done)
         took = pending.took or time.perf_counter() - pending.began
         self._write(
             "step",

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.host_state import host_like
+
 SMALLEST_BYTES = 1 << 20
 """What is smaller stays: class embeddings and other conditions are not worth a copy."""
 
@@ -20,8 +22,7 @@ class HostCopies:
 
     def send(self, tensor: Tensor) -> Tensor:
         """A copy in host memory, pinned beside a card; the host does not wait for it."""
-        there = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-        return there.copy_(tensor, non_blocking=True)
+        return host_like(tensor, "what recomputed blocks are given").copy_(tensor, non_blocking=True)
 
     def bring(self, there: Tensor, device: torch.device) -> Tensor:
         """A copy of what was sent, on its device again, also where host and device are one."""

@@ -66,7 +66,7 @@ class RunFolder:
     @property
     def first_files(self) -> frozenset[str]:
         """Names that a run may have left before it had its recipe (it was refused, or killed at once)."""
-        return frozenset({"run.lock", self.plan.name, self.events.name, self.requests.name})
+        return frozenset({"run.lock", self.plan.name, self.events.name, self.requests.name, "tensorboard", "wandb"})
 
     @property
     def exists(self) -> bool:

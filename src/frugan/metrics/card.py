@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 Statistics = Literal["running", "standing", "batch"]
 """What batch normalisation uses: the averages that training left, averages made for the evaluation, or each batch's."""
 
-SAME = ("network", "network_digest", "resizer", "samples", "data_digest", "split")
+SAME = ("network", "network_digest", "resizer", "samples", "data_digest", "rows", "classes", "split")
 """Fields in which two cards must agree for their scores to be compared."""
 
 
@@ -20,6 +20,8 @@ class MetricCard:
         resizer: how pictures came to the network's size.
         samples: generated pictures.
         data, data_digest, real: the real pictures: where, which, how many.
+        rows: real pictures that KID, precision and scores within classes compare with.
+        classes: generated ("all", or their numbers).
         split: of the data ("all", "unseen").
         seed: of the samples.
         ema: whether the averaged networks made them.
@@ -37,6 +39,8 @@ class MetricCard:
     data: str
     data_digest: str
     real: int
+    rows: int
+    classes: str
     split: str
     seed: int
     ema: bool

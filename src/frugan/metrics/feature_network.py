@@ -4,7 +4,8 @@ import hashlib
 import importlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -54,6 +55,17 @@ class FeatureNetwork(Protocol):
         """Features of uint8 pictures [N, 3, H, W] of any size."""
 
 
+@contextmanager
+def full_fp32() -> Iterator[None]:
+    """Inside, cards multiply fp32 in fp32: TF32 changes features in the third digit, and scores with them."""
+    kept = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = kept
+
+
 @dataclass(frozen=True)
 class InceptionFeatures:
     """The network that FID, IS and KID are defined with.
@@ -70,7 +82,8 @@ class InceptionFeatures:
 
     def __call__(self, pictures: Tensor) -> Features:
         """Features of uint8 pictures [N, 3, H, W]: pooled [N, 2048], logits [N, 1008]."""
-        found = self.network(pictures.to(self.network.fc.weight.device))
+        with full_fp32():
+            found = self.network(pictures.to(self.network.fc.weight.device))
         return Features(found["2048"].cpu(), found["logits_unbiased"].cpu())
 
 
@@ -98,7 +111,8 @@ class NamedFeatures:
         Raises:
             BadInput: it gives something else.
         """
-        found = self.network(pictures.to(self.device))
+        with full_fp32():
+            found = self.network(pictures.to(self.device))
         pooled, logits = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
         for each in (pooled, logits):
             if each is not None and not (isinstance(each, Tensor) and each.ndim == 2 and len(each) == len(pictures)):
@@ -150,7 +164,8 @@ def load_inception(
 def load_named(name: str, device: torch.device) -> NamedFeatures:
     """Load a feature network by the path of a TorchScript file, or as "module:callable".
 
-    Both run code: name only what you trust.
+    Both run code: name only what you trust. What is kept of real pictures is kept under the callable's name, the code
+    of its module, and its attribute `digest` if it has one: one that loads weights should.
 
     Raises:
         BadInput: not there, or nothing that can be called.
@@ -176,5 +191,6 @@ def load_named(name: str, device: torch.device) -> NamedFeatures:
     if not callable(made):
         raise BadInput(f"--network {name}: a {type(made).__name__}, which cannot be called")
     file = Path(str(getattr(importlib.import_module(module_name), "__file__", "")))
-    code = file.read_bytes() if file.is_file() else name.encode()
-    return NamedFeatures(made, name, hashlib.sha256(code).hexdigest(), device)
+    code = file.read_bytes() if file.is_file() else b""
+    own = str(getattr(made, "digest", "")).encode()  # a callable that loads weights can say which
+    return NamedFeatures(made, name, hashlib.sha256(b"\0".join((name.encode(), own, code))).hexdigest(), device)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 SIDE = 32
 """Pictures are compared at this size: what an eye takes in at a glance, whatever their own."""
-CHUNK = 4096
-"""Pictures compared at once."""
+CHUNK_BYTES = 32 * 2**20
+"""Pictures compared at once, as bytes: four times as much as fp32, twice over when mirrored."""
 COMPARED_REAL = 256
 """Real pictures whose own nearest ones say what distance is usual."""
 
@@ -54,8 +54,9 @@ def nearest_pictures(
     asked = torch.cat([_small(pictures), _small(torch.from_numpy(np.array(real[spaced])))])  # [N + compared, D]
     distances = torch.empty(len(asked), 0)
     indices = torch.empty(len(asked), 0, dtype=torch.int64)
-    for first in range(0, len(real), CHUNK):
-        rows = torch.from_numpy(np.array(real[first : first + CHUNK]))  # a copy out of the map
+    chunk = max(1, CHUNK_BYTES // real[0].nbytes)
+    for first in range(0, len(real), chunk):
+        rows = torch.from_numpy(np.array(real[first : first + chunk]))  # a copy out of the map
         found = torch.minimum(torch.cdist(asked, _small(rows)), torch.cdist(asked, _small(rows.flip(-1))))
         places = torch.arange(first, first + len(rows))
         found[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
@@ -64,7 +65,7 @@ def nearest_pictures(
         distances, order = every.topk(min(count, every.shape[1]), largest=False)
         indices = which.gather(1, order)
         if progress is not None:
-            progress(min(first + CHUNK, len(real)), len(real))
+            progress(min(first + chunk, len(real)), len(real))
     scale = asked.shape[1] ** 0.5
     usual = distances[len(pictures) :, 0]
     finite = usual[torch.isfinite(usual)]

@@ -11,7 +11,9 @@ from torch import Tensor
 
 
 class RowStore:
-    """Rows appended one after the other, mapped from a file.
+    """Rows written one after the other, and then mapped from the file.
+
+    Written, not mapped, while they come: on a full disk a write fails, where a map would end the process.
 
     Args:
         path: the .npy file, made anew.
@@ -20,27 +22,44 @@ class RowStore:
 
     def __init__(self, path: Path, rows: int, dimensions: int) -> None:
         self.path = path
-        self._rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, dimensions))
-        self._filled = 0
+        self._missing = rows
+        self._file = path.open("wb")
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dimensions)}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
     def append(self, features: Tensor) -> None:
-        """Add rows [N, D]; those beyond the last one are left out."""
-        room = min(len(features), len(self._rows) - self._filled)
-        self._rows[self._filled : self._filled + room] = features[:room].float().cpu().numpy()
-        self._filled += room
+        """Add rows [N, D]; those beyond the last one are left out.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        rows = features[: self._missing].float().cpu().numpy()
+        self._file.write(np.ascontiguousarray(rows, dtype="<f4").tobytes())
+        self._missing -= len(rows)
+
+    def close(self) -> None:
+        """End the file.
+
+        Raises:
+            ValueError: rows are missing.
+        """
+        self._file.close()
+        if self._missing:
+            raise ValueError(f"{self.path}: {self._missing} rows are missing")
 
     def rows(self) -> NDArray[np.float32]:
-        """What is filled [N, D], mapped."""
-        self._rows.flush()
-        return self._rows[: self._filled]
+        """All of them [N, D], mapped."""
+        self.close()
+        found: NDArray[np.float32] = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        return found
 
 
 @contextmanager
 def temporary_rows(rows: int, dimensions: int) -> Iterator[RowStore]:
     """A store whose file goes with the block."""
-    with TemporaryDirectory(prefix="frugan-features-") as folder:
+    with TemporaryDirectory(prefix="frugan-features-", ignore_cleanup_errors=True) as folder:
         store = RowStore(Path(folder) / "rows.npy", rows, dimensions)
         try:
             yield store
         finally:
-            del store._rows  # Windows removes no file that is mapped
+            store._file.close()

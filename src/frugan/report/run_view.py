@@ -53,6 +53,13 @@ class Curve:
             self.steps = [self.steps[i + 1] for i in pairs]
             self._stride *= 2
 
+    def cut(self, step: int) -> None:
+        """Forget the points after a step: training has gone back to it."""
+        self._waiting = [point for point in self._waiting if point[0] <= step]
+        while self.steps and self.steps[-1] > step:
+            self.steps.pop()
+            self.values.pop()
+
     def _flush(self) -> None:
         if self._waiting:
             self.steps.append(self._waiting[-1][0])
@@ -123,6 +130,8 @@ class Charts:
         for event in events:
             kind = event.get("event")
             try:
+                if kind == "resume":
+                    self._cut(int(event["step"]))
                 if kind == "step":
                     self._step(event)
                     continue
@@ -134,6 +143,14 @@ class Charts:
                 continue  # an event of another version
             yield event
 
+    def _cut(self, step: int) -> None:
+        """Forget what came after the step that a run goes on from: it is trained again."""
+        for curves in self.by_title.values():
+            for curve in curves.values():
+                curve.cut(step)
+        for phase, curve in self.by_title.get("Skipped updates in all", {}).items():
+            self.skipped[phase] = round(curve.values[-1]) if curve.values else 0
+
     def _step(self, event: Mapping[str, Any]) -> None:
         step = int(event["step"])
         for phase, found in event["phases"].items():
@@ -141,6 +158,8 @@ class Charts:
                 self._add(f"Losses of {phase}", name, step, value)
             self._add("Gradient norms", phase, step, found["gradient_norm"])
             self._add("Loss scale", phase, step, found["loss_scale"])
+            if "learning_rate" in found:
+                self._add("Learning rate", phase, step, found["learning_rate"])
             self.skipped[phase] = self.skipped.get(phase, 0) + int(found["skipped"])
             self._add("Skipped updates in all", phase, step, self.skipped[phase])
         for layer, value in event.get("singular_values", {}).items():
@@ -168,5 +187,5 @@ class Charts:
 
 
 def _order(title: str) -> tuple[int, str]:
-    first = ("Score", "Losses", "Gradient", "Skipped", "Loss scale", "Largest", "Images", "Memory")
+    first = ("Score", "Losses", "Gradient", "Skipped", "Loss scale", "Learning", "Largest", "Images", "Memory")
     return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title

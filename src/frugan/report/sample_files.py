@@ -51,7 +51,12 @@ def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) 
 
     Args:
         about: text chunks of every file.
+
+    Raises:
+        BadInput: there is something in the folder.
     """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise BadInput(f"{folder}: holds something already, which would mix with these samples; choose another --out")
     written = 0
     chunks = PngInfo()
     for keyword, text in about.items():
