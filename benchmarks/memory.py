@@ -49,6 +49,7 @@ LARGE: tuple[Configuration, ...] = (
     ("biggan-imagenet-256", "bf16", 32, 96, "recompute"),
     ("biggan-deep-imagenet-128", "bf16", 32, 96, "keep-products"),
     ("biggan-deep-imagenet-256", "bf16", 32, 96, "recompute"),
+    ("biggan-deep-imagenet-256", "bf16", 32, 96, "recompute offload"),
     ("biggan-cifar10-32", "fp32", 50, 50, ""),
     ("sagan-imagenet-128", "bf16", 64, 256, ""),
     ("sngan-imagenet-128", "fp16", 64, 64, ""),
@@ -88,6 +89,7 @@ def one(configuration: Configuration) -> dict[str, Any]:
         resolve_precision(precision, device),  # type: ignore[arg-type]
         blocks if {"recompute", "keep-products"} & {*savers.split()} else {},
         keep_products="keep-products" in savers,
+        offload="offload" in savers,
         in_slices={k: v for k, n in networks.items() if (v := sliceable(n))} if "dense-slices" in savers else {},
         ema_on_host="ema-on-host" in savers,
         optimizer_on_host="optimizer-on-host" in savers,

@@ -7,11 +7,14 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
+from frugan.engine import offload
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.engine.readout import Readout
 from frugan.families import families
 from frugan.memory.blank_pictures import BlankPictures
+from frugan.metrics.feature_network import InceptionFeatures
+from frugan.metrics.inception import Inception
 from frugan.phase import Family
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
@@ -71,3 +74,32 @@ def test_ema_on_host_agrees(family: Family) -> None:
             other = on_host.state.ema.networks[name].state_dict()[key]
             assert other.device.type == "cpu"
             torch.testing.assert_close(value.cpu(), other, rtol=1e-5, atol=1e-6)
+
+
+def test_offload_agrees_and_frees_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What blocks are given goes through pinned memory and comes back the same."""
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    family = families()["biggan"]
+    here, there = (Rig.create(family, device=CUDA, recompute=True, offload=sent) for sent in (False, True))
+    here.run(2)
+    there.run(2)
+    difference, where = largest_difference(*({k: v.cpu() for k, v in r.tensors().items()} for r in (here, there)))
+    assert difference < 1e-4, where
+
+
+def test_optimizer_on_host_agrees(family: Family) -> None:
+    here, there = (Rig.create(family, device=CUDA, optimizer_on_host=away) for away in (False, True))
+    here.run(2)
+    there.run(2)
+    difference, where = largest_difference(*({k: v.cpu() for k, v in r.tensors().items()} for r in (here, there)))
+    assert difference < 1e-4, where
+
+
+def test_features_do_not_depend_on_the_device() -> None:
+    """TF32 would change them in the third digit."""
+    pictures = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    network = Inception()
+    host = InceptionFeatures(network, "")(pictures).pooled
+    card = InceptionFeatures(network.to(CUDA), "")(pictures).pooled
+    torch.testing.assert_close(host, card, rtol=1e-4, atol=1e-5)
