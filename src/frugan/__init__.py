@@ -2,12 +2,18 @@
 
 from frugan.api import (
     BadInput,
+    DrawRequest,
+    Evaluation,
+    EvaluationOptions,
     PlanOptions,
     PlanReport,
     TrainingFailed,
     TrainingOptions,
     TrainingResult,
+    animate,
     build,
+    draw,
+    evaluate,
     from_leras,
     info,
     largest,
@@ -20,16 +26,23 @@ from frugan.api import (
     to_dfm,
     to_leras,
     train,
+    write_report,
 )
 
 __all__ = [
     "BadInput",
+    "DrawRequest",
+    "Evaluation",
+    "EvaluationOptions",
     "PlanOptions",
     "PlanReport",
     "TrainingFailed",
     "TrainingOptions",
     "TrainingResult",
+    "animate",
     "build",
+    "draw",
+    "evaluate",
     "from_leras",
     "info",
     "largest",
@@ -42,4 +55,5 @@ __all__ = [
     "to_dfm",
     "to_leras",
     "train",
+    "write_report",
 ]

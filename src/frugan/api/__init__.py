@@ -1,12 +1,16 @@
 """What the commands and Python users call: the wiring of recipe, engine, data and report."""
 
 from frugan.api.costs import info
+from frugan.api.drawing import animate, draw
+from frugan.api.evaluation import Evaluation, EvaluationOptions, evaluate
 from frugan.api.export_dfm import to_dfm
 from frugan.api.export_leras import to_leras
+from frugan.api.generation import DrawRequest
 from frugan.api.import_leras import from_leras
 from frugan.api.networks import build, load, save
 from frugan.api.plan_report import PlanReport
 from frugan.api.planning import PlanOptions, largest, plan
+from frugan.api.run_report import report as write_report
 from frugan.api.sampling import sample
 from frugan.api.session import TrainingResult
 from frugan.api.training import train
@@ -17,12 +21,18 @@ from frugan.recipe import load_recipe
 
 __all__ = [
     "BadInput",
+    "DrawRequest",
+    "Evaluation",
+    "EvaluationOptions",
     "PlanOptions",
     "PlanReport",
     "TrainingFailed",
     "TrainingOptions",
     "TrainingResult",
+    "animate",
     "build",
+    "draw",
+    "evaluate",
     "from_leras",
     "info",
     "largest",
@@ -35,4 +45,5 @@ __all__ = [
     "to_dfm",
     "to_leras",
     "train",
+    "write_report",
 ]
