@@ -15,11 +15,12 @@ from torch import Tensor
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api import evaluation
 from frugan.api.drawing import animate, draw
-from frugan.api.evaluation import EvaluationOptions, Scorer, evaluate, save_evaluations, truncation_curve
+from frugan.api.evaluation import evaluate, save_evaluations, truncation_curve
 from frugan.api.generation import DrawRequest, generating
 from frugan.api.memorisation import check_memorisation
 from frugan.api.reference import reference_of
 from frugan.api.sampling import Opened, open_networks
+from frugan.api.scorer import EvaluationOptions, Scorer
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions
 from frugan.api.truncation_plot import plot_truncation_curve

@@ -2,7 +2,7 @@
 
 from frugan.api.costs import info
 from frugan.api.drawing import animate, draw
-from frugan.api.evaluation import Evaluation, EvaluationOptions, evaluate
+from frugan.api.evaluation import evaluate
 from frugan.api.export_dfm import to_dfm
 from frugan.api.export_leras import to_leras
 from frugan.api.generation import DrawRequest
@@ -12,6 +12,7 @@ from frugan.api.plan_report import PlanReport
 from frugan.api.planning import PlanOptions, largest, plan
 from frugan.api.run_report import report as write_report
 from frugan.api.sampling import sample
+from frugan.api.scorer import Evaluation, EvaluationOptions
 from frugan.api.session import TrainingResult
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions

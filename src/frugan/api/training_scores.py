@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.evaluation import Evaluation, EvaluationOptions, Scorer
 from frugan.api.feature_networks import choose_network
 from frugan.api.generation import DrawRequest
 from frugan.api.pictures import Say
+from frugan.api.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.sources import Source
 from frugan.data.picture_set import PictureSet
 from frugan.engine.best_checkpoints import BestCheckpoints

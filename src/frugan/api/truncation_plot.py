@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from frugan.api.evaluation import Evaluation
+from frugan.api.scorer import Evaluation
 from frugan.errors import BadInput
 
 

@@ -8,9 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.evaluation import METRICS, Evaluation, EvaluationOptions, save_evaluations, truncation_curve
+from frugan.api.evaluation import save_evaluations, truncation_curve
 from frugan.api.generation import STANDING_BATCHES, DrawRequest
 from frugan.api.sampling import default_micro_batch
+from frugan.api.scorer import METRICS, Evaluation, EvaluationOptions
 from frugan.api.truncation_plot import plot_truncation_curve
 from frugan.cli.output import Bar, print_json, say
 from frugan.cli.sample import StatisticsOf, parse_classes
