@@ -20,7 +20,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 
 
-def made_run(path: Path, steps: int = 30, sheets: int = 6) -> Path:
+def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -> Path:
     """A run folder by hand."""
     with EventLog(path / "events.jsonl") as log:
         log.write("start", step=0, frugan="0.1", torch="2.13", machine="here", device="cpu", data={}, recipe={})
@@ -29,7 +29,8 @@ def made_run(path: Path, steps: int = 30, sheets: int = 6) -> Path:
             phases = {"D": {"terms": {"real": 1 / step}, "gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 0}}
             numbers = {"images": 8 * step, "seconds": 0.1 * step, "images_per_second": 80.0, "eta_seconds": 1.0}
             log.write("step", step=step, memory_bytes=2**30, phases=phases, **numbers)
-        log.write("metrics", step=steps, scores={"fid": 12.5})
+        card = {"network": "inception", "samples": samples, "step": steps}
+        log.write("metrics", step=steps, scores={"fid": 12.5}, card=card)
         log.write("warning", step=steps, line="D tells all pictures apart")
     (path / "recipe.json").write_text('{"family": "biggan", "training": {"batch": 8}}', "utf-8")
     plan = {"micro_batch": 8, "savers": ["recompute"], "peak_bytes": 2 * 2**30, "categories": {"gradients": 5}}
@@ -79,6 +80,12 @@ def test_several_runs_are_told_apart(tmp_path: Path) -> None:
     assert "<title>a/run · b/run" in page
     report(runs, tmp_path / "both.html")
     assert (tmp_path / "both.html").is_file()
+
+
+def test_scores_that_do_not_compare_are_told(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / f"run{n}", sheets=1, samples=n) for n in (100, 500)]
+    assert "scores of run100 and run500 do not compare: samples 100 and 500" in page_of(runs)
+    assert "do not compare" not in page_of([runs[0], made_run(tmp_path / "other", sheets=1)])
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:

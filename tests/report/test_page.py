@@ -51,7 +51,7 @@ def test_events_become_charts() -> None:
     others = list(charts.read([*events, {"event": "step", "step": "x"}, {"event": "choice", "line": "a"}]))
     assert [event["event"] for event in others] == ["metrics", "choice"]
     found = charts.finish()
-    assert list(found)[:2] == ["Score: FID", "Losses of D"]
+    assert list(found)[:2] == ["Score: FID (lower is better)", "Losses of D"]
     assert found["Losses of D"]["real"].values == [1.0, 1.0]
     assert found["Losses of D"]["fake"].values == []
     assert sorted(found["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB, show_size
+from frugan.metrics.card import SAME
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
 
@@ -59,7 +61,20 @@ def page_of(runs: Sequence[str | Path], *, live: bool = False) -> str:
             raise BadInput(f"{folder.path}: no run folder: it has no events.jsonl; expected what `frugan train` made")
     names = _names([folder.path for folder in folders])
     share = PICTURE_BYTES // len(folders)
-    return render([view(folder, name, share) for folder, name in zip(folders, names, strict=True)], live=live)
+    views = [view(folder, name, share) for folder, name in zip(folders, names, strict=True)]
+    return render([_with_doubt(each, views[0]) for each in views], live=live)
+
+
+def _with_doubt(run: RunView, first: RunView) -> RunView:
+    """Warn where the scores of a run cannot be compared with those of the first one."""
+    title = "What the scores were measured with"
+    one, other = first.facts.get(title, {}), run.facts.get(title, {})
+    pairs = [(name, one.get(name, "?"), other.get(name, "?")) for name in SAME]
+    apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
+    if not one or not other or not apart:
+        return run
+    line = f"scores of {first.name} and {run.name} do not compare: {', '.join(apart)}"
+    return replace(run, notes=(*run.notes, ("warning", line)))
 
 
 def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> RunView:
@@ -83,7 +98,7 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
     return RunView(
         name=name,
         charts=shown,
-        facts=_facts(start, plan, _json(folder.recipe)),
+        facts=_facts(start, plan, _json(folder.recipe), last.get("metrics", {}).get("card", {})),
         pictures=tuple(_pictures(folder.samples, picture_bytes)),
         notes=tuple(notes),
         tiles=_tiles(last),
@@ -121,7 +136,7 @@ def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             "step": f"{step['step']:,}",
             "images": f"{step['images']:,}",
             "of training": _time(float(step["seconds"])),
-            "images per second": f"{step['images_per_second']:.1f}",
+            "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
         }
         if step.get("memory_bytes"):
             found["memory at most"] = show_size(int(step["memory_bytes"]))
@@ -141,8 +156,12 @@ def _time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
 
 
-def _facts(start: Mapping[str, Any], plan: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _facts(
+    start: Mapping[str, Any], plan: Mapping[str, Any], recipe: Mapping[str, Any], card: Mapping[str, Any]
+) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
+    if card:
+        found["What the scores were measured with"] = dict(_flat(card))
     if recipe:
         found["Recipe"] = dict(_flat(recipe))
     if plan:

@@ -129,6 +129,16 @@ class Scorer:
             progress=self.progress,
         )
         warnings = list(_doubts(options.samples, reference))
+        if self.network.name == "digits" and not options.split.startswith("unseen"):
+            warnings.append(
+                "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
+                "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
+            )
+        if draw.classes is not None:
+            warnings.append(
+                "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
+                "of those classes"
+            )
         with (
             generating(self.recipe, networks, layout, draw) as generator,
             temporary_rows(options.samples, reference.rows.shape[1]) as store,
@@ -239,7 +249,7 @@ class Scorer:
         if not found:
             raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
         if left_out := len(self.pictures.class_names) - len(found):
-            warnings.append(f"intra-fid: {left_out} classes have too few pictures and are left out of the mean")
+            warnings.append(f"intra-fid: too few pictures of {left_out} of the classes, which the mean leaves out")
         if least <= rows.shape[1]:
             warnings.append(
                 f"intra-fid: down to {least} pictures in a class for {rows.shape[1]} feature dimensions: those "

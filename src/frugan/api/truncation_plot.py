@@ -38,7 +38,7 @@ def plot_truncation_curve(found: Sequence[Evaluation], path: Path) -> None:
     axes.grid(alpha=0.3)
     card = found[0].card
     axes.set_title(
-        f"{card.samples:,} samples at step {card.step:,}, {card.statistics} statistics; {card.network}", fontsize=9
+        f"{card.samples:,} samples at step {card.step:,}; statistics: {card.statistics}; {card.network}", fontsize=9
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

@@ -125,8 +125,9 @@ def _print(found: list[Evaluation]) -> None:
     card = found[0].card
     console.print(
         f"{card.samples:,} samples of seed {card.seed} by {'averaged' if card.ema else 'trained'} weights at step "
-        f"{card.step:,}, {card.precision}, {card.statistics} statistics; {card.real:,} real pictures of {card.data} "
-        f"({card.split}); features: {card.network} {card.network_digest[:8]}, {card.resizer}",
+        f"{card.step:,}, classes: {card.classes}, {card.precision}, batch statistics: {card.statistics}; "
+        f"{card.real:,} real pictures of {card.data} ({card.split}); "
+        f"features: {card.network} {card.network_digest[:8]}, {card.resizer}",
         markup=False,
         soft_wrap=True,
     )

@@ -64,7 +64,7 @@ def sample(
     animate: Annotated[
         Path | None, typer.Option(help="an interpolation of --frames as a film in this .gif or .mp4")
     ] = None,
-    frames: Annotated[int, typer.Option(help="of --animate, from one end to the other")] = 48,
+    frames: Annotated[int, typer.Option(help="of --animate, from one end to the other; it goes back again")] = 48,
     nearest: Annotated[
         int | None, typer.Option(help="samples beside so many training pictures nearest to each, of --data")
     ] = None,
@@ -91,6 +91,19 @@ def sample(
 
     Faces: frugan sample runs/swap --data workspace --out sheets --rows 8
     """
+    many = random or npz is not None or pngs is not None
+    kinds = {"--animate": animate is not None, "--nearest": nearest is not None, "--random, --npz, --pngs": many}
+    if sum(kinds.values()) > 1:
+        asked = " and ".join(name for name, given in kinds.items() if given)
+        raise BadInput(f"{asked}: one kind at a time; run it once for each")
+    if many and interpolate is not None:
+        raise BadInput(f"--interpolate {interpolate.value}: not with --random, --npz or --pngs; run it once for each")
+    if spherical and interpolate is None and animate is None:
+        raise BadInput("--spherical: goes with --interpolate or --animate")
+    if statistics is not StatisticsOf.RUNNING and not many and nearest is None:
+        raise BadInput(f"--statistics {statistics.value}: goes with --random, --npz, --pngs or --nearest")
+    if animate is not None and frames < 2:
+        raise BadInput(f"--frames {frames}: expected at least 2, the two ends")
     at_once = micro_batch if micro_batch is not None else default_micro_batch(source)
     chosen = parse_classes(classes) if classes is not None else None
     request = SheetRequest(
@@ -110,7 +123,7 @@ def sample(
         paths = [make_film(source, animate, replace(request, columns=frames), device=device, say=say)]
     elif nearest is not None:
         paths = [_beside_nearest(source, out, data, drawn, rows, nearest, device)]
-    elif random or npz is not None or pngs is not None:
+    elif many:
         sheet = (rows, columns) if random else None
         paths = draw_many(source, out, drawn, npz=npz, pngs=pngs, sheet=sheet, device=device, say=say)
     else:

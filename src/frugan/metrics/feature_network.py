@@ -143,7 +143,7 @@ def load_inception(
         raise BadInput(
             f"{file}: the weights of the Inception network are not there. Fetch {INCEPTION_FILE} from the release "
             f"v0.2.0 of torch-fidelity on GitHub, and put it there, or name it with --network-file or "
-            f"{INCEPTION_SETTING}. Offline, --network takes any other feature network"
+            f"{INCEPTION_SETTING}. Any other feature network: --network, or evaluation.network in a recipe"
         )
     with file.open("rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()

@@ -37,10 +37,13 @@
 
   class Chart {
     constructor(about) {
+      // of several runs each has its colour, and each curve its dash; of one run each curve has its colour
+      const names = [...new Set(about.curves.map((curve) => curve.name))];
+      const several = data.runs.length > 1;
       this.curves = about.curves.map((curve, number) => ({
         ...curve,
-        colour: colours[(about.curves.length > data.runs.length ? number : curve.run) % colours.length],
-        dash: dashes[data.runs.length > 1 && about.curves.length > data.runs.length ? curve.run % dashes.length : 0],
+        colour: colours[(several ? curve.run : number) % colours.length],
+        dash: dashes[several ? names.indexOf(curve.name) % dashes.length : 0],
       }));
       this.log = false;
       this.fromZero = about.title.startsWith("Memory");

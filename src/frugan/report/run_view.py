@@ -10,15 +10,15 @@ MOST_POINTS = 500
 """Points of one curve: more than a chart has pixels would only make the page heavy."""
 SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "fid": ("FID", "lower is better"),
-        "intra_fid": ("FID within classes", "lower is better"),
-        "is_mean": ("inception score", "mean of splits, higher is better"),
-        "is_std": ("inception score", "deviation"),
-        "kid_mean": ("KID", "mean of subsets, lower is better"),
-        "kid_std": ("KID", "deviation"),
-        "precision": ("precision and recall", "precision"),
-        "recall": ("precision and recall", "recall"),
-        "f_score": ("precision and recall", "F score"),
+        "fid": ("FID (lower is better)", "FID"),
+        "intra_fid": ("FID within classes (lower is better)", "mean"),
+        "is_mean": ("inception score (higher is better)", "mean"),
+        "is_std": ("inception score (higher is better)", "deviation"),
+        "kid_mean": ("KID (lower is better)", "mean"),
+        "kid_std": ("KID (lower is better)", "deviation"),
+        "precision": ("precision and recall (higher is better)", "precision"),
+        "recall": ("precision and recall (higher is better)", "recall"),
+        "f_score": ("precision and recall (higher is better)", "F score"),
     }
 )
 """Score -> title of its chart, and name of its curve."""
