@@ -24,6 +24,7 @@ from frugan.memory.plan_space import PlanSpace, Wishes
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.search import Search
+from frugan.memory.task import Task
 from frugan.recipe import Recipe
 
 COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
@@ -64,7 +65,7 @@ class Planner:
         Raises:
             BadInput: the batch cannot be shared by so many cards, or the micro-batch would change the result.
         """
-        task = task_of(self.recipe)
+        task = self._whole_task
         if task.batch % (task.group * self.gpus):
             raise BadInput(
                 f"--gpus {self.gpus}: the batch of {task.batch} is no whole number of normalisation groups of "
@@ -75,9 +76,14 @@ class Planner:
         return Search(space, self.card, self.store)
 
     @cached_property
+    def _whole_task(self) -> Task:
+        """What is trained, by all cards together."""
+        return task_of(self.recipe)
+
+    @cached_property
     def store(self) -> PredictionStore:
         """Predictions: those that ship, those made here before, and new ones."""
-        task = replace(task_of(self.recipe), batch=self.recipe.training.batch // self.gpus)
+        task = replace(self._whole_task, batch=self.recipe.training.batch // self.gpus)
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
         about = subject(self.recipe) | {"gpus": self.gpus}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
