@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
 from frugan.engine.ema import EmaSettings
+from frugan.engine.evaluation_settings import EvaluationSettings
 from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import Duration
@@ -78,39 +79,6 @@ class SavingSettings(BaseModel):
     report_every: Duration = Field(
         Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"
     )
-
-
-class EvaluationSettings(BaseModel):
-    """Scores while training goes on; they disturb none of its random streams."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    every: Duration | None = Field(None, json_schema_extra=CHANGEABLE, description="when; none: never")
-    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
-        ("fid",), min_length=1, json_schema_extra=CHANGEABLE
-    )
-    samples: int = Field(10_000, ge=10, json_schema_extra=CHANGEABLE, description="pictures generated for each")
-    network: str = Field(
-        "inception",
-        json_schema_extra=CHANGEABLE,
-        description="of features: inception, digits, a TorchScript file, or module:callable",
-    )
-    statistics: Literal["running", "standing", "batch"] = Field(
-        "running", json_schema_extra=CHANGEABLE, description="what batch normalisation uses"
-    )
-    truncation: float = Field(1.0, gt=0, json_schema_extra=CHANGEABLE, description="standard deviation of the latents")
-    best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = Field(
-        "fid", json_schema_extra=CHANGEABLE, description="score by which checkpoints are kept besides the newest"
-    )
-    keep_best: int = Field(2, ge=0, json_schema_extra=CHANGEABLE, description="so many of them")
-
-    @model_validator(mode="after")
-    def _measures_what_it_keeps_by(self) -> Self:
-        made_by = {"is_mean": "is", "kid_mean": "kid", "intra_fid": "intra-fid"}
-        metric = made_by.get(self.best_by, "fid" if self.best_by == "fid" else "pr")
-        if self.every is not None and self.keep_best and metric not in self.metrics:
-            raise ValueError(f"best_by = {self.best_by}: needs {metric} among metrics, which are {list(self.metrics)}")
-        return self
 
 
 class Stage(BaseModel):

@@ -96,7 +96,7 @@ def test_optimizer_on_host_agrees(family: Family) -> None:
 
 
 def test_features_do_not_depend_on_the_device() -> None:
-    """TF32 would change them in the third digit."""
+    """TF32 has three digits."""
     pictures = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     network = Inception()

@@ -11,7 +11,9 @@ from frugan.errors import BadInput
 from frugan.memory.budget import Budget, is_spilling, load_libraries
 from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
 from frugan.memory.cards import PUBLISHED, named_card, unnamed_card
+from frugan.memory.counting import MacCounter
 from frugan.memory.sizes import GIB, MIB
+from frugan.memory.tracker import Tracker
 from frugan.memory.work import Work
 
 
@@ -54,8 +56,11 @@ def test_a_budget_divides() -> None:
         budget.check(int(5.6 * GIB))
 
 
-def test_libraries_are_loaded_by_a_step_that_leaves_nothing() -> None:
-    load_libraries(torch.device("cpu"))
+def test_libraries_are_loaded_by_a_convolution_and_a_product_and_nothing_stays() -> None:
+    with MacCounter() as counted, Tracker({}) as looking:
+        load_libraries(torch.device("cpu"))
+    assert counted.macs() > 8 * 8 * 8 * 8 * 9 + 512 * 8  # forward, and more: backward
+    assert looking.live_bytes == 0
 
 
 def test_a_calibration_is_kept_by_the_devices_name(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from frugan.recipe import Recipe
 
 METRICS = ("fid", "is", "kid", "pr", "intra-fid")
 FEATURES_AT_ONCE = 16
-"""Pictures in one forward of the feature network: the Inception network takes about 0.2 GB for them."""
+"""Pictures in one forward of the feature network, so that it takes little memory beside the generator."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 

@@ -57,7 +57,7 @@ class FeatureNetwork(Protocol):
 
 @contextmanager
 def full_fp32() -> Iterator[None]:
-    """Inside, cards multiply fp32 in fp32: TF32 changes features in the third digit, and scores with them."""
+    """Inside, cards multiply fp32 in fp32: TF32 has three digits, and features were recorded with seven."""
     kept = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     try:
