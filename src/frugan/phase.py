@@ -49,15 +49,17 @@ Draws = Mapping[str, Draw]
 
 @dataclass(frozen=True)
 class Carried:
-    """State that a phase carries from one update to the next (a running mean of path lengths, for example).
+    """State carried from one update to the next (a running mean of path lengths, for example).
+
+    Phases that carry state of the same name share it: one may observe what moves it, another only read it.
 
     Attributes:
-        initial: its value before the first update.
-        update: (value so far, mean of what the phase observed over its samples) -> next value.
+        initial: its value before the first update: one number, or several [n].
+        update: (value so far, mean of what the phase observed over its samples, number of samples) -> next value.
     """
 
-    initial: float
-    update: Callable[[Tensor, Tensor], Tensor]
+    initial: float | tuple[float, ...]
+    update: Callable[[Tensor, Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -88,20 +90,20 @@ class PhaseState:
         self.loss_scale = loss_scale
 
     def read(self, name: str) -> Tensor:
-        """Value of a carried state before this phase; fp32 scalar."""
+        """Value of a carried state before this phase; fp32, a scalar or [n]."""
         return self._values[name]
 
     def observe(self, name: str, mean: Tensor, samples: int) -> None:
-        """Note the mean of a quantity over `samples` samples of this micro-batch."""
+        """Note the mean of a quantity, a scalar or [n], over `samples` samples of this micro-batch."""
         if name not in self._values:
             raise KeyError(f"the phase carries no state named {name!r}; it carries {sorted(self._values)}")
         value = mean.detach().float() * samples
         before = self._observed.get(name)
         self._observed[name] = (value, samples) if before is None else (before[0] + value, before[1] + samples)
 
-    def observed(self) -> dict[str, Tensor]:
-        """Mean of what was observed so far, over all samples of the phase."""
-        return {name: total / samples for name, (total, samples) in self._observed.items()}
+    def observed(self) -> dict[str, tuple[Tensor, int]]:
+        """Mean of what was observed so far, over all samples of the phase, and their number."""
+        return {name: (total / samples, samples) for name, (total, samples) in self._observed.items()}
 
 
 Part = Callable[[Networks, MicroBatch, PhaseState], Terms]
@@ -129,7 +131,7 @@ class Phase:
         frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
         learning_rate_dropout: False: the optimizer's learning-rate dropout is passed over.
         on_masters: acts once on masters and their gradients, after unscaling, before clipping.
-        carried: state that it carries, by name.
+        carried: state that it reads or moves, by name.
     """
 
     name: str

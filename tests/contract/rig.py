@@ -133,7 +133,7 @@ class Rig:
         state = self.state
         found = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
         found |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
-        found |= {f"carried.{p}.{k}": v for p, values in state.carried.items() for k, v in values.items()}
+        found |= {f"carried.{name}": value for name, value in state.carried.items()}
         for name, optimizer in state.optimizers.items():
             if isinstance(optimizer, LerasOptimizer):
                 found[f"optimizer.{name}.updates"] = optimizer.updates

@@ -98,7 +98,7 @@ def save_checkpoint(
                     name: [scale.scale.item(), scale.good.item(), scale.found]
                     for name, scale in state.loss_scales.items()
                 },
-                "carried": {p: {k: v.item() for k, v in c.items()} for p, c in state.carried.items()},
+                "carried": {name: value.tolist() for name, value in state.carried.items()},
                 "skipped": {phase: int(count) for phase, count in state.skipped.items()},
                 "torch": str(torch.__version__),
                 **extra,
@@ -259,13 +259,9 @@ def restore(
             state.loss_scales[name].scale.fill_(scale)
             state.loss_scales[name].good.fill_(good)
             state.loss_scales[name].found = was_found
-    for phase, values in saved["carried"].items():
-        for key, value in values.items():
-            if phase not in state.carried:
-                continue  # not run at present
-            if key not in state.carried[phase]:
-                raise BadInput(f"{path}: holds the state {phase}.{key}, which this recipe does not have")
-            state.carried[phase][key].fill_(value)
+    for name, value in saved["carried"].items():
+        if name in state.carried:  # else no phase has it at present
+            state.carried[name].copy_(torch.tensor(value))
     for phase, count in saved["skipped"].items():
         if phase in state.skipped:
             state.skipped[phase].fill_(count)

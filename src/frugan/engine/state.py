@@ -24,7 +24,7 @@ class TrainingState:
         optimizers: by the name that phases give.
         moves: optimizer -> networks that it moves.
         loss_scales: by optimizer.
-        carried: phase -> name -> fp32 scalar.
+        carried: name -> fp32, a scalar or [n].
         ema: the averages.
         skipped: phase -> updates skipped so far (int64 scalars on the device).
         step: steps done.
@@ -38,7 +38,7 @@ class TrainingState:
     optimizers: dict[str, torch.optim.Optimizer]
     moves: dict[str, tuple[str, ...]]
     loss_scales: dict[str, LossScale]
-    carried: dict[str, dict[str, Tensor]]
+    carried: dict[str, Tensor]
     ema: Ema
     skipped: dict[str, Tensor]
     step: int
@@ -94,10 +94,9 @@ def create_state(
         moves=moves,
         loss_scales={name: LossScale.create(plan.precision, device) for name in moves},
         carried={
-            phase.name: {
-                name: torch.full((), carried.initial, device=device) for name, carried in phase.carried.items()
-            }
+            name: torch.tensor(carried.initial, dtype=torch.float32, device=device)
             for phase in phases
+            for name, carried in phase.carried.items()
         },
         ema=Ema(networks, averaged, ema, on_host=plan.ema_on_host),
         skipped={phase.name: torch.zeros((), dtype=torch.int64, device=device) for phase in phases},

@@ -211,7 +211,7 @@ class Step:
         networks = {name: state.networks[name] for name in phase.uses}
         layouts = dict.fromkeys(networks, plan.layout(state.device))
         observer = Observer()
-        own = PhaseState(state.carried[phase.name], scale.scale)
+        own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale)
         terms: dict[str, list[Tensor]] = {}
         weights: list[float] = []
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
@@ -334,9 +334,9 @@ def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
 
 @torch.no_grad()
 def _commit_carried(state: TrainingState, phase: Phase, own: PhaseState, accepted: Tensor) -> None:
-    carried = state.carried[phase.name]
-    for name, observed in own.observed().items():
-        carried[name] = torch.where(accepted, phase.carried[name].update(carried[name], observed), carried[name])
+    for name, (observed, samples) in own.observed().items():
+        before = state.carried[name]
+        state.carried[name] = torch.where(accepted, phase.carried[name].update(before, observed, samples), before)
 
 
 def _to(tensors: Mapping[str, Tensor], here: slice, device: torch.device) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from frugan.augment.settings import AugmentationSettings
 from frugan.families.biggan.channels import RESOLUTIONS, discriminator_channels_at, generator_channels_at
 from frugan.nn.initialise import Initialisation
 from frugan.phase import CHANGEABLE
@@ -92,5 +93,10 @@ class BigGANObjective(BaseModel):
 
     loss: Literal["hinge", "non-saturating"] = "hinge"
     discriminator_steps: int = Field(1, ge=1, description="discriminator updates per step, each on fresh pictures")
+    r1_gamma: float = Field(
+        0.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of the R1 penalty on the discriminator; 0: none"
+    )
+    r1_every: int = Field(16, ge=1, json_schema_extra=CHANGEABLE, description="steps from one R1 update to the next")
+    augmentation: AugmentationSettings = Field(AugmentationSettings(), description="what the discriminator sees")
     generator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE, description="paper: 1e-4")
     discriminator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE)
