@@ -93,14 +93,17 @@ def create_state(
         },
         moves=moves,
         loss_scales={name: LossScale.create(plan.precision, device) for name in moves},
-        carried={
-            name: torch.tensor(carried.initial, dtype=torch.float32, device=device)
-            for phase in phases
-            for name, carried in phase.carried.items()
-        },
+        carried={name: _filled(carried.initial, device) for phase in phases for name, carried in phase.carried.items()},
         ema=Ema(networks, averaged, ema, on_host=plan.ema_on_host),
         skipped={phase.name: torch.zeros((), dtype=torch.int64, device=device) for phase in phases},
         step=0,
         device=device,
         optimizer_on_host=plan.optimizer_on_host,
     )
+
+
+def _filled(values: float | tuple[float, ...], device: torch.device) -> Tensor:
+    """One number, or several [n]; fp32. By `full`: a literal tensor under a fake mode has crashed the interpreter."""
+    if isinstance(values, tuple):
+        return torch.stack([_filled(value, device) for value in values])
+    return torch.full((), float(values), device=device)

@@ -91,7 +91,9 @@ class BigGANObjective(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    loss: Literal["hinge", "non-saturating"] = "hinge"
+    loss: Literal["hinge", "non-saturating", "relativistic"] = Field(
+        "hinge", description="relativistic: the discriminator compares a real and a generated picture of one class"
+    )
     discriminator_steps: int = Field(1, ge=1, description="discriminator updates per step, each on fresh pictures")
     r1_gamma: float = Field(
         0.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of the R1 penalty on the discriminator; 0: none"
