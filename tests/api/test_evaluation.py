@@ -196,7 +196,7 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
         ({"draw": DrawRequest(classes=(0, 7))}, "--classes 7: expected 0 to 1"),
         ({"draw": DrawRequest(truncation=0.0)}, "--truncation 0"),
         ({"draw": DrawRequest(statistics="standing", standing_size=6)}, "--standing-size 6: expected a multiple"),
-        ({"network": f"{__name__}:no_scores", "metrics": ("is",)}, "gives no class scores"),
+        ({"network": f"{__name__}:no_scores", "metrics": ("is",)}, "gives no class probabilities"),
     ],
 )
 def test_requests_that_make_no_sense(folder: Path, changed: dict[str, object], message: str) -> None:

@@ -16,6 +16,7 @@ from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.precision import accumulate_in_fp32
 from frugan.errors import BadInput
+from frugan.metrics.low_recall import low_recall
 from frugan.recipe import Recipe
 
 DIGITS = "digits"
@@ -79,14 +80,27 @@ def truncation_curve(
         options = replace(options, split="unseen by the demo")
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress)
     averaged = file.name != NETWORKS_FILE
-    return [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
+    found = [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
+    return _in_words(found, say)
+
+
+def _in_words(found: Sequence[Evaluation], say: Say) -> list[Evaluation]:
+    """Warn of a recall far below precision; aloud at the largest truncation alone: a smaller one narrows by itself."""
+    lines = [low_recall(each.scores, each.card) for each in found]
+    widest = max(range(len(found)), key=lambda number: found[number].card.truncation)
+    if lines[widest] is not None:
+        say(f"warning: {lines[widest]}")
+    return [
+        each if line is None else replace(each, warnings=(*each.warnings, line))
+        for each, line in zip(found, lines, strict=True)
+    ]
 
 
 def _check(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
-    for name in options.metrics:
+    for name in options.metrics or ():
         if name not in METRICS:
             raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
-    if not options.metrics:
+    if options.metrics == ():
         raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
     if options.samples < 10:
         raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")

@@ -14,7 +14,8 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB, show_size
-from frugan.metrics.card import SAME
+from frugan.metrics.card import SAME, MetricCard
+from frugan.metrics.low_recall import low_recall
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
 
@@ -90,6 +91,7 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
             start = event
         elif note := _note(event):
             notes[note] = None
+    notes |= dict.fromkeys(_in_words(last.get("metrics", {})))
     shown = charts.finish()
     plan = _json(folder.plan)
     if (peak := plan.get("peak_bytes")) and (measured := shown.get("Memory (GiB)", {}).get("measured")):
@@ -126,6 +128,16 @@ def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
             return "warning", f"step {event.get('step')}: no sheet: {event.get('reason')}"
         case _:
             return None
+
+
+def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What the last scores say to a person."""
+    try:
+        line = low_recall(metrics["scores"], MetricCard.from_json(metrics["card"]))
+    except (KeyError, TypeError, AttributeError):  # no scores, or of another version
+        return
+    if line is not None:
+        yield "warning", f"step {metrics.get('step')}: {line}"
 
 
 def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
