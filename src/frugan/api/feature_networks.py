@@ -32,7 +32,7 @@ class DigitFeatures:
     resizer: str = "area to 8"
 
     def __call__(self, pictures: Tensor) -> Features:
-        """Features of uint8 pictures [N, 3, R, R]: scores [N, 10], and the same sharpened as class scores."""
+        """Features of uint8 pictures [N, 1 or 3, R, R]: scores [N, 10], and the same sharpened as class scores."""
         scores = self.classifier.scores(pictures.float() / 127.5 - 1).float()
         return Features(scores, scores * SHARPNESS)
 

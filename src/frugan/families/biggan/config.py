@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from frugan.families.biggan.channels import RESOLUTIONS, discriminator_channels_at, generator_channels_at
 from frugan.nn.initialise import Initialisation
-from frugan.phase import CHANGEABLE
+from frugan.phase import ADDED, CHANGEABLE, Channels
 
 
 class BigGANNetworks(BaseModel):
@@ -16,6 +16,7 @@ class BigGANNetworks(BaseModel):
 
     architecture: Literal["biggan", "biggan-deep"] = "biggan"
     resolution: int = Field(128, description="side of the square pictures; a power of two from 32 to 512")
+    channels: Channels = Field(3, json_schema_extra=ADDED, description="of the pictures: 3 in colour, 1 grey")
     classes: int = Field(1000, ge=1)
     generator_channels: int = Field(96, ge=1, description="channel multiplier of the generator")
     discriminator_channels: int = Field(96, ge=1, description="channel multiplier of the discriminator")
