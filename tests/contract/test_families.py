@@ -146,7 +146,6 @@ def test_builds_without_data(family: Family) -> None:
         }
 
 
-@with_grey
 def test_steps_on_tensors_without_data(family: Family) -> None:
     """No look at a value anywhere in the step: no host synchronisation on a GPU, and a planner can run it."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
