@@ -261,6 +261,10 @@ def restarts(*networks: str) -> dict[str, Any]:
     return {"changeable": True, "restarts": list(networks)}
 
 
+ADDED: dict[str, Any] = {"added": True}
+"""Goes into `json_schema_extra` of a recipe field that earlier versions did not have: while it has its default, what
+was predicted before it still holds."""
+
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
 
@@ -296,17 +300,23 @@ class SheetRequest:
     titles: tuple[str, ...] = ()
 
 
+Channels = Literal[1, 3]
+"""Of pictures: grey, or red, green and blue."""
+
+
 @dataclass(frozen=True)
 class DataNeeds:
-    """What a family expects of a source of pictures: "pictures" uint8 [n, 3, R, R] and "labels" int64 [n].
+    """What a family expects of a source of pictures: "pictures" uint8 [n, channels, R, R] and "labels" int64 [n].
 
     Attributes:
         resolution: side of the square pictures.
         classes: number of classes; None: labels are not read.
+        channels: 3: red, green, blue; 1: grey. A family that offers the choice calls it `networks.channels`.
     """
 
     resolution: int
     classes: int | None
+    channels: Channels = 3
 
 
 ColourTransfer = Literal["none", "rct", "lct", "mkl", "idt", "sot"]

@@ -61,7 +61,7 @@ class PositionPictures:
             return faces | {name: torch.rand(1, side, side, generator=random).round() for name in masks}
         label = torch.randint(need.classes or 1, (), generator=random)
         return {
-            "pictures": torch.randint(256, (3, side, side), generator=random, dtype=torch.uint8),
+            "pictures": torch.randint(256, (need.channels, side, side), generator=random, dtype=torch.uint8),
             "labels": label,
         }
 

@@ -99,3 +99,12 @@ def test_strips_and_titles_stand_above_and_text_stands_inside(tmp_path: Path) ->
         titles = pixels[10 : -plain.height]
         assert titles.max() > 200
         assert full.text["Description"] == "synthetic: ä"  # type: ignore[attr-defined]
+
+
+def test_grey_sheets_are_grey_files_unless_a_coloured_strip_stands_above(tmp_path: Path) -> None:
+    sheet, path = torch.zeros(1, 2, 1, 64, 64), tmp_path / "a.png"
+    curves = np.zeros((10, sheet_width(2, 64), 3), np.uint8)
+    curves[3, :, 0] = 255
+    for above, shape in ((None, (14 + 68, 134)), (curves, (10 + 14 + 68, 134, 3))):
+        write_sheet(sheet, path, above=above, titles=("one", "two"))
+        assert read(path).shape == shape

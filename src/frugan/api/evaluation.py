@@ -11,7 +11,7 @@ from frugan.api.generation import DrawRequest, check_draw, known_classes
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
 from frugan.api.pictures import Progress, Say
 from frugan.api.scorer import METRICS, Evaluation, EvaluationOptions, Scorer
-from frugan.api.sources import open_sources
+from frugan.api.sources import open_real
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.precision import accumulate_in_fp32
@@ -73,7 +73,7 @@ def truncation_curve(
     say(f"weights: {file}")
     say(f"device: {device} ({why})")
     network = choose_network(options.network, options.network_file, device, say)
-    pictures = data if isinstance(data, PictureSet) else _pictures(recipe, data, say, progress)
+    pictures = _pictures(recipe, data, say, progress)
     accumulate_in_fp32()
     networks = networks_from(weights, device)
     if str(data) == DIGITS and options.split == "all":
@@ -108,18 +108,14 @@ def _check(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Rec
         check_draw(draw, recipe)
 
 
-def _pictures(recipe: Recipe, data: str | Path, say: Say, progress: Progress | None) -> PictureSet:
-    if str(data) == DIGITS and not Path(data).exists():
+def _pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    if str(data) == DIGITS and not Path(DIGITS).exists():
         known_classes(recipe)
         (need,) = recipe.kind.sources(recipe.networks, recipe.objective).values()
         _, unseen = split_digits(SPLIT_SEED)
         say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
-        return digits_set(need.resolution, unseen)
-    opened = open_sources(recipe, data, say, progress)
-    found = next(iter(opened.values()))
-    if not isinstance(found, PictureSet):
-        raise BadInput(f"--data {data}: expected pictures")
-    return found
+        data = digits_set(need.resolution, unseen)
+    return open_real(recipe, data, say, progress)
 
 
 def _described(data: str | Path | PictureSet) -> str:

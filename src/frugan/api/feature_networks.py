@@ -33,7 +33,7 @@ class DigitFeatures:
     resizer: str = "area to 8"
 
     def __call__(self, pictures: Tensor) -> Features:
-        """Features of uint8 pictures [N, 3, R, R]: scores [N, 10]."""
+        """Features of uint8 pictures [N, 1 or 3, R, R]: scores [N, 10]."""
         return Features(self.classifier.scores(pictures.float() / 127.5 - 1).float(), None)
 
 

@@ -90,7 +90,7 @@ class Generator:
         self._block = group * -(-BLOCK // group) if self.request.statistics == "batch" else BLOCK
 
     def draw(self, first: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pictures first, first+1, ...: uint8 [n, 3, R, R], rounded, and their classes [n], block by block."""
+        """Pictures first, first+1, ...: uint8 [n, C, R, R], rounded, and their classes [n], block by block."""
         after = first + count
         for block in range(first // self._block, -(-after // self._block)):
             start = block * self._block
@@ -100,14 +100,14 @@ class Generator:
             yield pixels(sheet[here]), labels[here]
 
     def _drawn(self, number: int) -> tuple[Tensor, Tensor]:
-        """One block of pictures [n, 3, R, R] in [-1, 1], and their classes [n]."""
+        """One block of pictures [n, C, R, R] in [-1, 1], and their classes [n]."""
         request = self.request
         labels = self._labels(derive_seed(request.seed, "sample classes", number), self._block)
         seed = derive_seed(request.seed, "sample latents", number)
         return self._sheet(labels, seed), labels
 
     def _sheet(self, labels: Tensor, seed: int) -> Tensor:
-        """[n, 3, R, R] in [-1, 1]."""
+        """[n, C, R, R] in [-1, 1]."""
         group = self.recipe.training.normalisation_batch or 1
         whole = group * max(1, self.request.micro_batch // group)
         micro_batch = whole if self.request.statistics == "batch" else self.request.micro_batch
@@ -148,7 +148,7 @@ class Generator:
 
 
 def pixels(pictures: Tensor) -> Tensor:
-    """[..., 3, R, R] in [-1, 1] -> uint8, rounded."""
+    """[..., C, R, R] in [-1, 1] -> uint8, rounded."""
     return ((pictures.float().nan_to_num(nan=-1.0) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 

@@ -1,6 +1,6 @@
 """Sets of pictures for a run: prepared where they are not, and checked against the recipe."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from frugan.data.fingerprint import fingerprint
@@ -9,7 +9,7 @@ from frugan.data.prepare import prepare
 from frugan.data.set_file import is_prepared
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.phase import DataNeeds
+from frugan.phase import DataNeeds, Needs
 from frugan.recipe import DataSettings
 
 Say = Callable[[str], None]
@@ -40,6 +40,32 @@ def check_needs(name: str, path: Path, pictures: PictureSet, needs: DataNeeds) -
             f"{name} {path}: {found} classes, the recipe wants {needs.classes}; train with networks.classes={found}, "
             "or name the folder that holds the class folders"
         )
+
+
+def as_needed(name: str, pictures: PictureSet, needs: DataNeeds, say: Say) -> PictureSet:
+    """The set with pictures of as many channels as the recipe wants; turned grey as they are read, if it wants one.
+
+    Raises:
+        BadInput: it wants colour of a set that is read in grey.
+    """
+    if needs.channels == 1:
+        if not pictures.all_grey and pictures.channels == 3:
+            say("data: pictures in colour are turned grey (ITU-R 601 luma), because networks.channels is 1")
+        return pictures.in_grey()
+    if pictures.channels == 1:
+        raise BadInput(f"{name}: this set is read in grey, the recipe wants colour: open the set without `in_grey`")
+    return pictures
+
+
+def grey_offer(sources: Mapping[str, object], needs: Mapping[str, Needs]) -> Iterator[str]:
+    """A line for each source whose pictures are all grey though the recipe's networks draw in colour."""
+    for name, source in sources.items():
+        need = needs[name]
+        if isinstance(source, PictureSet) and isinstance(need, DataNeeds) and need.channels == 3 and source.all_grey:
+            yield (
+                f"data: all {len(source):,} pictures are grey: networks.channels=1 draws grey pictures, where three "
+                "channels may tint them (add it to the command for a new run)"
+            )
 
 
 def open_pictures(path: Path, resolution: int, data: DataSettings, say: Say, progress: Progress | None) -> PictureSet:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from frugan.api.prediction_helper import PredictionHelper
 from frugan.api.task import task_of
@@ -123,9 +124,20 @@ class Planner:
 def subject(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that a step's memory and work depend on."""
     values = recipe.model_dump(mode="json", include={"family", "networks", "objective", "stages", "ema"})
+    for section in ("networks", "objective"):
+        for name in _added_and_at_default(getattr(recipe, section)):
+            del values[section][name]
     optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}
     batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
     return values | {"optimizers": optimizers, "training": batch}
+
+
+def _added_and_at_default(settings: BaseModel) -> Iterator[str]:
+    """Fields that earlier versions did not have, and whose value leaves a step as it was then."""
+    for name, setting in type(settings).model_fields.items():
+        extra = setting.json_schema_extra
+        if isinstance(extra, dict) and extra.get("added") and getattr(settings, name) == setting.default:
+            yield name
 
 
 def fingerprint() -> str:

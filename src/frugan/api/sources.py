@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from frugan.api.faces import check_alike, check_faces, open_faces
-from frugan.api.pictures import Progress, Say, check_needs, open_pictures
+from frugan.api.pictures import Progress, Say, as_needed, check_needs, open_pictures
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
-from frugan.phase import FaceNeeds, Needs
+from frugan.phase import DataNeeds, FaceNeeds, Needs
 from frugan.recipe import Recipe
 
 Source = PictureSet | Faceset
@@ -76,6 +76,22 @@ def open_sources(recipe: Recipe, data: Data | None, say: Say, progress: Progress
         source = opened[name]
         if isinstance(need, FaceNeeds) and isinstance(source, Faceset):
             check_faces(name, source, need)
+        elif isinstance(need, DataNeeds) and isinstance(source, PictureSet):
+            opened[name] = as_needed(name, source, need, say)
     strict = {name for name, need in needs.items() if isinstance(need, FaceNeeds) and not need.mixed_types}
     check_alike({name: s for name, s in opened.items() if name in strict and isinstance(s, Faceset)})
     return opened
+
+
+def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    """Open the real pictures that generated ones are compared with, in the recipe's channels.
+
+    Raises:
+        BadInput: as `open_sources`, or they are faces.
+    """
+    names = recipe.kind.sources(recipe.networks, recipe.objective)
+    given: Data = dict.fromkeys(names, data) if isinstance(data, PictureSet) else data
+    found = next(iter(open_sources(recipe, given, say, progress).values()))
+    if not isinstance(found, PictureSet):
+        raise BadInput(f"--data {data}: expected pictures")
+    return found

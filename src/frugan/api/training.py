@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.networks import weights_file
-from frugan.api.pictures import Progress, Say
+from frugan.api.pictures import Progress, Say, grey_offer
 from frugan.api.session import Session, TrainingResult, changed_fields
 from frugan.api.sources import Data, open_sources
 from frugan.api.trackers import following
@@ -81,6 +81,9 @@ def train(
     if init is not None:
         weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
     sources = open_sources(loaded, data, say, progress)
+    if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+        for line in grey_offer(sources, loaded.kind.sources(loaded.networks, loaded.objective)):
+            say(line)
     is_new = not run.path.exists()
     try:
         with (

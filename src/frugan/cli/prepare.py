@@ -46,7 +46,11 @@ def prepare(
         say(line)
     classes = f"{len(report.class_names)} classes" if report.labelled else "no classes"
     print(f"{report.pictures:,} pictures of {resolution} pixels, {classes}: {report.path}")
-    print(f"Next: frugan train RECIPE --data {report.path} --out RUN (a recipe of {resolution} pixels: frugan recipes)")
+    channels = " networks.channels=1" if report.grey == report.pictures else ""
+    print(
+        f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
+        f"(a recipe of {resolution} pixels: frugan recipes)"
+    )
 
 
 def _pack(source: Path, out: Path, resolution: int | None) -> None:

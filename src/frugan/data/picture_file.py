@@ -9,6 +9,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from frugan.data.grey import is_grey
 from frugan.data.picture_set import label_bytes
 
 
@@ -20,11 +21,15 @@ class PictureFile:
     Args:
         path: the file to make.
         resolution: side R in pixels.
+
+    Attributes:
+        grey: how many of the pictures so far are grey.
     """
 
     def __init__(self, path: Path, resolution: int) -> None:
         self._resolution = resolution
         self._count = 0
+        self.grey = 0
         self._digest = sha256()
         self._file = path.open("xb")
         self._file.write(self._header())
@@ -34,6 +39,7 @@ class PictureFile:
         self._file.write(picture.data)
         self._digest.update(picture.data)
         self._count += 1
+        self.grey += is_grey(picture)
 
     def finish(self, labels: NDArray[np.int64]) -> str:
         """Put the number of pictures into the header, flush, and return the digest of pictures and labels [N]."""

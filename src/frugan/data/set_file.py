@@ -43,7 +43,12 @@ class Origin(BaseModel):
 
 
 class SetFile(BaseModel):
-    """The content of `set.json`; `digest` is of pixels and labels, as `picture_digest` gives it."""
+    """The content of `set.json`.
+
+    Attributes:
+        digest: of pixels and labels, as `picture_digest` gives it.
+        grey: how many pictures are grey; None: written by a version that did not count them.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -55,6 +60,7 @@ class SetFile(BaseModel):
     class_names: list[str]
     labels: list[int]
     digest: str
+    grey: int | None = None
     origin: Origin
 
 

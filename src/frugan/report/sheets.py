@@ -56,6 +56,8 @@ def write_sheet(
     strips += [_title_line(titles, pixels.shape[1])] if titles else []
     if strips:
         pixels = np.concatenate([*strips, np.broadcast_to(pixels, (*pixels.shape[:2], 3))])
+    if sheet.shape[2] == 1 and not np.ptp(pixels, axis=2).any():
+        pixels = pixels[:, :, :1]  # words beside grey pictures need no colour
     picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

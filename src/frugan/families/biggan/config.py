@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from frugan.augment.settings import AugmentationSettings
 from frugan.families.biggan.channels import RESOLUTIONS, discriminator_channels_at, generator_channels_at
 from frugan.nn.initialise import Initialisation
-from frugan.phase import CHANGEABLE
+from frugan.phase import ADDED, CHANGEABLE, Channels
 
 
 class BigGANNetworks(BaseModel):
@@ -17,6 +17,7 @@ class BigGANNetworks(BaseModel):
 
     architecture: Literal["biggan", "biggan-deep"] = "biggan"
     resolution: int = Field(128, description="side of the square pictures; a power of two from 32 to 512")
+    channels: Channels = Field(3, json_schema_extra=ADDED, description="of the pictures: 3 in colour, 1 grey")
     classes: int = Field(1000, ge=1)
     generator_channels: int = Field(96, ge=1, description="channel multiplier of the generator")
     discriminator_channels: int = Field(96, ge=1, description="channel multiplier of the discriminator")
@@ -96,9 +97,16 @@ class BigGANObjective(BaseModel):
     )
     discriminator_steps: int = Field(1, ge=1, description="discriminator updates per step, each on fresh pictures")
     r1_gamma: float = Field(
-        0.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of the R1 penalty on the discriminator; 0: none"
+        0.0,
+        ge=0,
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="strength of the R1 penalty on the discriminator; 0: none",
     )
-    r1_every: int = Field(16, ge=1, json_schema_extra=CHANGEABLE, description="steps from one R1 update to the next")
-    augmentation: AugmentationSettings = Field(AugmentationSettings(), description="what the discriminator sees")
+    r1_every: int = Field(
+        16, ge=1, json_schema_extra=CHANGEABLE | ADDED, description="steps from one R1 update to the next"
+    )
+    augmentation: AugmentationSettings = Field(
+        AugmentationSettings(), json_schema_extra=ADDED, description="what the discriminator sees"
+    )
     generator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE, description="paper: 1e-4")
     discriminator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE)

@@ -24,12 +24,12 @@ class Discriminator(nn.Module):
         stages = discriminator_stages(config.resolution, deep=deep)
         sides = stage_resolutions(config.resolution, stages, reference_at_32=config.reference_attention_at_32)
         if deep:
-            self.input_conv: nn.Module = layers.convolution(3, (stages[0].inputs or 1) * channels)
+            self.input_conv: nn.Module = layers.convolution(config.channels, (stages[0].inputs or 1) * channels)
         else:
             self.input_conv = nn.Identity()
         self.blocks = nn.ModuleList()
         for i, (stage, side) in enumerate(zip(stages, sides, strict=True)):
-            inputs = 3 if stage.inputs is None else stage.inputs * channels
+            inputs = config.channels if stage.inputs is None else stage.inputs * channels
             outputs = stage.outputs * channels
             blocks = nn.ModuleList()
             if deep:
@@ -53,7 +53,7 @@ class Discriminator(nn.Module):
         """Judge pictures.
 
         Args:
-            pictures: [B, 3, R, R] in [-1, 1], any floating dtype.
+            pictures: [B, C, R, R] in [-1, 1], C = `channels` of the config, any floating dtype.
             classes: class numbers [B].
 
         Returns:
