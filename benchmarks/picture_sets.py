@@ -21,7 +21,7 @@ from frugan.data.streams import random_order
 
 SHAPES = ("disc", "square", "triangle", "cross", "ring")
 SHAPES_PER_CLASS = 400
-FOLDS = 5
+SHARE = 5
 
 
 def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureSet, PictureSet]:
@@ -49,8 +49,8 @@ def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureS
 
 def fold_of(pictures: PictureSet, seed: int) -> tuple[PictureSet, PictureSet]:
     """A fifth of a set to choose by, another one for each seed, behind the rest to learn from."""
-    order = random_order(f"quality/folds/{seed % FOLDS}", len(pictures))
-    fifth = len(order) // FOLDS
+    order = random_order(f"abl/{seed}", len(pictures))
+    fifth = len(order) // SHARE
     return part_of(pictures, order[fifth:]), part_of(pictures, order[:fifth])
 
 

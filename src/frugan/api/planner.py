@@ -20,10 +20,9 @@ from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.memory.calibration import device_name, load_calibration
 from frugan.memory.cards import PUBLISHED, Card, named_card, unnamed_card
-from frugan.memory.fingerprint import code_fingerprint, torch_fingerprint
 from frugan.memory.plan_space import PlanSpace, Wishes
 from frugan.memory.prediction import Target
-from frugan.memory.prediction_store import PredictionStore
+from frugan.memory.prediction_store import PredictionStore, prediction_version
 from frugan.memory.search import Search
 from frugan.memory.task import Task
 from frugan.recipe import Recipe
@@ -89,7 +88,7 @@ class Planner:
         about = subject(self.recipe) | {"gpus": self.gpus}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
         return PredictionStore(
-            task, self.target, about, fingerprint(), files, self.tell, helper, self._expected_seconds
+            task, self.target, about, prediction_version(), files, self.tell, helper, self._expected_seconds
         )
 
     def _expected_seconds(self) -> float:
@@ -138,11 +137,6 @@ def _added_and_at_default(settings: BaseModel) -> Iterator[str]:
         extra = setting.json_schema_extra
         if isinstance(extra, dict) and extra.get("added") and getattr(settings, name) == setting.default:
             yield name
-
-
-def fingerprint() -> str:
-    """Of the code and the torch that predictions come from."""
-    return f"{code_fingerprint(Path(__file__).parents[1])}-torch-{torch_fingerprint()}"
 
 
 def shipped_predictions(name: str) -> Path | None:
