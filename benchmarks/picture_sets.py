@@ -78,12 +78,12 @@ def _as_set(found: Iterator[tuple[str, Image.Image]], resolution: int) -> Pictur
 
 
 def _shapes() -> Iterator[tuple[str, Image.Image]]:
-    """Coloured shapes of many sizes and places on coloured grounds, drawn large so that their edges are smooth."""
+    """Light shapes of many colours, sizes and places on dark grounds, drawn large so that their edges are smooth."""
     random = np.random.default_rng(0)
     side = 128
     for name in SHAPES:
         for _ in range(SHAPES_PER_CLASS):
-            ground, ink = (tuple(int(v) for v in random.integers(0, 256, 3)) for _ in range(2))
+            ground, ink = (tuple(int(v) for v in random.integers(low, low + 110, 3)) for low in (0, 146))
             picture = Image.new("RGB", (side, side), ground)
             draw = ImageDraw.Draw(picture)
             radius = random.uniform(0.28, 0.42) * side
