@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 
 ALLOWED = {
     "__init__": {"api"},
+    "__main__": {"cli"},
     "cli": {"api", "recipe", "report", "phase", "errors", "folders"},
     "api": {
         "recipe",

@@ -7,13 +7,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
 from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings
 from frugan.engine.precision import PrecisionName
-from frugan.engine.progress import Duration
+from frugan.engine.progress import ENDLESS, Duration
 from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
@@ -53,9 +53,16 @@ class TrainingSettings(BaseModel):
     normalisation_batch: int | None = Field(
         None, ge=1, description="samples per group of batch normalisation; none: nothing is normalised over samples"
     )
-    duration: Duration = Field(json_schema_extra=CHANGEABLE)
+    duration: Duration = Field(
+        json_schema_extra=CHANGEABLE, description="such as 150k steps, 25M images or 6h; endless: until it is stopped"
+    )
     seed: int = Field(0, ge=0)
     precision: PrecisionName = "auto"
+
+    @field_validator("duration", mode="before")
+    @classmethod
+    def _may_be_endless(cls, value: Any) -> Any:
+        return ENDLESS if value == str(ENDLESS) else value
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
@@ -148,10 +155,12 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _rates_can_be_known(self) -> Self:
         falling = [name for name, o in self.optimizers.items() if o.final_learning_rate is not None]
-        if falling and self.training.duration.unit == "seconds":
+        if falling and self.training.duration.known_steps(self.training.batch) is None:
+            clock = self.training.duration.unit == "seconds"
+            why = "a rate that follows the clock could not be repeated" if clock else "it is reached at the end"
             raise ValueError(
                 f"optimizers.{falling[0]}.final_learning_rate needs a duration in steps or images, not "
-                f"{self.training.duration}: a rate that follows the clock could not be repeated"
+                f"{self.training.duration}: {why}"
             )
         return self
 

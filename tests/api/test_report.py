@@ -57,6 +57,14 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     assert [picture.step for picture in found.pictures][-1] == 50
 
 
+def test_what_is_left_is_told_where_there_is_an_end(tmp_path: Path) -> None:
+    for eta_seconds, told in ((90.0, "1:30"), (None, None)):
+        run = tmp_path / f"{eta_seconds}"
+        with EventLog(run / "events.jsonl") as log:
+            log.write("step", step=1, images=8, seconds=0.5, eta_seconds=eta_seconds, phases={})
+        assert view(RunFolder(run), "run").tiles.get("left") == told
+
+
 def test_pictures_are_thinned_to_their_room(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", sheets=60)
     found = view(RunFolder(run), "run", 200_000)

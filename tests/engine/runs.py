@@ -9,7 +9,7 @@ from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Clock, Loop
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Duration
+from frugan.engine.progress import ENDLESS, Duration
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.step import NextPlan
@@ -22,7 +22,7 @@ def _none_left(plan: Plan, phase: str, message: str) -> Plan:
 
 def train(
     path: Path,
-    steps: int,
+    steps: int | None,
     *,
     rig: Rig | None = None,
     checkpoint_every: str = "4 steps",
@@ -31,7 +31,7 @@ def train(
     pictured: list[int] | None = None,
     next_plan: NextPlan | None = None,
 ) -> tuple[Rig, list[Event], bool]:
-    """Train to `steps`, from the newest checkpoint if there is one.
+    """Train to `steps` (None: without an end), from the newest checkpoint if there is one.
 
     Args:
         stop_after: ask for a stop once this many steps are done.
@@ -61,7 +61,7 @@ def train(
             step=rig.step,
             state=rig.state,
             plan=rig.plan,
-            duration=Duration.parse(f"{steps} steps"),
+            duration=ENDLESS if steps is None else Duration.parse(f"{steps} steps"),
             checkpoint=Clock(Duration.parse(checkpoint_every), 8),
             backup=Clock(Duration.parse("5 steps"), 8),
             snapshot=Clock(Duration.parse("32 images"), 8),

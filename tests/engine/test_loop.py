@@ -14,6 +14,7 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput, TrainingFailed
 from frugan.phase import MicroBatch, Networks, PhaseState, Terms
+from frugan.report import describe
 
 
 def test_resume_is_bit_for_bit_after_a_kill(tmp_path: Path) -> None:
@@ -55,11 +56,21 @@ def test_stop_request_saves_and_goes_on(tmp_path: Path) -> None:
     assert_same(whole.tensors(), resumed.tensors())
 
 
+def test_a_run_without_an_end_says_nothing_of_what_is_left(tmp_path: Path) -> None:
+    _, events, finished = train(tmp_path, None, stop_after=2)
+    assert not finished
+    steps = [e for e in events if e["event"] == "step"]
+    assert [e["step"] for e in steps] == [1, 2, 3]
+    assert [e["eta_seconds"] for e in steps] == [None] * 3
+    assert "left" not in str(describe(steps[-1]))
+
+
 def test_step_events_hold_what_readers_need(tmp_path: Path) -> None:
     train(tmp_path, 4)
     steps = [e for e in read_events(tmp_path / "events.jsonl") if e["event"] == "step"]
     assert [e["step"] for e in steps] == [1, 2, 3, 4]
     assert [e["images"] for e in steps] == [8, 16, 24, 32]
+    assert [e["eta_seconds"] > 0 for e in steps] == [True, True, True, False]
     first = steps[0]["phases"]
     assert set(first) == {"critic", "penalty", "maker"}
     assert set(first["critic"]["terms"]) == {"real", "fake", "drift"}

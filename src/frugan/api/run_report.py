@@ -152,7 +152,7 @@ def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         }
         if step.get("memory_bytes"):
             found["memory at most"] = show_size(int(step["memory_bytes"]))
-        if not stop or stop.get("step", 0) < step["step"]:
+        if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
             found["left"] = _time(float(step["eta_seconds"]))
     for name, value in metrics.get("scores", {}).items():
         if isinstance(value, int | float):

@@ -145,7 +145,7 @@ class Session:
                 self._choose(f"stage from step {state.step:,} on: {key} = {change.after}")
         batch = training.batch
         phases = recipe.kind.phases(recipe.networks, recipe.objective)
-        length = None if training.duration.unit == "seconds" else training.duration.steps(batch)
+        length = training.duration.known_steps(batch)
         workers = self.options.workers
         if workers is None:
             workers = default_workers(state.device)

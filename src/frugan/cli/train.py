@@ -35,7 +35,7 @@ def train(
     avoid: Annotated[list[str] | None, typer.Option(help="a saver that it must not use")] = None,
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="processes that make face samples, for each side", min=0)] = None,
+    workers: Annotated[int | None, typer.Option(help="processes that make face samples, for both sides", min=0)] = None,
     tensorboard: Annotated[
         bool | None, typer.Option(help="write TensorBoard's files into the run; default: if it is installed")
     ] = None,

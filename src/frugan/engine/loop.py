@@ -1,5 +1,6 @@
 """The training loop: steps, and what is written between them."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -90,7 +91,7 @@ class Scoring:
 
 @dataclass
 class Loop:
-    """Trains until the duration is over or a stop is asked for.
+    """Trains until the duration, if it has an end, is over or a stop is asked for.
 
     Attributes:
         step, state, plan: what runs.
@@ -182,9 +183,9 @@ class Loop:
         return self.until is not None and self.state.step >= self.until
 
     def _over(self) -> bool:
-        if self.duration.unit == "seconds":
-            return self.seconds >= self.duration.amount
-        return self.state.step >= self.duration.steps(self.step.batch)
+        if (steps := self.duration.known_steps(self.step.batch)) is not None:
+            return self.state.step >= steps
+        return self.seconds >= self.duration.amount
 
     def _between_steps(self, stop: StopRequest) -> None:
         step, asked = self.state.step, self.requests.take()
@@ -251,10 +252,11 @@ class Loop:
         )
         self._count_skips(readout, phases)
 
-    def _eta(self, step: int, seconds: float) -> float:
-        if self.duration.unit == "seconds":
-            return max(0.0, self.duration.amount - seconds)
-        return (self.duration.steps(self.step.batch) - step) * seconds / step
+    def _eta(self, step: int, seconds: float) -> float | None:
+        """Seconds that are left; None: there is no end."""
+        if (steps := self.duration.known_steps(self.step.batch)) is not None:
+            return (steps - step) * seconds / step
+        return max(0.0, self.duration.amount - seconds) if math.isfinite(self.duration.amount) else None
 
     def _count_skips(self, readout: Readout, phases: Mapping[str, Any]) -> None:
         for name, entry in phases.items():

@@ -1,5 +1,6 @@
 """Durations with a unit, so that a schedule survives a change of batch."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-Unit = Literal["steps", "images", "seconds"]
+Unit = Literal["steps", "images", "seconds", "endless"]
 
 _FORM = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(steps?|images?|h|min|s)\s*$")
 _SECONDS = (("h", 3600), ("min", 60), ("s", 1))
@@ -20,7 +21,7 @@ class Duration:
     Written `150k steps`, `25M images`, `6h`, `90min` or `30s`.
 
     Attributes:
-        amount: a whole number of steps or images; seconds may be a fraction.
+        amount: a whole number of steps or images; seconds may be a fraction; infinite without an end.
         unit: what is counted.
         text: as it was written.
     """
@@ -57,10 +58,16 @@ class Duration:
         """Whole steps, rounded up, at `batch` images a step.
 
         Raises:
-            ValueError: the duration is in seconds.
+            ValueError: the duration is in seconds or has no end.
         """
-        if self.unit == "seconds":
-            raise ValueError(f"{self.text} is a time: it has no number of steps")
+        if (steps := self.known_steps(batch)) is None:
+            raise ValueError(f"{self.text} has no number of steps")
+        return steps
+
+    def known_steps(self, batch: int) -> int | None:
+        """As `steps`, but None where there is no such number."""
+        if self.unit in ("seconds", "endless"):
+            return None
         return int(self.amount) if self.unit == "steps" else -(-int(self.amount) // batch)
 
     @classmethod
@@ -73,3 +80,7 @@ class Duration:
             raise ValueError(f"duration {value!r}: expected text with a unit, such as '150k steps'")
 
         return core_schema.no_info_plain_validator_function(read, serialization=core_schema.to_string_ser_schema())
+
+
+ENDLESS = Duration(math.inf, "endless", "endless")
+"""Of a training that only a person stops; of nothing else, so that `parse` does not know it."""
