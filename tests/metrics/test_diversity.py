@@ -60,6 +60,14 @@ def test_few_kinds_of_samples_show_in_twins_and_not_in_the_mean() -> None:
     assert found.nearest[0] < 0.05
 
 
+def test_who_repeats_a_small_class_is_not_to_blame() -> None:
+    real = samples(20, 1.0, 10)
+    again = real[torch.randint(20, (60,), generator=torch.Generator().manual_seed(11))]
+    assert ratios(measured(again), measured(real)).nearest[0] < 0.5
+    assert ratios(measured(again), measured(real), real_share=0.25).nearest[0] > 0.7
+    assert ratios(measured(again), measured(real), real_share=0.01).nearest[0] > 0.7  # two of them, at least
+
+
 def test_many_samples_are_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = samples(50, 1.0, 7)
     at_once = measured(rows).ranked[0]

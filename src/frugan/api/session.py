@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from frugan.api.stages import every_phase
 from frugan.api.training_options import TrainingOptions
 from frugan.api.training_plan import TrainingPlanner
 from frugan.api.training_scores import scoring_of
+from frugan.api.variety_watch import VarietyWatch, variety_watch_of
 from frugan.engine.checkpoint import (
     OPTIMIZERS,
     load_networks,
@@ -40,6 +42,7 @@ from frugan.engine.checkpoint import (
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Clock, Loop
+from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import accumulate_in_fp32, resolve_precision
 from frugan.engine.requests import Requests
@@ -89,6 +92,10 @@ class Session:
     _losses: LossHistory = field(default_factory=LossHistory)
     _signs: CollapseSigns = field(default_factory=CollapseSigns)
     _spilling: bool = False
+
+    @cached_property
+    def _variety(self) -> VarietyWatch | None:
+        return variety_watch_of(self.recipe, self.sources)
 
     def train(self, init: str | Path | None, stop: StopRequest) -> TrainingResult:
         """Train to the end of the recipe's duration or until a stop is asked for.
@@ -181,10 +188,27 @@ class Session:
             return finished, loop.seconds, loop.plan
 
     def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
-        def warn(line: str) -> None:
-            self._warn(state.step, line)
+        paths = write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose)
+        self._measure_variety(state, plan)
+        return paths
 
-        return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose, warn)
+    def _measure_variety(self, state: TrainingState, plan: Plan) -> None:
+        watch = self._variety
+        if watch is None or not watch.due(state.step):
+            return
+        try:
+            found = watch.measure(state, plan)
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
+            self._choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {error}")
+            return
+        if found is not None:
+            names = watch.pictures.class_names
+            mean, nearest = (
+                {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (found.mean, found.nearest)
+            )
+            self._shown(self.log.write("variety", step=state.step, mean=mean, nearest=nearest))
 
     def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan, TrainingPlanner]:
         recipe, training = self.recipe, self.recipe.training

@@ -15,7 +15,6 @@ from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
 from frugan.phase import FaceNeeds, SheetRequest
 from frugan.recipe import Recipe
-from frugan.report.collapse_signs import duplicate_samples
 from frugan.report.loss_curves import loss_strip
 from frugan.report.sheets import not_finite, sheet_width, write_sheet
 
@@ -53,14 +52,12 @@ def write_sheets(
     previews: Previews | None,
     losses: Mapping[str, Sequence[float]],
     say: Say,
-    warn: Say,
 ) -> list[Path]:
     """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
 
     Args:
         losses: side -> loss of every step so far, drawn above each sheet; may be empty.
         say: is told of pictures that are not finite: no reason to end a training.
-        warn: is told of samples that look alike.
 
     Returns:
         Their paths.
@@ -83,8 +80,6 @@ def write_sheets(
                 sheet = recipe.kind.sample(recipe.networks, networks, asked)
                 if line := not_finite(sheet):
                     say(f"{paths[-1].name}: {line}")
-                elif asked.interpolate is None and not asked.pictures and (line := duplicate_samples(sheet)):
-                    warn(f"{paths[-1].name}: {line}")
                 width = sheet_width(sheet.shape[1], sheet.shape[-1])
                 above = loss_strip(losses, state.step, width) if losses else None
                 write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles)

@@ -115,16 +115,20 @@ def _ranked(rows: Tensor) -> Tensor:
     return total / (len(rows) * math.sqrt(rows.shape[1]))
 
 
-def ratios(generated: WithinClass, real: WithinClass) -> DiversityRatios:
+def ratios(generated: WithinClass, real: WithinClass, *, real_share: float = 1.0) -> DiversityRatios:
     """Compare generated samples with real ones, class by class.
 
     Nearest twins are compared among as many samples as both sides have of a class. Left out are classes that one of the
     sides has less than two samples of, and those whose real samples do not differ.
+
+    Args:
+        real_share: compare them among no more than this share of a class's real samples (two, at least). Who draws 20
+            times from 20 pictures has many of them twice, and whoever draws 5 times, few.
     """
     mean, nearest = {}, {}
     for label in sorted(generated.ranked.keys() & real.ranked.keys()):
         ours, theirs = generated.ranked[label], real.ranked[label]
-        samples = min(len(ours), len(theirs)) + 1
+        samples = min(len(ours) + 1, max(2, int(real_share * (len(theirs) + 1))))
         if (usual := real.nearest_among(label, samples)) > 0:
             mean[label] = float(ours.mean() / theirs.mean())
             nearest[label] = generated.nearest_among(label, samples) / usual
