@@ -43,8 +43,7 @@ def test_aliases_are_written_twice(tmp_path: Path) -> None:
 
 def test_equal_contents_make_equal_files(tmp_path: Path) -> None:
     for name, step in (("a", 1), ("b", -1)):
-        tensors, metadata = (dict(list(d.items())[::step]) for d in (TENSORS, METADATA))
-        write_tensors(tmp_path / name, tensors, metadata)
+        write_tensors(tmp_path / name, dict(list(TENSORS.items())[::step]), dict(list(METADATA.items())[::step]))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 

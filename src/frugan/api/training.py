@@ -2,12 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from frugan.api.networks import weights_file
 from frugan.api.pictures import Progress, Say
+from frugan.api.run_data import last_run_data, run_data_of
 from frugan.api.session import Session, TrainingResult, changed_fields
 from frugan.api.sources import Data, open_sources
 from frugan.api.trackers import following
@@ -47,6 +48,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     init: str | Path | None = None,
+    map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
     say: Say = _quiet,
     show: Callable[[Event], None] = _quiet,
@@ -60,6 +62,9 @@ def train(
         out: run folder; default: a new one, named after the recipe, in the folder for runs.
         overrides: `key.sub=value` words.
         init: weights file, checkpoint or run whose weights a new run starts from.
+        map_classes: class of the pictures -> its name in the run that goes on, where classes were renamed; those not
+            named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
+            those of the run.
         options: how to run it here.
         say: is given a line for every automatic choice.
         show: is given every event.
@@ -80,7 +85,13 @@ def train(
     _check_fields(run, loaded)
     if init is not None:
         weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
-    sources = open_sources(loaded, data, say, progress)
+    known = last_run_data(run)
+    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    trained_on = run_data_of(loaded, sources, known, map_classes)
+    if map_classes is not None and not known:
+        say("--map-class is passed over: a new run takes its classes from its pictures")
+    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
+        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
     is_new = not run.path.exists()
     try:
         with (
@@ -98,7 +109,7 @@ def train(
                 show(event)
                 follow(event)
 
-            session = Session(loaded, name, sources, run, log, options, say, shown, requests)
+            session = Session(loaded, name, sources, trained_on, run, log, options, say, shown, requests)
             return session.train(init, stop)
     except BadInput:
         if is_new and not run.exists:
