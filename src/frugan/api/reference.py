@@ -67,7 +67,7 @@ def reference_of(
     try:
         for first in range(0, len(pictures), batch):
             at = order[first : first + batch]
-            found = network(torch.from_numpy(np.ascontiguousarray(pictures.pictures[at]))).pooled
+            found = network(torch.from_numpy(np.ascontiguousarray(pictures.read(at)))).pooled
             if gathered is None or store is None:
                 gathered = StreamingMoments(found.shape[1])
                 store = RowStore(beside, len(labels), found.shape[1])

@@ -103,4 +103,4 @@ def other_pictures(name: str, known: RunData, digest: str) -> str | None:
             None if digest == known.digest else f"the pictures of {name!r} are again those that the run was begun with"
         )
     ones = "those of last time" if digest == known.digest else "the new ones"
-    return f"the pictures of {name!r} are not those that the run was begun with: it goes on with {ones}"
+    return f"the pictures of {name!r} are not those the run was begun with: it goes on with {ones}"

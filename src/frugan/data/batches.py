@@ -47,9 +47,10 @@ class Batches:
 
         Raises:
             ValueError: a negative position or count.
+            BadInput: as `PictureSet.read`.
         """
         indices, mirrored = self.places(position, count)
-        pictures = self._set.pictures[indices]  # [count, 3, R, R], a copy out of the memory map
+        pictures = self._set.read(indices)  # [count, 3, R, R], a copy out of the memory map
         pictures[mirrored] = pictures[mirrored, :, :, ::-1]
         labels = self._set.labels[indices]  # [count]
         return {"pictures": torch.from_numpy(np.asarray(pictures)), "labels": torch.from_numpy(labels)}

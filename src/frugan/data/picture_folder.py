@@ -10,6 +10,7 @@ from PIL import Image
 from frugan.data.class_folders import classes_from_folders, in_class_order
 from frugan.data.dataset_json import MOST_JSON_BYTES, classes_from_json
 from frugan.data.decoding import SUFFIXES, read_picture, read_size
+from frugan.data.set_file import refuse_half_prepared
 from frugan.data.source import Source
 from frugan.data.wording import count, shown
 from frugan.errors import BadInput
@@ -70,6 +71,7 @@ def open_folder(path: Path) -> Source:
     names = in_class_order(pictures)
     aside = ", ".join(f"{shown(suffix)} {number:,}" for suffix, number in others.most_common(5))
     if not names:
+        refuse_half_prepared(path)
         raise BadInput(
             f"no pictures in {shown(str(path))}: expected {' '.join(sorted(SUFFIXES))} in it or in class folders"
             + (f"; it holds other files ({aside}). Convert them first." if aside else ". Check the path.")

@@ -112,7 +112,7 @@ def _write(
 ) -> PreparationReport:
     _check_room(out, len(source), fitting.resolution)
     with unfinished_folder(out) as folder:
-        good, bad, digest = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
+        good, bad, digest, blocks = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
         upscaled = int(np.isin(found.smaller_than(fitting.resolution), good).sum())
         origin = Origin(
             source=storable(str(source.path.resolve())),
@@ -134,6 +134,7 @@ def _write(
             class_names=[storable(name) for name in source.classes.names],
             labels=source.classes.labels[good].tolist(),
             digest=digest,
+            block_digests=blocks,
             origin=origin,
         )
         write_set_file(folder, about)
@@ -142,8 +143,8 @@ def _write(
 
 def _write_pictures(
     source: Source, path: Path, fitting: Fitting, found: Survey, workers: int, progress: Progress | None
-) -> tuple[list[int], dict[int, str], str]:
-    """Write all pictures that can be read; return their indices, the others with reasons, and the digest."""
+) -> tuple[list[int], dict[int, str], str, list[str]]:
+    """Write all pictures that can be read; return their indices, the others with reasons, and the digests."""
     good: list[int] = []
     bad = dict(found.bad)
 
@@ -165,7 +166,8 @@ def _write_pictures(
                 good.append(index)
             if progress is not None:
                 progress(index + 1, len(source))
-        return good, bad, file.finish(source.classes.labels[good])
+        digest = file.finish(source.classes.labels[good])
+        return good, bad, digest, file.blocks
 
 
 def _check_room(out: Path, pictures: int, resolution: int) -> None:
