@@ -1,11 +1,11 @@
 """`train`: from a recipe and pictures to a run, new or resumed."""
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from frugan.api.host_room import refuse_too_large
 from frugan.api.networks import weights_file
 from frugan.api.pictures import Progress, Say
 from frugan.api.run_data import last_run_data, run_data_of
@@ -19,7 +19,7 @@ from frugan.engine.requests import KEYS_HINT, listening
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, stages_overridden
 
 
 def _quiet(_: object) -> None:
@@ -83,6 +83,7 @@ def train(
     if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
     _check_fields(run, loaded)
+    refuse_too_large(loaded)
     if init is not None:
         weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
     known = last_run_data(run)
@@ -135,8 +136,4 @@ def _check_fields(run: RunFolder, recipe: Recipe) -> None:
     """
     if not run.exists:
         return
-    try:
-        values = json.loads(run.recipe.read_text("utf-8"))
-    except ValueError as error:
-        raise BadInput(f"{run.recipe}: damaged ({error}); restore it, or choose another --out") from error
-    changed_fields(parse_recipe(values, str(run.recipe)), recipe, run.path)
+    changed_fields(parse_recipe(read_run_recipe(run.recipe), str(run.recipe)), recipe, run.path)

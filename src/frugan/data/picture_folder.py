@@ -80,7 +80,7 @@ def open_folder(path: Path) -> Source:
     if listing.is_file():
         classes = classes_from_json(_start_of(listing), names, shown(str(listing)))
     else:
-        classes = classes_from_folders(names, shown(str(path)))
+        classes = classes_from_folders(names, shown(str(path)), _folders_in(path))
     lines = (f"{count(others.total(), 'file')} of other kinds ignored: {aside}",) if aside else ()
 
     def size(index: int) -> tuple[int, int]:
@@ -90,6 +90,11 @@ def open_folder(path: Path) -> Source:
         return read_picture(path / names[index])
 
     return Source("picture folder", path, names, classes, size, picture, lines=lines)
+
+
+def _folders_in(path: Path) -> list[str]:
+    with os.scandir(path) as entries:
+        return [entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)]
 
 
 def _start_of(listing: Path) -> bytes:

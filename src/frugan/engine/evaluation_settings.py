@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from frugan.engine.progress import Duration
+from frugan.engine.progress import Interval
 from frugan.phase import CHANGEABLE
 
 
@@ -13,7 +13,7 @@ class EvaluationSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    every: Duration | None = Field(None, json_schema_extra=CHANGEABLE, description="when; none: never")
+    every: Interval | None = Field(None, json_schema_extra=CHANGEABLE, description="when; none: never")
     metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
         ("fid",), min_length=1, json_schema_extra=CHANGEABLE
     )
