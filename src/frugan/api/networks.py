@@ -83,7 +83,7 @@ def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
         say(f"damaged checkpoint passed over: {line}")
-    return weights_file(newest[0].path, content)
+    return weights_file(newest[0].path, content, say)
 
 
 def read_weights(path: Path) -> Weights:

@@ -39,8 +39,8 @@ def check_needs(name: str, path: Path, pictures: PictureSet, needs: DataNeeds) -
         )
     if found != needs.classes:
         raise BadInput(
-            f"{name} {path}: {found:,} classes, the recipe wants {needs.classes:,}; train with networks.classes={found}, "
-            "or name the folder that holds the class folders"
+            f"{name} {path}: {found:,} classes, the recipe wants {needs.classes:,}; train with "
+            f"networks.classes={found}, or name the folder that holds the class folders"
         )
 
 

@@ -3,6 +3,7 @@
 import errno
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
@@ -23,6 +24,8 @@ from frugan.cli.train import train
 from frugan.errors import BadInput, TrainingFailed
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+TRAINING = ("train", "demo")
+"""Commands that write checkpoints."""
 
 
 def application() -> typer.Typer:
@@ -58,9 +61,8 @@ def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*words, **options)
         except KeyboardInterrupt:
-            Console(stderr=True, highlight=False).print(
-                "\ninterrupted: stopped at once; what was saved before is whole"
-            )
+            saved = "; what was saved before is whole" if command.__name__ in TRAINING else ""
+            Console(stderr=True, highlight=False).print(f"\ninterrupted: stopped at once{saved}")
             raise typer.Exit(INTERRUPTED) from None
 
     return told
@@ -75,8 +77,13 @@ def run() -> None:
         console.print(message, markup=False, soft_wrap=True)
         sys.exit(code)
 
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"warning: {message}", markup=False, soft_wrap=True)
+
     try:
-        application()()
+        with warnings.catch_warnings():
+            warnings.showwarning = warn  # else a line of source code follows each
+            application()()
     except BadInput as error:
         end("bad input", str(error), BAD_INPUT)
     except TrainingFailed as error:
@@ -87,7 +94,8 @@ def run() -> None:
         hint = (
             " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
         )
-        end("failed", f"{error}.{hint} Earlier checkpoints are untouched.", FAILED)
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        end("failed", f"{error}.{hint}{' Earlier checkpoints are untouched.' if command in TRAINING else ''}", FAILED)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ class EvaluationSettings(BaseModel):
     statistics: Literal["running", "standing", "batch"] = Field(
         "running", json_schema_extra=CHANGEABLE, description="what batch normalisation uses"
     )
-    truncation: float = Field(1.0, gt=0, json_schema_extra=CHANGEABLE, description="standard deviation of the latents")
+    truncation: float = Field(
+        1.0, gt=0, le=100, json_schema_extra=CHANGEABLE, description="standard deviation of the latents"
+    )
     best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = Field(
         "fid", json_schema_extra=CHANGEABLE, description="score by which checkpoints are kept besides the newest"
     )
