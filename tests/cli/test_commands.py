@@ -137,7 +137,7 @@ def test_prepare_train_sample_evaluate_report_info(
     )
     assert result.returncode == 0, result.stderr
     assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
-    films = ["--animate", str(tmp_path / "film.gif"), "--frames", "4", "--rows", "2"]
+    films = ["--animate", "film.gif", "--frames", "4", "--rows", "2"]
     many = ["--npz", "3", "--random", "--rows", "2", "--columns", "2"]
     for words, names in ((films, ["film.gif"]), (many, ["samples.npz", "random.png"])):
         result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *words)

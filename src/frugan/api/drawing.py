@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from frugan.api.generation import DrawRequest, Generator, generating, pixels
 from frugan.api.pictures import Say
-from frugan.api.sampling import check_request, open_networks
+from frugan.api.sampling import check_request, check_sheet, open_networks
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
@@ -56,6 +56,8 @@ def draw(
     for name, count in (("--npz", npz), ("--pngs", pngs), ("--rows and --columns", sheet and sheet[0] * sheet[1])):
         if count is not None and count < 1:
             raise BadInput(f"{name} {count}: expected at least 1 picture")
+    if sheet is not None:
+        check_sheet(*sheet, opened.recipe)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:

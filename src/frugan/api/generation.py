@@ -19,6 +19,9 @@ BLOCK = 64
 STANDING_BATCHES = 16
 """Batches from which standing statistics are gathered, as in the BigGAN release."""
 
+MOST_TRUNCATION = 100
+"""Latents of such a size give noise already; far larger ones are not finite in fp32."""
+
 
 @dataclass(frozen=True)
 class DrawRequest:
@@ -167,6 +170,18 @@ def known_classes(recipe: Recipe) -> int:
     return max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
 
 
+def check_truncation(truncation: float) -> None:
+    """Refuse a standard deviation of latents that is none.
+
+    Raises:
+        BadInput: not above 0, not a number, or beyond all use.
+    """
+    if not 0 < truncation <= MOST_TRUNCATION:
+        raise BadInput(
+            f"--truncation {truncation}: expected a number above 0 and at most {MOST_TRUNCATION}; 1 is as trained"
+        )
+
+
 def check_draw(request: DrawRequest, recipe: Recipe) -> None:
     """Refuse what cannot be drawn.
 
@@ -178,8 +193,7 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
     for chosen in request.classes or ():
         if not 0 <= chosen < known:
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
-    if not request.truncation > 0:
-        raise BadInput(f"--truncation {request.truncation}: expected a number above 0; 1 is as trained")
+    check_truncation(request.truncation)
     if min(request.micro_batch, request.standing_batches) < 1:
         raise BadInput("--micro-batch and --standing-batches: expected at least 1")
     if request.standing_size is not None and (request.standing_size < 2 or request.standing_size % group):

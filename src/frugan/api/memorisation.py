@@ -8,7 +8,7 @@ import torch
 
 from frugan.api.generation import DrawRequest, generating
 from frugan.api.pictures import Progress, Say
-from frugan.api.sampling import open_networks
+from frugan.api.sampling import check_sheet, open_networks
 from frugan.api.sources import open_real
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
@@ -62,6 +62,7 @@ def check_memorisation(
     if samples < 1 or nearest < 1:
         raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
     opened = open_networks(source, device, say)
+    check_sheet(samples, 1 + nearest, opened.recipe)
     pictures = open_real(opened.recipe, data, say, progress)
     with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
         drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]

@@ -24,6 +24,7 @@ from frugan.api.networks import (
     weights_metadata,
 )
 from frugan.api.pictures import Say
+from frugan.api.run_data import RunData, class_names, other_pictures, read_run_data
 from frugan.api.sheets import write_sheets
 from frugan.api.sources import Source, count
 from frugan.api.stages import every_phase
@@ -31,6 +32,7 @@ from frugan.api.training_options import TrainingOptions
 from frugan.api.training_plan import TrainingPlanner
 from frugan.api.training_scores import scoring_of
 from frugan.api.variety_watch import VarietyWatch, variety_watch_of
+from frugan.data.wording import first_names
 from frugan.engine.checkpoint import (
     OPTIMIZERS,
     load_networks,
@@ -78,11 +80,12 @@ class TrainingResult:
 
 @dataclass
 class Session:
-    """One call of `train` on a locked run."""
+    """One call of `train` on a locked run; `data` is what checkpoints keep of the sources."""
 
     recipe: Recipe
     name: str
     sources: dict[str, Source]
+    data: Mapping[str, RunData]
     run: RunFolder
     log: EventLog
     options: TrainingOptions
@@ -109,7 +112,7 @@ class Session:
         before = recipe_of(found[0].path / NETWORKS_FILE) if found else recipe
         changed = changed_fields(before, recipe, self.run.path)
         if found:
-            self._refuse_swapped(found[1].get("data", {}))
+            self._refuse_swapped({name: known.digest for name, known in read_run_data(found[1]).items()})
         state, plan, planner = self._create(found[1] if found else None)
         seconds = 0.0
         if found is not None:
@@ -169,12 +172,12 @@ class Session:
                 keep=saving.keep_checkpoints,
                 run=self.run,
                 log=self.log,
-                metadata=weights_metadata(self.recipe),
+                metadata=weights_metadata(self.recipe, class_names(self.data)),
                 take_snapshot=lambda now: self._snapshot(now, recipe, loop.plan, feed),
                 next_plan=planner.next,
                 singular_values=_singular_values,
                 extra={
-                    "data": {name: s.digest for name, s in self.sources.items()},
+                    "data": {name: data.as_json() for name, data in self.data.items()},
                     "device": state.device.type,
                     "memory_budget_bytes": planner.asked_bytes,
                 },
@@ -253,12 +256,12 @@ class Session:
         if before.stages != self.recipe.stages:
             self._event("changed", step=step, field="stages", before=str(before.stages), now=str(self.recipe.stages))
             self._choose(f"changed from step {step:,} on: the recipe's stages")
-        for name, digest in saved.get("data", {}).items():
-            if name in self.sources and self.sources[name].digest != digest:
-                self._event("changed", step=step, field=f"data.{name}", before=digest, now=self.sources[name].digest)
-                self._choose(
-                    f"the pictures of {name!r} are not those the run was begun with: it goes on with the new ones"
-                )
+        for name, known in read_run_data(saved).items():
+            digest = self.sources[name].digest if name in self.sources else known.digest
+            if digest != known.digest:
+                self._event("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
+            if name in self.sources and (line := other_pictures(name, known, digest)):
+                self._choose(line)
 
     def _refuse_swapped(self, saved: Mapping[str, str]) -> None:
         """Two sources in each other's places would train a model in the wrong direction."""
@@ -277,6 +280,12 @@ class Session:
             weights = read_weights(weights_file(path, content, self._choose))
             if weights.recipe.family != self.recipe.family:
                 raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {self.recipe.family}")
+            own = class_names(self.data)
+            if content == NETWORKS_FILE and weights.class_names and own and weights.class_names != own:
+                self._choose(
+                    f"--init {path}: its classes are {first_names(weights.class_names)}; this run's are "
+                    f"{first_names(own)}, which begin with the embeddings of those in their places"
+                )
             anew = self.recipe.kind.fresh_after(weights.recipe.objective, self.recipe.objective)
             changed = differences(weights.recipe, self.recipe).values()
             other = {*anew, *(name for change in changed for name in change.restarts)}

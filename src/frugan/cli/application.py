@@ -12,6 +12,7 @@ from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.evaluate import evaluate
 from frugan.cli.info import info
+from frugan.cli.main import TRAINING
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.recipes import recipes
@@ -55,9 +56,8 @@ def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*words, **options)
         except KeyboardInterrupt:
-            Console(stderr=True, highlight=False).print(
-                "\ninterrupted: stopped at once; what was saved before is whole"
-            )
+            saved = "; what was saved before is whole" if command.__name__ in TRAINING else ""
+            Console(stderr=True, highlight=False).print(f"\ninterrupted: stopped at once{saved}")
             raise typer.Exit(INTERRUPTED) from None
 
     return told

@@ -6,12 +6,15 @@ commands, and torch with them, are imported only once one of them runs.
 
 import errno
 import sys
+import warnings
 
 from rich.console import Console
 
 from frugan.errors import BadInput, TrainingFailed
 
 FAILED, BAD_INPUT = 1, 2
+TRAINING = ("train", "demo")
+"""Commands that write checkpoints."""
 
 
 def run() -> None:
@@ -25,8 +28,13 @@ def run() -> None:
         console.print(message, markup=False, soft_wrap=True)
         sys.exit(code)
 
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"warning: {message}", markup=False, soft_wrap=True)
+
     try:
-        application()()
+        with warnings.catch_warnings():
+            warnings.showwarning = warn  # else a line of source code follows each
+            application()()
     except BadInput as error:
         end("bad input", str(error), BAD_INPUT)
     except TrainingFailed as error:
@@ -37,7 +45,8 @@ def run() -> None:
         hint = (
             " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
         )
-        end("failed", f"{error}.{hint} Earlier checkpoints are untouched.", FAILED)
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        end("failed", f"{error}.{hint}{' Earlier checkpoints are untouched.' if command in TRAINING else ''}", FAILED)
 
 
 if __name__ == "__main__":

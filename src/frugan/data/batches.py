@@ -47,6 +47,7 @@ class Batches:
 
         Raises:
             ValueError: a negative position or count.
+            BadInput: as `PictureSet.__getitem__`.
         """
         indices, mirrored = self.places(position, count)
         pictures = self._set[indices]  # [count, C, R, R], a copy out of the memory map

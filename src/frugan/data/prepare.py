@@ -112,7 +112,7 @@ def _write(
 ) -> PreparationReport:
     _check_room(out, len(source), fitting.resolution)
     with unfinished_folder(out) as folder:
-        good, bad, digest, grey = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
+        good, bad, digest, file = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
         upscaled = int(np.isin(found.smaller_than(fitting.resolution), good).sum())
         origin = Origin(
             source=storable(str(source.path.resolve())),
@@ -134,19 +134,19 @@ def _write(
             class_names=[storable(name) for name in source.classes.names],
             labels=source.classes.labels[good].tolist(),
             digest=digest,
-            grey=grey,
+            grey=file.grey,
+            block_digests=file.blocks,
             origin=origin,
         )
         write_set_file(folder, about)
     lines = (*source_lines(source), *fitting_lines(source, fitting, found, bad, upscaled))
-    return report_of(out, about, (*lines, *grey_lines(len(good), grey)))
+    return report_of(out, about, (*lines, *grey_lines(len(good), file.grey)))
 
 
 def _write_pictures(
     source: Source, path: Path, fitting: Fitting, found: Survey, workers: int, progress: Progress | None
-) -> tuple[list[int], dict[int, str], str, int]:
-    """Write all pictures that can be read; return their indices, the others with reasons, the digest, how many are
-    grey."""
+) -> tuple[list[int], dict[int, str], str, PictureFile]:
+    """Write all pictures that can be read; return their indices, the others with reasons, the digest, and the file."""
     good: list[int] = []
     bad = dict(found.bad)
 
@@ -168,7 +168,7 @@ def _write_pictures(
                 good.append(index)
             if progress is not None:
                 progress(index + 1, len(source))
-        return good, bad, file.finish(source.classes.labels[good]), file.grey
+        return good, bad, file.finish(source.classes.labels[good]), file
 
 
 def _check_room(out: Path, pictures: int, resolution: int) -> None:

@@ -3,15 +3,17 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 Unit = Literal["steps", "images", "seconds", "endless"]
 
 _FORM = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(steps?|images?|h|min|s)\s*$")
 _SECONDS = (("h", 3600), ("min", 60), ("s", 1))
+MOST = 10**15
+"""Steps, images or seconds: beyond all training, and exact as a float."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Duration:
             )
         number, prefix, unit = found.groups()
         amount = float(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix]
+        if amount > MOST:
+            raise ValueError(f"duration {text[:40]!r}: expected at most 1e15")
         for name, seconds in _SECONDS:
             if unit == name:
                 return cls(amount * seconds, "seconds", text)
@@ -84,3 +88,13 @@ class Duration:
 
 ENDLESS = Duration(math.inf, "endless", "endless")
 """Of a training that only a person stops; of nothing else, so that `parse` does not know it."""
+
+
+def _above_nothing(duration: Duration) -> Duration:
+    if duration.amount <= 0:
+        raise ValueError(f"{str(duration)!r}: expected more than nothing, such as '1k steps'")
+    return duration
+
+
+Interval = Annotated[Duration, AfterValidator(_above_nothing)]
+"""A duration that is longer than nothing: how long, or how often."""
