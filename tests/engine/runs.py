@@ -5,9 +5,10 @@ from pathlib import Path
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
 from frugan.engine.checkpoint import newest_whole, restore
+from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Clock, Loop
+from frugan.engine.loop import Loop
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.engine.run_folder import RunFolder
@@ -64,7 +65,7 @@ def train(
             duration=Duration.parse(f"{steps} steps"),
             checkpoint=Clock(Duration.parse(checkpoint_every), 8),
             backup=Clock(Duration.parse("5 steps"), 8),
-            snapshot=Clock(Duration.parse("32 images"), 8),
+            snapshot=SheetClock(Duration.parse("32 images"), 8),
             report=Clock(Duration.parse("3 steps"), 8),
             keep=2,
             run=run,

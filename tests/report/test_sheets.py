@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from frugan.report import write_sheet
-from frugan.report.sheets import BACKGROUND, not_finite, sheet_width
+from frugan.report.lettering import BACKGROUND
+from frugan.report.sheets import not_finite, sheet_width
 
 
 def read(path: Path) -> np.ndarray:

@@ -17,6 +17,7 @@ from frugan.memory.sizes import GIB, show_size
 from frugan.metrics.card import SAME
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
+from frugan.report.sheets import ROWS_KEYWORD
 
 PICTURE_BYTES = 3_000_000
 """For all sheets of a page, so that it can be sent by mail."""
@@ -208,7 +209,7 @@ def _pictures(folder: Path, most_bytes: int) -> Iterable[Picture]:
             number, shown = paths[at]
             uri = last if at == len(paths) - 1 else _uri(shown, share // count)
             if at == len(paths) - 1 or (room := room - len(uri)) >= 0:
-                yield Picture(number, kind, uri)
+                yield Picture(number, kind, uri, _rows(shown))
 
 
 def _uri(path: Path, most_bytes: int) -> str:
@@ -224,6 +225,13 @@ def _uri(path: Path, most_bytes: int) -> str:
         if len(file.getvalue()) * 4 // 3 <= most_bytes or width <= 64:
             return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
         width //= 2
+
+
+def _rows(path: Path) -> tuple[str, ...]:
+    """Names of a sheet's rows, as the file says them."""
+    with Image.open(path) as picture:
+        text = picture.info.get(ROWS_KEYWORD, "")
+    return tuple(str(text).split("\n")) if text else ()
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from frugan.api.class_names import class_names_of, row_labels
 from frugan.api.devices import choose_device
 from frugan.api.feed import feeding
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
@@ -151,7 +152,8 @@ def sample(
             paths.append(folder / f"{name}.png")
             if line := not_finite(sheet):
                 say(f"{paths[-1].name}: {line}")
-            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles)
+            labels = row_labels(asked, sheet.shape[0], class_names_of(faces))
+            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles, labels=labels)
     return paths
 
 
@@ -165,6 +167,9 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
         return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
     if request.interpolate is not None:
         return {f"interpolation-{request.interpolate}": request}
+    if request.classes is None:  # the family's own choice
+        first = next(iter(own.values()))
+        return {"samples": replace(request, classes=first.classes)}
     return {"samples": request}
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from frugan.api.class_names import row_labels
 from frugan.api.pictures import Say
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -45,6 +46,11 @@ def provenance(recipe: Recipe, step: int) -> dict[str, str]:
     }
 
 
+def newest_sheet(folder: Path, kind: str) -> Path:
+    """The last sheet of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
+    return max(folder.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
+
+
 def write_sheets(
     recipe: Recipe,
     state: TrainingState,
@@ -52,6 +58,7 @@ def write_sheets(
     folder: Path,
     previews: Previews | None,
     losses: Mapping[str, Sequence[float]],
+    class_names: Sequence[str],
     say: Say,
     warn: Say,
 ) -> list[Path]:
@@ -59,6 +66,7 @@ def write_sheets(
 
     Args:
         losses: side -> loss of every step so far, drawn above each sheet; may be empty.
+        class_names: by number, to stand before the rows; may be empty.
         say: is told of pictures that are not finite: no reason to end a training.
         warn: is told of samples that look alike.
 
@@ -87,7 +95,8 @@ def write_sheets(
                     warn(f"{paths[-1].name}: {line}")
                 width = sheet_width(sheet.shape[1], sheet.shape[-1])
                 above = loss_strip(losses, state.step, width) if losses else None
-                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles)
+                labels = row_labels(asked, sheet.shape[0], class_names)
+                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
     finally:
         for name, network in networks.items():
             network.train(training[name])

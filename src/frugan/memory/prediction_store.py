@@ -14,6 +14,7 @@ import torch
 from frugan.engine.plan import Plan
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.task import Stage, Task
+from frugan.memory.work import Work
 
 FORMAT = 1
 
@@ -156,6 +157,15 @@ class PredictionStore:
             "target": self.target,
         }
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def least_work(file: Path) -> Work | None:
+    """Work of an average step by the cheapest plan in a file of predictions, of any code; None: it holds none.
+
+    Good for an estimate: what code may change is the memory, hardly the arithmetic.
+    """
+    works = [Work(**each["work"]) for each in _read(file, None).values() if "work" in each]
+    return min(works, key=lambda work: work.macs, default=None)
 
 
 def _as_run(plan: Plan) -> Plan:

@@ -1,0 +1,147 @@
+"""What is found out before the first step: with how many threads it is fastest, and how long training will take."""
+
+import gc
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import torch
+
+from frugan.api.estimate import advice, in_words
+from frugan.api.pictures import Say
+from frugan.engine import threads
+from frugan.engine.interrupt import StopRequest
+from frugan.engine.loop import Loop
+from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.rehearsal import rehearse
+from frugan.recipe import Recipe
+
+WORTH_TIMING = 50
+"""Steps for each number of threads: timing one takes up to 10."""
+WORTH_AN_ESTIMATE = 20
+"""Steps: fewer tell by themselves how long they take."""
+LONG_SECONDS = 2 * 24 * 3600.0
+"""From here on a training is said to be long, with what would be shorter."""
+
+
+@dataclass
+class Opening:
+    """Looks at a training before its first step, and again when it becomes slow.
+
+    Attributes:
+        recipe, name: what is trained.
+        say: is given a line for every choice.
+        stop: ends a measurement early.
+        saved: the JSON state of the checkpoint that is resumed; empty: none is.
+        kept: JSON values of every checkpoint: take the number of threads, and the machine that it was chosen on.
+    """
+
+    recipe: Recipe
+    name: str
+    say: Say
+    stop: StopRequest
+    saved: Mapping[str, Any]
+    kept: dict[str, Any]
+    _ahead: Callable[[], int] = field(default_factory=lambda: count().__next__)
+    _looked: bool = False
+
+    def look(self, loop: Loop) -> None:
+        """Choose the number of threads and say how long training will take, before its first stage; and let the loop
+        of each stage look again."""
+        on_cpu = loop.state.device.type == "cpu"
+        if on_cpu and threads.asked_for() is None and threads.available_cores() > 1:
+            loop.look_again = lambda slower: self._look_again(loop, slower)
+        if self._looked:
+            return
+        self._looked = True
+        self.stop.doing = "the timing of a step"
+        if on_cpu:
+            self._choose_threads(loop)
+        left = _steps_left(loop)
+        if left is None or left >= WORTH_AN_ESTIMATE:
+            self._estimate(loop, left)
+
+    def _look_again(self, loop: Loop, slower: float) -> None:
+        """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
+        before = torch.get_num_threads()
+        found = threads.time_counts(self._timer(loop), threads.candidates(threads.available_cores()), self._stopped)
+        taken = threads.fastest(found) if found else before
+        self._set(taken)
+        so = f"{taken} from here on" if taken != before else f"still {before}; something else slows this machine down"
+        self.say(
+            f"threads at step {loop.state.step:,}: steps take {slower:.1f} times as long as they did "
+            f"(timed again: {_times(found)}): {so}"
+        )
+
+    def _choose_threads(self, loop: Loop) -> None:
+        before: Mapping[str, Any] = self.saved.get("threads") or {}
+        if (asked := threads.asked_for()) is not None:
+            number = torch.get_num_threads()
+            changed = before and before["number"] != number
+            other = f"; the run had {before['number']}: from here on its bits may differ" if changed else ""
+            self._set(number)
+            self.say(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
+            return
+        if before and before["machine"] == threads.machine_name():
+            self._set(int(before["number"]))
+            self.say(f"threads: {before['number']}, as the run had here; override with {threads.OWN_VARIABLE}")
+            return
+        counts = threads.candidates(threads.available_cores())
+        left = _steps_left(loop)
+        if len(counts) == 1 or (left is not None and left < WORTH_TIMING * len(counts)):
+            return
+        found = threads.time_counts(self._timer(loop), counts, self._stopped)
+        if not found:
+            return
+        self._set(threads.fastest(found))
+        other = f"; the run was on another machine, with {before['number']}" if before else ""
+        number = torch.get_num_threads()
+        self.say(f"threads: {number}, the fastest here ({_times(found)}){other}; override with {threads.OWN_VARIABLE}")
+
+    def _estimate(self, loop: Loop, left: int | None) -> None:
+        rehearsal = self._timer(loop)
+        try:
+            rehearsal()  # what the first run makes, later ones find ready
+            seconds = math.inf if self._stopped() else rehearsal()
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
+            gc.collect()
+            if loop.state.device.type == "cuda":
+                torch.cuda.empty_cache()
+            self.say("no estimate of the time: memory ran out; the first step looks for a plan that takes less")
+            return
+        if self._stopped():
+            return
+        if left is None:
+            self.say(f"estimate: about {in_words(seconds)} a step, for {loop.duration} in all")
+            return
+        line = f"estimate: about {in_words(seconds)} a step, {in_words(left * seconds)} for {left:,} steps"
+        if left * seconds > LONG_SECONDS:
+            line += advice(self.recipe, self.name, loop.plan, seconds, left, LONG_SECONDS)
+        self.say(line)
+
+    def _timer(self, loop: Loop) -> Callable[[], float]:
+        return lambda: rehearse(loop.step, loop.state, loop.plan, self._ahead())
+
+    def _stopped(self) -> bool:
+        return self.stop.asked
+
+    def _set(self, number: int) -> None:
+        torch.set_num_threads(number)
+        self.kept["threads"] = {"number": number, "machine": threads.machine_name()}
+
+
+def _steps_left(loop: Loop) -> int | None:
+    """Steps of the whole training that are still to come; None: it ends by the clock."""
+    if loop.duration.unit == "seconds":
+        return None
+    return loop.duration.steps(loop.step.batch) - loop.state.step
+
+
+def _times(seconds: Mapping[int, float]) -> str:
+    """A step's seconds by number of threads."""
+    shown = [f"{in_words(seconds[number])} a step with {number}" for number in sorted(seconds)]
+    return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])]) if shown else "stopped"
