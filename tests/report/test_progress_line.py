@@ -56,7 +56,7 @@ def test_what_is_saved_is_told() -> None:
         line.show({"event": "snapshot", "step": 1000, "paths": ["samples/a.png", "samples/b.png"]})
     assert out.getvalue().splitlines() == [
         "step 1,000: saved checkpoints/step-000001000",
-        "step 1,000: saved samples/a.png, samples/b.png",
+        "step 1,000: drew samples/a.png, samples/b.png",
     ]
 
 

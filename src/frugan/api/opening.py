@@ -1,7 +1,6 @@
 """What is found out before the first step: with how many threads it is fastest, and how long training will take."""
 
 import gc
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -57,17 +56,21 @@ class Opening:
             return
         self._looked = True
         self.stop.doing = "the timing of a step"
-        if on_cpu:
-            self._choose_threads(loop)
+        seconds = self._choose_threads(loop) if on_cpu else None
         left = _steps_left(loop)
         if left is None or left >= WORTH_AN_ESTIMATE:
-            self._estimate(loop, left)
+            seconds = seconds or self._timed(loop)
+            if seconds is not None:
+                self._estimate(loop, left, seconds)
 
     def _look_again(self, loop: Loop, slower: float) -> None:
         """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
         before = torch.get_num_threads()
         found = threads.time_counts(self._timer(loop), threads.candidates(threads.available_cores()), self._stopped)
-        taken = threads.fastest(found) if found else before
+        if self._stopped():
+            torch.set_num_threads(before)
+            return
+        taken = threads.fastest(found)
         self._set(taken)
         so = f"{taken} from here on" if taken != before else f"still {before}; something else slows this machine down"
         self.say(
@@ -75,7 +78,8 @@ class Opening:
             f"(timed again: {_times(found)}): {so}"
         )
 
-    def _choose_threads(self, loop: Loop) -> None:
+    def _choose_threads(self, loop: Loop) -> float | None:
+        """Set the number of threads; the seconds of a step with them, if it was timed."""
         before: Mapping[str, Any] = self.saved.get("threads") or {}
         if (asked := threads.asked_for()) is not None:
             number = torch.get_num_threads()
@@ -83,38 +87,41 @@ class Opening:
             other = f"; the run had {before['number']}: from here on its bits may differ" if changed else ""
             self._set(number)
             self.say(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
-            return
+            return None
         if before and before["machine"] == threads.machine_name():
             self._set(int(before["number"]))
             self.say(f"threads: {before['number']}, as the run had here; override with {threads.OWN_VARIABLE}")
-            return
+            return None
         counts = threads.candidates(threads.available_cores())
         left = _steps_left(loop)
         if len(counts) == 1 or (left is not None and left < WORTH_TIMING * len(counts)):
-            return
-        found = threads.time_counts(self._timer(loop), counts, self._stopped)
-        if not found:
-            return
-        self._set(threads.fastest(found))
-        other = f"; the run was on another machine, with {before['number']}" if before else ""
+            return None
         number = torch.get_num_threads()
+        found = threads.time_counts(self._timer(loop), counts, self._stopped)
+        if self._stopped():
+            torch.set_num_threads(number)
+            return None
+        self._set(number := threads.fastest(found))
+        other = f"; the run was on another machine, with {before['number']}" if before else ""
         self.say(f"threads: {number}, the fastest here ({_times(found)}){other}; override with {threads.OWN_VARIABLE}")
+        return found[number]
 
-    def _estimate(self, loop: Loop, left: int | None) -> None:
+    def _timed(self, loop: Loop) -> float | None:
+        """Seconds of a step; None: it was stopped, or memory ran out."""
         rehearsal = self._timer(loop)
         try:
             rehearsal()  # what the first run makes, later ones find ready
-            seconds = math.inf if self._stopped() else rehearsal()
+            return None if self._stopped() else rehearsal()
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
-            gc.collect()
-            if loop.state.device.type == "cuda":
-                torch.cuda.empty_cache()
-            self.say("no estimate of the time: memory ran out; the first step looks for a plan that takes less")
-            return
-        if self._stopped():
-            return
+        gc.collect()
+        if loop.state.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.say("no estimate of the time: memory ran out; the first step looks for a plan that takes less")
+        return None
+
+    def _estimate(self, loop: Loop, left: int | None, seconds: float) -> None:
         if left is None:
             self.say(f"estimate: about {in_words(seconds)} a step, for {loop.duration} in all")
             return
@@ -144,4 +151,4 @@ def _steps_left(loop: Loop) -> int | None:
 def _times(seconds: Mapping[int, float]) -> str:
     """A step's seconds by number of threads."""
     shown = [f"{in_words(seconds[number])} a step with {number}" for number in sorted(seconds)]
-    return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])]) if shown else "stopped"
+    return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])])

@@ -21,7 +21,7 @@ SECONDS_EACH = 10.0
 ROUNDS = 5
 """Timings of each count at most, in turn, so that what else the machine does disturbs all of them."""
 HOPELESS = 3.0
-"""Times the fastest: fewer threads still are not tried."""
+"""Times the fastest: numbers that lie still further from it are not tried."""
 CLOSE = 1.5
 """Times the fastest: such counts are timed again."""
 GAIN = 0.95
@@ -76,18 +76,21 @@ def time_counts(
     Args:
         time_step: runs a step that leaves no trace, and gives its seconds.
         counts: of threads.
-        stopped: whether to end early, with what is known.
+        stopped: whether to end early, with what is known so far, if anything.
     """
     began = time.perf_counter()
     times: dict[int, list[float]] = {}
-    for count in sorted(counts, reverse=True):
-        if stopped():
-            break
-        torch.set_num_threads(count)
-        time_step()  # what the first run makes, later ones find ready
-        times[count] = [time_step()]
-        if times[count][0] > HOPELESS * _fastest(times):
-            break
+    for direction in _directions(counts):
+        for count in direction:
+            if stopped():
+                return _medians(times)
+            torch.set_num_threads(count)
+            first = time_step()  # what the first run makes, later ones find ready: it tells only what is out of reach
+            if times and first > 2 * HOPELESS * _fastest(times):
+                break
+            times[count] = [time_step()]
+            if times[count][0] > HOPELESS * _fastest(times):
+                break
     for _ in range(ROUNDS - 1):
         for count in [count for count, found in times.items() if median(found) <= CLOSE * _fastest(times)]:
             if stopped() or time.perf_counter() - began > SECONDS_EACH * len(counts):
@@ -102,6 +105,13 @@ def fastest(seconds: dict[int, float]) -> int:
     """The number of threads to take: the fewest of those that are about as fast as any."""
     least = min(seconds.values())
     return min(count for count, found in seconds.items() if found * GAIN <= least)
+
+
+def _directions(counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Upwards from a quarter of the largest, then downwards: few threads are slow for large networks on many cores, and
+    all of them far slower where something else runs."""
+    start = max(counts) // 4
+    return sorted(count for count in counts if count >= start), sorted((c for c in counts if c < start), reverse=True)
 
 
 def _medians(times: dict[int, list[float]]) -> dict[int, float]:

@@ -1,10 +1,13 @@
 """Words drawn into sheets, with the font that comes with Pillow."""
 
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 TITLE_HEIGHT = 14
 BACKGROUND = 128
@@ -32,7 +35,7 @@ def title_line(titles: Sequence[str], width: int, gap: int) -> NDArray[np.uint8]
 def label_column(labels: Sequence[str], row_height: int, gap: int) -> NDArray[np.uint8]:
     """Names beside the middles of their rows, as wide as the longest. [rows * (row_height + gap) + gap, width, 3].
 
-    What the font has no letters for stands as "?"; a name of nothing else as the number of its row.
+    Letters that the font lacks lose their accents, or stand as "?"; a name of nothing else is the number of its row.
     """
     font = ImageFont.load_default(max(SMALLEST_LETTERS, row_height // LETTERS_SHARE))
     most = WIDEST_LABEL * row_height
@@ -45,18 +48,24 @@ def label_column(labels: Sequence[str], row_height: int, gap: int) -> NDArray[np
     return np.asarray(column)
 
 
-def _drawable(text: str, otherwise: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+def _drawable(text: str, otherwise: str, font: Font) -> str:
     missing = _shape("\uffff", font)
-    shown = "".join(letter if letter == " " or _shape(letter, font) != missing else "?" for letter in text)
+
+    def drawn(letter: str) -> str:
+        plain = unicodedata.normalize("NFKD", letter)[:1]
+        found = (each for each in (letter, plain) if each == " " or _shape(each, font) != missing)
+        return next(found, "?")
+
+    shown = "".join(map(drawn, unicodedata.normalize("NFC", text)))
     return shown if shown.strip("? ") else otherwise
 
 
-def _shape(letter: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> bytes:
+def _shape(letter: str, font: Font) -> bytes:
     mask = font.getmask(letter)
     return bytes(mask) + bytes(mask.size)
 
 
-def _cut(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, most: float) -> str:
+def _cut(text: str, font: Font, most: float) -> str:
     if font.getlength(text) <= most:
         return text
     while text and font.getlength(f"{text}...") > most:
