@@ -35,15 +35,20 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
     except RuntimeError:  # torch refuses the plan on tensors without data; the training itself has not been asked
         return ""
     parts = []
-    if (smaller := _smaller(recipe, name, step_seconds / max(work.macs, 1), most_seconds)) is not None:
+    if (smaller := _smaller(recipe, name, work, step_seconds, most_seconds)) is not None:
         parts.append(f"{smaller[0]}, which is smaller, takes about {in_words(smaller[1])} here")
     if (card := _card(recipe, name, work, steps, step_seconds * steps, most_seconds)) is not None:
         parts.append(f"this one wants a card such as {card[0]}: about {in_words(card[1])}, by its maker's figures")
     return "".join(f"; {part}" for part in parts)
 
 
-def _smaller(recipe: Recipe, name: str, seconds_per_mac: float, most_seconds: float) -> tuple[str, float] | None:
-    """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds."""
+def _smaller(
+    recipe: Recipe, name: str, work: Work, step_seconds: float, most_seconds: float
+) -> tuple[str, float] | None:
+    """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds.
+
+    By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
+    """
     side = _resolution(recipe)
     found = []
     for other_name in built_in():
@@ -51,12 +56,13 @@ def _smaller(recipe: Recipe, name: str, seconds_per_mac: float, most_seconds: fl
         file = shipped_predictions(other_name)
         if other.family != recipe.family or other_name == name or file is None or _resolution(other) > side:
             continue
-        duration, work = other.training.duration, least_work(file)
-        if duration.unit == "seconds" or work is None:
+        duration, theirs = other.training.duration, least_work(file)
+        if duration.unit == "seconds" or theirs is None:
             continue
-        seconds = work.macs * seconds_per_mac * duration.steps(other.training.batch)
+        share = max(theirs.macs / work.macs, theirs.bytes_moved / work.bytes_moved)
+        seconds = share * step_seconds * duration.steps(other.training.batch)
         if seconds <= most_seconds:
-            found.append((_resolution(other), work.macs, other_name, seconds))
+            found.append((_resolution(other), theirs.macs, other_name, seconds))
     return max(found)[2:] if found else None
 
 

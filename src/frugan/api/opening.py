@@ -21,6 +21,8 @@ WORTH_TIMING = 50
 """Steps for each number of threads: timing one takes up to 10."""
 WORTH_AN_ESTIMATE = 20
 """Steps: fewer tell by themselves how long they take."""
+WORTH_SECONDS = 120.0
+"""The same for a training that ends by the clock."""
 LONG_SECONDS = 2 * 24 * 3600.0
 """From here on a training is said to be long, with what would be shorter."""
 
@@ -57,11 +59,10 @@ class Opening:
         self._looked = True
         self.stop.doing = "the timing of a step"
         seconds = self._choose_threads(loop) if on_cpu else None
-        left = _steps_left(loop)
-        if left is None or left >= WORTH_AN_ESTIMATE:
+        if _has_left(loop, WORTH_AN_ESTIMATE):
             seconds = seconds or self._timed(loop)
             if seconds is not None:
-                self._estimate(loop, left, seconds)
+                self._estimate(loop, seconds)
 
     def _look_again(self, loop: Loop, slower: float) -> None:
         """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
@@ -93,8 +94,7 @@ class Opening:
             self.say(f"threads: {before['number']}, as the run had here; override with {threads.OWN_VARIABLE}")
             return None
         counts = threads.candidates(threads.available_cores())
-        left = _steps_left(loop)
-        if len(counts) == 1 or (left is not None and left < WORTH_TIMING * len(counts)):
+        if len(counts) == 1 or not _has_left(loop, WORTH_TIMING * len(counts)):
             return None
         number = torch.get_num_threads()
         found = threads.time_counts(self._timer(loop), counts, self._stopped)
@@ -121,8 +121,8 @@ class Opening:
         self.say("no estimate of the time: memory ran out; the first step looks for a plan that takes less")
         return None
 
-    def _estimate(self, loop: Loop, left: int | None, seconds: float) -> None:
-        if left is None:
+    def _estimate(self, loop: Loop, seconds: float) -> None:
+        if (left := _steps_left(loop)) is None:
             self.say(f"estimate: about {in_words(seconds)} a step, for {loop.duration} in all")
             return
         line = f"estimate: about {in_words(seconds)} a step, {in_words(left * seconds)} for {left:,} steps"
@@ -139,6 +139,12 @@ class Opening:
     def _set(self, number: int) -> None:
         torch.set_num_threads(number)
         self.kept["threads"] = {"number": number, "machine": threads.machine_name()}
+
+
+def _has_left(loop: Loop, steps: int) -> bool:
+    """Whether so many steps are still to come; of a training that ends by the clock, whether minutes are."""
+    left = _steps_left(loop)
+    return loop.duration.amount - loop.seconds >= WORTH_SECONDS if left is None else left >= steps
 
 
 def _steps_left(loop: Loop) -> int | None:
