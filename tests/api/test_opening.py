@@ -1,7 +1,7 @@
 """Before the first step: threads by measurement, an estimate, and what would be shorter."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +19,6 @@ from frugan.api.training_options import TrainingOptions
 from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.threads import threads_put_back
 from frugan.memory.prediction_store import least_work
 from frugan.phase import SheetRequest
 from frugan.recipe import built_in, load_recipe
@@ -27,19 +26,19 @@ from frugan.recipe import built_in, load_recipe
 CPU = TrainingOptions(device="cpu")
 
 
-@pytest.fixture(autouse=True)
-def _own_threads() -> Iterator[None]:
-    with threads_put_back():
-        yield
-
-
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A machine of 2 cores on which 1 thread is the fastest, and even 4 steps are worth timing; takes the timings."""
+    """A machine of 2 cores on which 1 thread is the fastest, and any step is worth timing; takes the timings.
+
+    Only the number is set: two threads that wait for each other would make the tests slow, as they do trainings.
+    """
+    number = [2]
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: number.__setitem__(0, count))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: number[0])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("frugan.engine.threads.available_cores", lambda: 2)
     monkeypatch.setattr("frugan.engine.threads.machine_name", lambda: "this machine")
-    monkeypatch.setattr("frugan.api.opening.WORTH_TIMING", 1)
+    monkeypatch.setattr("frugan.api.opening.WORTH_TIMING", 0)
     monkeypatch.setattr("frugan.api.opening.WORTH_AN_ESTIMATE", 1)
     ran: list[int] = []
 
@@ -60,7 +59,6 @@ def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
     tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    torch.set_num_threads(2)
     lines: list[str] = []
 
     def train_to(steps: int) -> None:
@@ -93,7 +91,6 @@ def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
 def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     words = ["training.duration=2 steps"]
-    torch.set_num_threads(1)
     train(recipe, pictures, tmp_path / "timed", options=CPU, overrides=words)
     assert timed
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -113,7 +110,7 @@ def test_steps_that_become_slow_are_timed_again(
     monkeypatch.setattr("frugan.engine.pace.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
     monkeypatch.setattr("frugan.engine.threads.fastest", lambda found: 2 if len(timed) == 1 else 1)
     lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"], say=lines.append)
     assert (
         "threads at step 1: steps take 12.0 times as long as they did "
         "(timed again: 0.15 s a step with 1, 3.7 s with 2): 1 from here on"
