@@ -17,7 +17,7 @@ def test_a_request_is_acknowledged_at_once_and_the_second_stops() -> None:
         while not said and time.monotonic() < end:
             time.sleep(0.005)
         assert stop.asked
-        assert said == ["finishing step 12, then saving; Ctrl-C again stops now"]
+        assert said == ["finishing step 12; Ctrl-C again stops now"]
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

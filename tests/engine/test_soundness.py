@@ -49,10 +49,10 @@ def test_trouble_does_not_take_the_last_sound_one(tmp_path: Path) -> None:
     found = steps_in(tmp_path)
     assert 300 <= found[0] <= 450  # long before
     assert found[-2:] == [980, 1000]
-    line = way_back(tmp_path, "frugan train runs/x --data p", "D", 4e-4, "bf16")
+    line = way_back(tmp_path, "frugan train runs/x --data p", {"D": 4e-4, "G": 1e-4}, "bf16")
     newest = max(step for step in found if step <= 550)
     assert f"step-{newest:09d} is from before that" in line
-    assert "frugan train runs/x --data p optimizers.D.learning_rate=0.0002" in line
+    assert "frugan train runs/x --data p optimizers.D.learning_rate=0.0002 optimizers.G.learning_rate=5e-05" in line
     assert "training.precision=fp32" in line
     assert steps_in(tmp_path) == [step for step in found if step <= 550]  # what the same command goes on from
     assert (tmp_path / "diverged-step-000001000").is_dir()
@@ -78,6 +78,6 @@ def test_what_a_checkpoint_says_is_taken_up() -> None:
 
 @pytest.mark.parametrize("command", ["frugan train x", None])
 def test_no_checkpoint_is_said(tmp_path: Path, command: str | None) -> None:
-    assert way_back(tmp_path, command, "D", 1e-3, "fp32") == (
+    assert way_back(tmp_path, command, {"D": 1e-3}, "fp32") == (
         "No checkpoint is from before that: begin a new run with a smaller learning rate"
     )

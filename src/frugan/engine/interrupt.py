@@ -48,7 +48,7 @@ def stop_on_signals(say: Callable[[str], None]) -> Iterator[StopRequest]:
         for each in signals:
             signal.signal(each, before[each])
         again = "Ctrl-C again" if number == signal.SIGINT else "another signal"
-        line = f"finishing {request.doing}, then saving; {again} stops now"
+        line = f"finishing {request.doing}; {again} stops now"
         # By a thread: the one that was interrupted may be in the midst of printing, and would wait for itself.
         threading.Thread(target=say, args=(line,), daemon=True).start()
 

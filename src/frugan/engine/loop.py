@@ -272,12 +272,12 @@ class Loop:
             reason = first_bad(bad)
             self._write("skipped", step=readout.step, phase=name, in_a_row=in_a_row, reason=reason)
             if in_a_row >= MOST_SKIPS:
-                optimizer = next(phase.optimizer for phase in self.step.phases if phase.name == name)
-                rate = self.step.settings[optimizer].learning_rate
+                failing = {phase.optimizer for phase in self.step.phases if self.soundness.in_a_row.get(phase.name)}
+                rates = {each: self.step.settings[each].learning_rate for each in sorted(failing)}
                 raise TrainingFailed(
                     f"phase {name}: {in_a_row} updates in a row were skipped at step {readout.step:,} because they "
                     f"were not finite ({reason}). Nothing of them was committed. "
-                    + way_back(self.run.checkpoints, self.command, optimizer, rate, self.plan.precision.name)
+                    + way_back(self.run.checkpoints, self.command, rates, self.plan.precision.name)
                 )
 
     def _write(self, event: str, **values: Any) -> None:

@@ -81,26 +81,27 @@ def finite_steps(checkpoint: Checkpoint) -> int:
         return -1
 
 
-def way_back(folder: Path, command: str | None, optimizer: str, learning_rate: float, precision: str) -> str:
+def way_back(folder: Path, command: str | None, rates: Mapping[str, float], precision: str) -> str:
     """What to do once training has diverged, in words; checkpoints from within the trouble are set aside for it.
 
     Args:
         folder: of the checkpoints.
         command: that goes on with the run; None: there is none.
-        optimizer: of the phase that failed, and its learning rate.
+        rates: learning rates of the optimizers whose updates were skipped.
         precision: by name.
     """
     anew = "" if precision == "fp32" else "; or train anew with training.precision=fp32"
     sound = sound_checkpoints(folder)
     if not sound:
         return f"No checkpoint is from before that: begin a new run with a smaller learning rate{anew}"
+    words = " ".join(f"optimizers.{name}.learning_rate={rate / 2:g}" for name, rate in rates.items())
     newest = sound[-1]
     aside = set_aside_newer(folder, newest, DIVERGED)
     lines = [
         f"{newest.path} is from before that, with {finite_steps(newest):,} steps in a row that were finite"
         + (f" (set aside, from after it: {', '.join(path.name for path in aside)})" if aside else "")
         + ". Go on from it with a smaller learning rate"
-        + (f":\n  {command} optimizers.{optimizer}.learning_rate={learning_rate / 2:g}" if command else anew)
+        + (f":\n  {command} {words}" if command else anew)
     ]
     if command:
         next_one = f"delete it, and the same command goes on from step {sound[-2].step:,}" if len(sound) > 1 else ""

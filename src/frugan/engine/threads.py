@@ -86,9 +86,8 @@ def time_counts(
                 return _medians(times)
             torch.set_num_threads(count)
             first = time_step()  # what the first run makes, later ones find ready: it tells only what is out of reach
-            if times and first > 2 * HOPELESS * _fastest(times):
-                break
-            times[count] = [time_step()]
+            is_far = bool(times) and first > 2 * HOPELESS * _fastest(times)
+            times[count] = [first if is_far else time_step()]
             if times[count][0] > HOPELESS * _fastest(times):
                 break
     for _ in range(ROUNDS - 1):
