@@ -4,11 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# 2 threads are what the recorded figures were measured with; give more by OMP_NUM_THREADS=8 make demo
-export OMP_NUM_THREADS ?= 2
-
 .PHONY: demo test test-long lint types unit install clean
 
+# how many threads are fastest here is found out by timing a step; OMP_NUM_THREADS=2 make demo says it beforehand
 demo: install
 	$(BIN)/frugan demo
 

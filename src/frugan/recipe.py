@@ -89,7 +89,11 @@ class SavingSettings(BaseModel):
     backup_every: Interval | None = Field(
         None, json_schema_extra=CHANGEABLE, description="checkpoints that are kept for good"
     )
-    snapshot_every: Interval = Field(Duration.parse("1k steps"), json_schema_extra=CHANGEABLE, description="sheets")
+    snapshot_every: Interval = Field(
+        Duration.parse("1k steps"),
+        json_schema_extra=CHANGEABLE,
+        description="sheets; besides after 1, 10, 100 ... steps, and when none was drawn for long",
+    )
     report_every: Interval = Field(
         Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"
     )

@@ -40,7 +40,8 @@ def test_pictures_to_run_to_samples(tmp_path: Path) -> None:
     for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):
         assert automatic in said
     sheets = sorted(p.name for p in (tmp_path / "run" / "samples").iterdir())
-    assert sheets == ["step-000000004-interpolation.png", "step-000000004-samples.png"]
+    kinds = ("interpolation", "samples")
+    assert sheets == [f"step-{step:09d}-{kind}.png" for step in (1, 4) for kind in kinds]  # the first, and the last
     (start,) = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "start"]
     assert start["recipe"]["networks"]["resolution"] == 32
     steps = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "step"]

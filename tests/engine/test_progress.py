@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frugan.engine.loop import Clock
+from frugan.engine.clock import Clock
 from frugan.engine.progress import ENDLESS, Duration
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from frugan.api.drawn_faces import FACES, SEED, SIDE_PIXELS, draw_faces
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.pictures import Progress, Say
-from frugan.api.sheets import provenance
+from frugan.api.sheets import newest_sheet, provenance
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions
 from frugan.data.faces.alignment import alignment_matrix
@@ -24,6 +24,7 @@ from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.landmark_masks import face_mask
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
+from frugan.engine.threads import threads_put_back
 from frugan.engine.working_weights import prepared
 from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
@@ -137,7 +138,9 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None], progress: 
     recipe = load_recipe(RECIPE)
     options = TrainingOptions(device="cpu")
     result = train(recipe, workspace, run, options=options, say=say, show=show)
-    swap, unswapped, again, comparison = _judge(result.run, out)
+    with threads_put_back():
+        torch.set_num_threads(result.threads)  # as many as were fastest in training
+        swap, unswapped, again, comparison = _judge(result.run, out)
     return FaceDemoResult(
         swap_error=swap,
         unswapped_error=unswapped,
@@ -146,6 +149,6 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None], progress: 
         run=run,
         workspace=workspace,
         finished=result.finished,
-        preview=run / "samples" / f"step-{result.step:09d}-preview.png",
+        preview=newest_sheet(run / "samples", "preview"),
         comparison=comparison,
     )

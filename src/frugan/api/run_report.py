@@ -18,6 +18,7 @@ from frugan.metrics.card import SAME, MetricCard
 from frugan.metrics.low_recall import low_recall
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
+from frugan.report.sheets import ROWS_KEYWORD
 
 PICTURE_BYTES = 3_000_000
 """For all sheets of a page, so that it can be sent by mail."""
@@ -220,7 +221,7 @@ def _pictures(folder: Path, most_bytes: int) -> Iterable[Picture]:
             number, shown = paths[at]
             uri = last if at == len(paths) - 1 else _uri(shown, share // count)
             if at == len(paths) - 1 or (room := room - len(uri)) >= 0:
-                yield Picture(number, kind, uri)
+                yield Picture(number, kind, uri, _rows(shown))
 
 
 def _uri(path: Path, most_bytes: int) -> str:
@@ -236,6 +237,13 @@ def _uri(path: Path, most_bytes: int) -> str:
         if len(file.getvalue()) * 4 // 3 <= most_bytes or width <= 64:
             return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
         width //= 2
+
+
+def _rows(path: Path) -> tuple[str, ...]:
+    """Names of a sheet's rows, as the file says them."""
+    with Image.open(path) as picture:
+        text = picture.info.get(ROWS_KEYWORD, "")
+    return tuple(str(text).split("\n")) if text else ()
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -13,6 +13,7 @@ from frugan.api.feed import feeding
 from frugan.api.generation import check_truncation
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.pictures import Say
+from frugan.api.row_labels import row_labels
 from frugan.api.sheets import provenance, with_pictures
 from frugan.api.sources import Data, Source, open_sources
 from frugan.data.decoding import MOST_PIXELS
@@ -84,6 +85,7 @@ class Opened:
         layout: of their working weights.
         device: where they are.
         weights: their file.
+        class_names: what labels mean, in their order; empty: nobody knows.
     """
 
     recipe: Recipe
@@ -91,6 +93,7 @@ class Opened:
     layout: Layout
     device: torch.device
     weights: Path
+    class_names: tuple[str, ...]
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -120,7 +123,7 @@ def open_networks(source: str | Path, device: str, say: Say) -> Opened:
     for network in networks.values():
         network.eval()
     layout = Plan(SheetRequest().micro_batch, precision).layout(where)
-    return Opened(recipe, networks, layout, where, weights.path)
+    return Opened(recipe, networks, layout, where, weights.path, weights.class_names)
 
 
 def _quiet(_: str) -> None:
@@ -182,7 +185,8 @@ def sample(
             paths.append(folder / f"{name}.png")
             if line := not_finite(sheet):
                 say(f"{paths[-1].name}: {line}")
-            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles)
+            labels = row_labels(asked, sheet.shape[0], opened_networks.class_names)
+            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles, labels=labels)
     return paths
 
 

@@ -23,6 +23,7 @@ from frugan.api.networks import (
     weights_file,
     weights_metadata,
 )
+from frugan.api.opening import Opening
 from frugan.api.pictures import Say
 from frugan.api.run_data import RunData, class_names, other_pictures, read_run_data
 from frugan.api.sheets import write_sheets
@@ -41,14 +42,16 @@ from frugan.engine.checkpoint import (
     restore_optimizers,
     set_aside_newer,
 )
+from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Clock, Loop
+from frugan.engine.loop import Loop
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import accumulate_in_fp32, resolve_precision
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState, create_state
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
@@ -70,17 +73,47 @@ class TrainingResult:
         step: steps done.
         finished: whether the recipe's duration is over.
         seconds: of training, over all resumptions.
+        threads: that a CPU trained with, at the end.
     """
 
     run: Path
     step: int
     finished: bool
     seconds: float
+    threads: int
+
+
+@dataclass
+class _Reached:
+    """What goes on from one stage to the next, besides the state.
+
+    Attributes:
+        plan: in force.
+        seconds, images: so far, over all resumptions.
+        soundness: of the updates so far.
+    """
+
+    plan: Plan
+    seconds: float
+    images: int
+    soundness: Soundness
 
 
 @dataclass
 class Session:
-    """One call of `train` on a locked run; `data` is what checkpoints keep of the sources."""
+    """One call of `train` on a locked run.
+
+    Attributes:
+        recipe, name: what is trained.
+        sources: opened pictures by source name.
+        data: what checkpoints keep of them.
+        run, log: where things go.
+        options: how it runs here.
+        say: is given a line for every automatic choice.
+        show: is given every event.
+        requests: what is asked for while training goes on.
+        command: that goes on with the run, for messages; None: there is none.
+    """
 
     recipe: Recipe
     name: str
@@ -92,6 +125,7 @@ class Session:
     say: Say
     show: Callable[[Event], None]
     requests: Requests
+    command: str | None = None
     _losses: LossHistory = field(default_factory=LossHistory)
     _signs: CollapseSigns = field(default_factory=CollapseSigns)
     _spilling: bool = False
@@ -140,15 +174,34 @@ class Session:
             data={name: {"digest": s.digest, "pictures": count(s)} for name, s in self.sources.items()},
             recipe=recipe.model_dump(mode="json"),
         )
+        last = found[1] if found is not None else {}
+        images = int(last.get("images", state.step * recipe.training.batch))
+        reached = _Reached(plan, seconds, images, Soundness.of(last, state.step))
+        kept = {
+            "data": {name: data.as_json() for name, data in self.data.items()},
+            "device": state.device.type,
+            "memory_budget_bytes": planner.asked_bytes,
+        }
+        opening = Opening(recipe, self.name, self._choose, stop, last, kept)
         while True:
-            finished, seconds, plan = self._stage(state, plan, planner, seconds, stop)
+            finished = self._stage(state, reached, planner, opening, stop)
             if finished or stop.asked:
-                return TrainingResult(self.run.path, state.step, finished, seconds)
+                return TrainingResult(self.run.path, state.step, finished, reached.seconds, torch.get_num_threads())
 
     def _stage(
-        self, state: TrainingState, plan: Plan, planner: TrainingPlanner, seconds: float, stop: StopRequest
-    ) -> tuple[bool, float, Plan]:
-        """Train with the recipe as it is from this step on, until it changes or all is over."""
+        self,
+        state: TrainingState,
+        reached: _Reached,
+        planner: TrainingPlanner,
+        opening: Opening,
+        stop: StopRequest,
+    ) -> bool:
+        """Train with the recipe as it is from this step on, until it changes or all is over.
+
+        Returns:
+            Whether all is over.
+        """
+        seconds = reached.seconds
         recipe, training, saving = self.recipe.at_step(state.step), self.recipe.training, self.recipe.saving
         for key, change in differences(self.recipe, recipe).items():
             if key != "stages":
@@ -163,11 +216,11 @@ class Session:
             loop = Loop(
                 step=Step(phases, recipe.optimizer_settings(), feed, Streams(training.seed), batch, length),
                 state=state,
-                plan=plan,
+                plan=reached.plan,
                 duration=training.duration,
                 checkpoint=Clock(saving.checkpoint_every, batch, seconds),
                 backup=Clock(saving.backup_every, batch, seconds) if saving.backup_every else None,
-                snapshot=Clock(saving.snapshot_every, batch, seconds),
+                snapshot=SheetClock(saving.snapshot_every, batch, seconds),
                 report=Clock(saving.report_every, batch, seconds),
                 keep=saving.keep_checkpoints,
                 run=self.run,
@@ -176,22 +229,24 @@ class Session:
                 take_snapshot=lambda now: self._snapshot(now, recipe, loop.plan, feed),
                 next_plan=planner.next,
                 singular_values=_singular_values,
-                extra={
-                    "data": {name: data.as_json() for name, data in self.data.items()},
-                    "device": state.device.type,
-                    "memory_budget_bytes": planner.asked_bytes,
-                },
+                extra=opening.kept,
                 show=self._shown,
                 evaluation=scoring_of(recipe, self.sources, state, self.run, seconds, self._choose, self._warn),
                 requests=self.requests,
+                command=self.command,
                 until=min((s for s in self.recipe.stage_steps() if s > state.step), default=None),
                 seconds=seconds,
+                images=reached.images,
+                soundness=reached.soundness,
             )
+            opening.look(loop)
             finished = loop.train(stop)
-            return finished, loop.seconds, loop.plan
+            reached.plan, reached.seconds, reached.images = loop.plan, loop.seconds, loop.images
+            return finished
 
     def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
-        paths = write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose)
+        names = class_names(self.data)
+        paths = write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, names, self._choose)
         self._measure_variety(state, plan)
         return paths
 

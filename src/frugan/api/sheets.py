@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from frugan.api.pictures import Say
+from frugan.api.row_labels import row_labels
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
@@ -44,6 +45,11 @@ def provenance(recipe: Recipe, step: int) -> dict[str, str]:
     }
 
 
+def newest_sheet(folder: Path, kind: str) -> Path:
+    """The last sheet of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
+    return max(folder.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
+
+
 def write_sheets(
     recipe: Recipe,
     state: TrainingState,
@@ -51,12 +57,14 @@ def write_sheets(
     folder: Path,
     previews: Previews | None,
     losses: Mapping[str, Sequence[float]],
+    class_names: Sequence[str],
     say: Say,
 ) -> list[Path]:
     """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
 
     Args:
         losses: side -> loss of every step so far, drawn above each sheet; may be empty.
+        class_names: by number, to stand before the rows; may be empty.
         say: is told of pictures that are not finite: no reason to end a training.
 
     Returns:
@@ -82,7 +90,8 @@ def write_sheets(
                     say(f"{paths[-1].name}: {line}")
                 width = sheet_width(sheet.shape[1], sheet.shape[-1])
                 above = loss_strip(losses, state.step, width) if losses else None
-                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles)
+                labels = row_labels(asked, sheet.shape[0], class_names)
+                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
     finally:
         for name, network in networks.items():
             network.train(training[name])

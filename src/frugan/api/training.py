@@ -1,5 +1,6 @@
 """`train`: from a recipe and pictures to a run, new or resumed."""
 
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.requests import KEYS_HINT, listening
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, stages_overridden
@@ -100,7 +102,8 @@ def train(
     try:
         with (
             run.locked(),
-            stop_on_signals() as stop,
+            threads_put_back(),
+            stop_on_signals(say) as stop,
             listening(run.requests) as (requests, keys),
             EventLog(run.events) as log,
             following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
@@ -113,7 +116,8 @@ def train(
                 show(event)
                 follow(event)
 
-            session = Session(loaded, name, sources, trained_on, run, log, options, say, shown, requests)
+            command = _command(run, data, options)
+            session = Session(loaded, name, sources, trained_on, run, log, options, say, shown, requests, command)
             return session.train(init, stop)
     except BadInput:
         if is_new and not run.exists:
@@ -129,6 +133,21 @@ def _run_folder(recipe: str | Recipe, loaded: Recipe, out: str | Path | None) ->
         return RunFolder(Path(recipe))
     name = recipe if isinstance(recipe, str) else loaded.family
     return RunFolder(Folders.from_environment().runs / Path(name).stem)
+
+
+def _command(run: RunFolder, data: Data, options: TrainingOptions) -> str | None:
+    """What goes on with a run, typed; None where its pictures are in no file."""
+    named = data if isinstance(data, Mapping) else {"": data}
+    words = ["frugan", "train", str(run.path)]
+    for name, path in named.items():
+        if not isinstance(path, str | Path):
+            return None
+        words += ["--data", f"{name}={path}" if name else str(path)]
+    if options.device != "auto":
+        words += ["--device", options.device]
+    if options.memory is not None:
+        words += ["--memory", options.memory]
+    return shlex.join(words)
 
 
 def _check_fields(run: RunFolder, recipe: Recipe) -> None:

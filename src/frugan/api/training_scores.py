@@ -16,7 +16,8 @@ from frugan.api.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.sources import Source
 from frugan.data.picture_set import PictureSet
 from frugan.engine.best_checkpoints import BestCheckpoints
-from frugan.engine.loop import Clock, Scoring
+from frugan.engine.clock import Clock
+from frugan.engine.loop import Scoring
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.run_folder import RunFolder

@@ -28,6 +28,7 @@ EMA = "ema.safetensors"
 OPTIMIZERS = "optimizers.safetensors"
 UNFINISHED = ".unfinished-"
 DAMAGED = "damaged-"
+DIVERGED = "diverged-"
 
 
 @dataclass(frozen=True)
@@ -128,18 +129,22 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     return sorted((Checkpoint(p, int(p.name[5:])) for p in found), key=lambda c: c.step)
 
 
-def keep_newest(folder: Path, count: int) -> None:
-    """Delete all but the newest `count` checkpoints, and what was left unfinished."""
+def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:
+    """Delete all but the newest `count` checkpoints and those of the steps in `also`, and what was left unfinished."""
     for old in list_checkpoints(folder)[:-count]:
-        shutil.rmtree(old.path)
+        if old.step not in also:
+            shutil.rmtree(old.path)
     for left in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
-def set_aside_newer(folder: Path, than: Checkpoint) -> list[Path]:
-    """Rename checkpoints that are newer than the one a run goes on from: they are damaged.
+def set_aside_newer(folder: Path, than: Checkpoint, prefix: str = DAMAGED) -> list[Path]:
+    """Rename checkpoints that are newer than the one a run goes on from: they are damaged, or training diverged there.
 
     Left in place, they would keep whole ones of the same step from being written, and outlive them as the newest.
+
+    Args:
+        prefix: of their new names.
 
     Returns:
         Where they are now.
@@ -147,7 +152,7 @@ def set_aside_newer(folder: Path, than: Checkpoint) -> list[Path]:
     moved = []
     for newer in list_checkpoints(folder):
         if newer.step > than.step:
-            free = (folder / f"{DAMAGED}{newer.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
+            free = (folder / f"{prefix}{newer.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
             to = next(path for path in free if not path.exists())
             newer.path.replace(to)
             moved.append(to)

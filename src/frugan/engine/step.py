@@ -149,6 +149,22 @@ class Step:
         state.ema.update(state.step, self.batch, self._moved(results))
         return results
 
+    def pictures_at(self, step: int) -> int:
+        """Pictures of a source that step `step` shows the networks, from 0; of several sources, that of which most.
+
+        Phases that share the step's pictures see the same ones; one with its own sees new ones at each repeat.
+        """
+        shared: dict[str, int] = {}
+        own: dict[str, int] = {}
+        for phase in self.phases:
+            samples = phase.samples(self.batch)
+            for source in phase.sources if phase.due(step) else ():
+                if phase.shared_data:
+                    shared[source] = max(shared.get(source, 0), samples)
+                else:
+                    own[source] = own.get(source, 0) + phase.repeats * samples
+        return max((shared.get(source, 0) + own.get(source, 0) for source in {**shared, **own}), default=0)
+
     def _run_sound(
         self, state: TrainingState, plan: Plan, update: Update, next_plan: NextPlan | None
     ) -> tuple[PhaseResult, Plan]:

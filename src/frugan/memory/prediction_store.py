@@ -14,6 +14,7 @@ import torch
 from frugan.engine.plan import Plan
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.task import Stage, Task
+from frugan.memory.work import Work
 
 FORMAT = 2
 
@@ -155,6 +156,15 @@ class PredictionStore:
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
 
 
+def least_work(file: Path) -> Work | None:
+    """Work of an average step by the cheapest plan in a file of predictions, of any version; None: it holds none.
+
+    Good for an estimate: what another version changes is the memory, hardly the arithmetic.
+    """
+    works = [Work(**each["work"]) for each in _read(file, None).values() if "work" in each]
+    return min(works, key=lambda work: work.macs, default=None)
+
+
 def _as_run(plan: Plan) -> Plan:
     """fp16 is run as bf16: both are two bytes wide, and loss scaling adds scalars; so one run answers for both."""
     if plan.precision.name != "fp16":
@@ -167,12 +177,18 @@ def prediction_version() -> str:
     return f"{VERSION}-torch-{str(torch.__version__).split('+')[0]}"
 
 
-def _read(file: Path, version: str) -> dict[str, dict[str, Any]]:
-    """A file's predictions; none if it is missing, of another version, or damaged: they can be made again."""
+def _read(file: Path, version: str | None) -> dict[str, dict[str, Any]]:
+    """A file's predictions; none if it is missing, of another version, or damaged: they can be made again.
+
+    Args:
+        version: None: of any.
+    """
     try:
         values = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    if not isinstance(values, dict) or values.get("format") != FORMAT or values.get("version") != version:
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        return {}
+    if version is not None and values.get("version") != version:
         return {}
     return dict(values["predictions"])

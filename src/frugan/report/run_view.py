@@ -91,11 +91,13 @@ class Picture:
         step: of training.
         kind: which sheet ("samples").
         uri: the picture itself, as a data URI.
+        rows: names of its rows, from the top; empty: they have none.
     """
 
     step: int
     kind: str
     uri: str
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
