@@ -11,6 +11,7 @@ from torch import nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, PositionPictures, Rig, assert_same, largest_difference
+from frugan.augment.settings import AugmentationSettings
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
@@ -40,6 +41,19 @@ class Grey(BigGANFamily):
 
 with_grey = pytest.mark.parametrize("family", [*ALL, Grey("biggan-grey")], ids=lambda family: family.name)
 """In place of the fixture, where the channels of the pictures matter."""
+
+
+class Augmented(BigGANFamily):
+    """BigGAN under ADA, whose probability moves with every step, and R1 in every second one, with attention."""
+
+    def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
+        networks, _ = super().tiny()
+        augmentation = AugmentationSettings(method="ada", probability=0.7, interval=1, ramp_images=100)
+        return networks, BigGANObjective(r1_gamma=1.0, r1_every=2, augmentation=augmentation)
+
+
+with_augmentation = pytest.mark.parametrize("family", [*ALL, Augmented("biggan-ada")], ids=lambda family: family.name)
+"""In place of the fixture, where random inputs, carried state or double backward matter."""
 
 
 @pytest.fixture(params=ALL, ids=lambda family: family.name)
@@ -74,6 +88,7 @@ def test_steps_are_finite_and_move_every_network(family: Family) -> None:
     assert reached == {key for key in before if key.split(".")[0] in updated}
 
 
+@with_augmentation
 def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     """Half precision runs, in half, and its first losses are fp32's to within its 8 bits."""
     exact, half = Rig.create(family).run(1)[0], Rig.create(family, precision=BF16).run(1)[0]
@@ -84,6 +99,7 @@ def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     assert any(not torch.equal(a.terms[n], b.terms[n]) for a, b in zip(exact, half, strict=True) for n in a.terms)
 
 
+@with_augmentation
 @pytest.mark.parametrize("sent_to_host", [False, True])
 def test_recompute_equals_plain(family: Family, sent_to_host: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
@@ -105,6 +121,7 @@ def test_split_batch_equals_whole(family: Family, micro_batch: int) -> None:
     assert difference < SPLIT, where
 
 
+@with_augmentation
 def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> None:
     """Any micro-batch, down to one sample, where no layer looks across samples."""
     whole = _without_batch_statistics(Rig.create(family, micro_batch=8, dtype=torch.float64))
@@ -115,6 +132,7 @@ def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> No
     assert difference < SPLIT, where
 
 
+@with_augmentation
 @pytest.mark.parametrize("optimizers", OPTIMIZERS)
 def test_checkpoint_restores_everything(
     family: Family, optimizers: Callable[[float], OptimizerSettings], tmp_path: Path
@@ -146,6 +164,7 @@ def test_builds_without_data(family: Family) -> None:
         }
 
 
+@with_augmentation
 def test_steps_on_tensors_without_data(family: Family) -> None:
     """No look at a value anywhere in the step: no host synchronisation on a GPU, and a planner can run it."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415

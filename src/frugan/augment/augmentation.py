@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from frugan.augment.ada import Ada
 from frugan.augment.diffaugment import DiffAugment
 from frugan.augment.settings import AugmentationSettings
 from frugan.phase import Carried, Draw, Draws, MicroBatch, PhaseState
@@ -50,7 +51,7 @@ class Augmentation:
         """What a recipe asks for."""
         if settings.method == "none" or not settings.chosen:
             return cls(settings, None)
-        return cls(settings, DiffAugment(settings.chosen))
+        return cls(settings, (Ada if settings.method == "ada" else DiffAugment)(settings.chosen))
 
     @property
     def adapts(self) -> bool:

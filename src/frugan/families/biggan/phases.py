@@ -103,7 +103,8 @@ def _r1(
 ) -> tuple[Terms, Tensor]:
     """The penalty, and the discriminator's outputs on the real pictures [n, 1]."""
     pictures = _real_pictures(micro).requires_grad_()
-    outputs = _judge(augmentation, networks, pictures, _labels(micro), "real", micro, state)
+    shown = augmentation.apply(pictures, "real", micro, state)
+    outputs = cast(Discriminator, networks["D"])(shown, _labels(micro), differentiable_twice=True)
     return {"r1": gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()}, outputs
 
 
