@@ -1,7 +1,7 @@
 """Collapse is seen where it is, and never in real pictures; a training does not notice that it is looked at."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +16,21 @@ from torch import Tensor
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api import variety_watch
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights
+from frugan.api.run_report import view
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions
 from frugan.api.variety_watch import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.events import read_events
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.working_weights import prepared
 from frugan.metrics.diversity import DiversityRatios
 from frugan.phase import SheetRequest
 from frugan.recipe import load_recipe
 from frugan.report import collapse_signs
 from frugan.report.collapse_signs import CollapseSigns
+from frugan.report.run_view import VARIETY
 
 DRAWS = 20
 FIXTURES = Path(__file__).parents[1] / "golden" / "collapse"
@@ -136,56 +139,79 @@ def variety_events(run: Path) -> list[int]:
     return [event["step"] for event in read_events(run / "events.jsonl") if event["event"] == "variety"]
 
 
-def test_training_does_not_notice_that_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights, averages, optimizers: bit for bit. And what it says reaches the events."""
-    pictures = write_pictures(tmp_path / "pictures", each=LEAST_REAL)
-    recipe = write_recipe(tmp_path, RECIPE.replace('snapshot_every = "4 steps"', 'snapshot_every = "2 steps"'))
-    options = TrainingOptions(device="cpu")
-    train(recipe, pictures, tmp_path / "plain", options=options)
-    assert variety_events(tmp_path / "plain") == []  # too early to call samples alike
-    monkeypatch.setattr(variety_watch, "FIRST_LOOK_STEPS", 1)
-    monkeypatch.setattr(variety_watch, "FIRST_LOOK_IMAGES", 1)
-    monkeypatch.setattr(collapse_signs, "LEAST_VARIETY", 1000.0)
-    lines: list[str] = []
-    train(recipe, pictures, tmp_path / "watched", options=options, say=lines.append)
-    assert variety_events(tmp_path / "watched") == [2, 4]
-    for file in ("networks", "ema", "optimizers"):
-        newest = f"checkpoints/step-000000004/{file}.safetensors"
-        plain, watched = (load_file(tmp_path / name / newest) for name in ("plain", "watched"))
-        assert plain.keys() == watched.keys()
-        assert all(torch.equal(plain[key], watched[key]) for key in plain)
-    (told,) = [line for line in lines if "more alike than real pictures" in line]  # once, though seen twice
-    assert told.startswith("warning: samples of 2 of 2 classes")
-    assert "hell " in told
-    events = read_events(tmp_path / "watched" / "events.jsonl")
-    assert [event["step"] for event in events if event["event"] == "warning"] == [2]
+@dataclass(frozen=True)
+class Looked:
+    """Two runs of one recipe, "plain" and "watched" from its first step on.
+
+    Attributes:
+        folder: of both.
+        lines: said in the watched one.
+        sheets: compared in it.
+    """
+
+    folder: Path
+    lines: list[str]
+    sheets: list[Tensor]
 
 
-def test_the_weights_that_are_trained_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not their averages, which show a collapse later."""
-    seen: list[Tensor] = []
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
+    found = Looked(tmp_path_factory.mktemp("looked"), [], [])
     compare = VarietyWatch.compare
 
     def comparing(watch: VarietyWatch, sheet: Tensor) -> DiversityRatios:
-        seen.append(sheet)
+        found.sheets.append(sheet)
         return compare(watch, sheet)
 
-    monkeypatch.setattr(variety_watch, "FIRST_LOOK_STEPS", 1)
-    monkeypatch.setattr(variety_watch, "FIRST_LOOK_IMAGES", 1)
-    monkeypatch.setattr(VarietyWatch, "compare", comparing)
-    pictures = write_pictures(tmp_path / "pictures", each=LEAST_REAL)
-    train(write_recipe(tmp_path), pictures, tmp_path / "run", options=TrainingOptions(device="cpu"))
+    pictures = write_pictures(found.folder / "pictures", each=LEAST_REAL)
+    recipe = write_recipe(found.folder, RECIPE.replace('snapshot_every = "4 steps"', 'snapshot_every = "2 steps"'))
+    options = TrainingOptions(device="cpu")
+    train(recipe, pictures, found.folder / "plain", options=options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(variety_watch, "FIRST_LOOK_STEPS", 1)
+        patch.setattr(variety_watch, "FIRST_LOOK_IMAGES", 1)
+        patch.setattr(collapse_signs, "LEAST_VARIETY", 1000.0)
+        patch.setattr(VarietyWatch, "compare", comparing)
+        train(recipe, pictures, found.folder / "watched", options=options, say=found.lines.append)
+    return found
+
+
+def test_training_does_not_notice_that_it_is_looked_at(looked: Looked) -> None:
+    """Weights, averages, optimizers: bit for bit."""
+    assert variety_events(looked.folder / "plain") == []  # too early to call samples alike
+    assert variety_events(looked.folder / "watched") == [2, 4]
+    for file in ("networks", "ema", "optimizers"):
+        newest = f"checkpoints/step-000000004/{file}.safetensors"
+        plain, watched = (load_file(looked.folder / name / newest) for name in ("plain", "watched"))
+        assert plain.keys() == watched.keys()
+        assert all(torch.equal(plain[key], watched[key]) for key in plain)
+
+
+def test_what_is_seen_is_said_once(looked: Looked) -> None:
+    (told,) = [line for line in looked.lines if "more alike than real pictures" in line]
+    assert told.startswith("warning: samples of 2 of 2 classes")
+    assert "hell " in told
+    events = read_events(looked.folder / "watched" / "events.jsonl")
+    assert [event["step"] for event in events if event["event"] == "warning"] == [2]
+    shown = view(RunFolder(looked.folder / "watched"), "run").charts[VARIETY]
+    assert {name: curve.steps for name, curve in shown.items()} == {
+        "mean distance": [2, 4],
+        "to the nearest twin": [2, 4],
+    }
+
+
+def test_the_weights_that_are_trained_are_looked_at(looked: Looked) -> None:
+    """Not their averages, which show a collapse later."""
 
     def drawn(file: str) -> Tensor:
-        weights = read_weights(tmp_path / "run" / "checkpoints" / "step-000000004" / file)
+        weights = read_weights(looked.folder / "watched" / "checkpoints" / "step-000000004" / file)
         networks = networks_from(weights)
         request = SheetRequest(seed=SEED, classes=(0, 1), columns=SAMPLES, micro_batch=4)
         with prepared(networks["G"]):
             return weights.recipe.kind.sample(weights.recipe.networks, networks, request)
 
-    (sheet,) = seen
-    torch.testing.assert_close(sheet, drawn(NETWORKS_FILE), rtol=0, atol=1e-5)
-    assert (sheet - drawn(EMA_FILE)).abs().max() > 1e-3
+    torch.testing.assert_close(looked.sheets[-1], drawn(NETWORKS_FILE), rtol=0, atol=1e-5)
+    assert (looked.sheets[-1] - drawn(EMA_FILE)).abs().max() > 1e-3
 
 
 def test_nothing_is_looked_at_before_a_generator_has_learnt() -> None:
