@@ -19,7 +19,7 @@ from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.recipe import built_in
 
-COMMAND = [sys.executable, "-c", "from frugan.cli.main import run; run()"]
+COMMAND = [sys.executable, "-m", "frugan"]
 
 
 @dataclass(frozen=True)
