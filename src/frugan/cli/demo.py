@@ -63,7 +63,7 @@ def _digits(run: Path, as_json: bool) -> None:
     print(
         "\nNext:\n"
         f"  frugan sample {result.run} --out sheets --interpolate class   more pictures from this run\n"
-        "  frugan train biggan-cifar10-32 networks.classes=2 --data PICTURES --out runs/mine\n"
+        "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
         "                                     your own: PICTURES holds one folder for each class\n"
         "  frugan demo faces                  the face model, on people that the program draws\n"
         "  frugan recipes                     what else ships"
