@@ -56,11 +56,11 @@ def _smaller(
         file = shipped_predictions(other_name)
         if other.family != recipe.family or other_name == name or file is None or _resolution(other) > side:
             continue
-        duration, theirs = other.training.duration, least_work(file)
-        if duration.unit == "seconds" or theirs is None:
+        steps, theirs = other.training.duration.known_steps(other.training.batch), least_work(file)
+        if steps is None or theirs is None:
             continue
         share = max(theirs.macs / work.macs, theirs.bytes_moved / work.bytes_moved)
-        seconds = share * step_seconds * duration.steps(other.training.batch)
+        seconds = share * step_seconds * steps
         if seconds <= most_seconds:
             found.append((_resolution(other), theirs.macs, other_name, seconds))
     return max(found)[2:] if found else None
