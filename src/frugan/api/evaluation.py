@@ -14,7 +14,7 @@ from frugan.api.scorer import METRICS, Evaluation, EvaluationOptions, Scorer
 from frugan.api.sources import open_sources
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
-from frugan.engine.precision import accumulate_in_fp32
+from frugan.engine.arithmetic import pin_arithmetic
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 
@@ -73,7 +73,7 @@ def truncation_curve(
     say(f"device: {device} ({why})")
     network = choose_network(options.network, options.network_file, device, say)
     pictures = data if isinstance(data, PictureSet) else _pictures(recipe, data, say, progress)
-    accumulate_in_fp32()
+    pin_arithmetic()
     networks = networks_from(weights, device)
     if str(data) == DIGITS and options.split == "all":
         options = replace(options, split="unseen by the demo")

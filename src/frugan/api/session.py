@@ -41,7 +41,8 @@ from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Clock, Loop
 from frugan.engine.plan import Plan
-from frugan.engine.precision import accumulate_in_fp32, resolve_precision
+from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.precision import resolve_precision
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState, create_state
@@ -192,7 +193,7 @@ class Session:
         self._choose(f"device: {device} ({why})")
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        accumulate_in_fp32()
+        pin_arithmetic()
         asked = training.precision
         if asked == "auto" and saved is not None and saved["plan"]["precision"] != "auto":
             asked = saved["plan"]["precision"]

@@ -59,9 +59,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     apart: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         host = tensor.detach().cpu().contiguous()
-        # Tied weights are written twice: safetensors refuses aliases.
-        apart[name] = host.clone() if host.untyped_storage().data_ptr() in seen else host
-        seen.add(host.untyped_storage().data_ptr())
+        # Tied weights are written twice: safetensors refuses aliases. Neighbours in one allocation are none.
+        apart[name] = host.clone() if host.data_ptr() in seen else host
+        seen.add(host.data_ptr())
     try:
         save_file(apart, path, dict(metadata))
     except SafetensorError as error:
