@@ -8,6 +8,7 @@ memory and fails at its first kernel.
 import re
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -69,3 +70,11 @@ def _runs(capability: Capability, kind: str, major: str, minor: str, limit: str)
 def _install(build: str) -> str:
     version = str(torch.__version__).partition("+")[0]
     return f"pip install torch=={version} --index-url https://download.pytorch.org/whl/{build}"
+
+
+def card_identity(device: torch.device) -> dict[str, Any] | None:
+    """A card's name and memory, by which a plan is known to be one for it; None: no card."""
+    if device.type != "cuda":
+        return None
+    whole = torch.cuda.get_device_properties(device).total_memory
+    return {"name": torch.cuda.get_device_name(device), "memory_bytes": whole}

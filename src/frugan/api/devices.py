@@ -48,7 +48,7 @@ def _automatic() -> tuple[torch.device, str]:
     if not torch.cuda.is_available():
         return torch.device("cpu"), f"{cpu_build() or 'no CUDA card is there'}; override with --device"
     current = torch.cuda.current_device()
-    reasons = []
+    reasons: list[str] = []
     for index in dict.fromkeys((current, *range(torch.cuda.device_count()))):
         if (reason := not_served(index)) is None:
             return torch.device("cuda", index), "; ".join((*reasons, "a CUDA card is there; override with --device"))

@@ -15,6 +15,7 @@ from frugan.api.sources import open_sources
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 
@@ -71,6 +72,9 @@ def truncation_curve(
     device, why = choose_device(options.device)
     say(f"weights: {file}")
     say(f"device: {device} ({why})")
+    precision = resolve_precision(recipe.training.precision, device)
+    if precision.warning:
+        say(f"precision {precision.name}: {precision.warning}")
     network = choose_network(options.network, options.network_file, device, say)
     pictures = data if isinstance(data, PictureSet) else _pictures(recipe, data, say, progress)
     pin_arithmetic()

@@ -14,8 +14,8 @@ from frugan.api.networks import networks_from, read_weights, step_of, weights_fi
 from frugan.api.pictures import Say
 from frugan.api.sheets import provenance, with_pictures
 from frugan.api.sources import Data, Source, open_sources
-from frugan.engine.plan import Plan
 from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.errors import BadInput

@@ -65,8 +65,8 @@ class SliceSum:
 class _Product(torch.autograd.Function):
     """x Wᵀ in a compute dtype, of an fp32 slice of W that is cast when it is used, forward and backward.
 
-    Gradients leave in fp32: the input's are summed over slices, which half precision would round each time. So the input
-    comes twice: in fp32, which takes the gradient, and cast once for all slices.
+    Gradients leave in fp32: the input's are summed over slices, which half precision would round each time. So the
+    input comes twice: in fp32, which takes the gradient, and cast once for all slices.
     """
 
     @staticmethod

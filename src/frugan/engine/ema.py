@@ -101,7 +101,8 @@ class Ema:
         for name, source in self._sources.items():
             if name not in moved:
                 continue
-            accepted, values = moved[name], source.state_dict()
+            accepted: Tensor = moved[name]
+            values: Mapping[str, Tensor] = source.state_dict()
             if self.on_host:
                 accepted, values = self._to_host(name, accepted, values)
             weight = accepted.float() * (1 - decay)  # scalar beside the average
@@ -111,7 +112,6 @@ class Ema:
                     averages[key].copy_(torch.where(accepted, new, averages[key]))
                 else:
                     averages[key].lerp_(new, weight.to(new.dtype))
-
 
     def _to_host(
         self, name: str, accepted: Tensor, values: Mapping[str, Tensor]

@@ -2,8 +2,8 @@
 
 Torch rounds every pinned allocation up to a power of two, to use it again: 640 MiB take 1 GiB (torch 2.13,
 `ATen/core/CachingHostAllocator.h`; a setting that lifts it is younger than the oldest torch we run on). So tensors are
-packed into blocks whose sizes are powers of two already, each filled as well as it can be. A single block for all of them
-would be rounded up in its turn.
+packed into blocks whose sizes are powers of two already, each filled as well as it can be. A single block for all of
+them would be rounded up in its turn.
 """
 
 from collections.abc import Sequence
