@@ -158,3 +158,14 @@ def test_a_fault_would_be_seen(wrong: Callable[[Tensor, Tensor], object], said: 
         wrong(here, there)
     assert len(faults.found) == 1
     assert said in faults.found[0]
+
+
+def test_draws_made_on_the_host_are_those_of_a_cpu_on_every_device() -> None:
+    """What tests on a card compare with: a card's own generator gives other numbers than the host's from one seed."""
+    streams, family = Streams(7), MadeUpFamily()
+    critic = family.phases(*family.tiny())[0]
+    own = streams.micro_batch(critic, 3, 1, 2, 4, torch.device("cpu"))
+    assert set(own) == {"dropout"}
+    there = HostDraws(streams).micro_batch(critic, 3, 1, 2, 4, torch.device("cpu"))
+    assert torch.equal(own["dropout"], there["dropout"])
+    assert HostDraws(streams).micro_batch(critic, 3, 1, 2, 4, META)["dropout"].is_meta
