@@ -88,10 +88,13 @@ def test_a_cpu_build_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
     assert choose_device()[0].type == "cpu"
-    assert "is a CPU build" in choose_device()[1]
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert choose_device()[1] == f"this torch ({torch.__version__}) is a CPU build; override with --device"
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/nvidia-smi")
+    assert "/cu130" in choose_device()[1]  # a driver is there, so a card is
     with pytest.raises(BadInput, match=r"--device cuda: this torch \(\S+\) is a CPU build; .*/cu130"):
         choose_device("cuda")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    assert cpu_build() is None
+    assert cpu_build(wanted=True) is None
     with pytest.raises(BadInput, match=r"sees 0 CUDA cards; `nvidia-smi`"):
         choose_device("cuda")

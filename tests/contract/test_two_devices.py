@@ -81,7 +81,7 @@ class Lent(torch.Generator):
     """The host's generator in place of the one that `meta` does not have."""
 
     def __new__(cls, device: torch.device | str = "cpu") -> "Lent":
-        return super().__new__(cls, "cpu" if torch.device(device).type == "meta" else device)
+        return super().__new__(cls, "cpu" if torch.device(device).type == "meta" else device)  # type: ignore[call-arg]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def check(sizes: list[int], *, powers_of_two: bool) -> int:
 
 
 def test_a_face_models_state_takes_little_more_than_it_is() -> None:
-    """Two dense layers of 640 MiB with two statistics each, and what lies around them: one by one they would take 4.5 GiB."""
+    """Two dense layers of 640 MiB with two statistics each, and what lies around them: one by one 4.6 GiB."""
     sizes = [640 * MIB] * 4 + [9 * MIB] * 40 + [4096] * 200
     one_by_one, taken = sum(map(rounded_bytes, sizes)), check(sizes, powers_of_two=True)
     assert one_by_one > 4.6e9

@@ -6,6 +6,7 @@ memory and fails at its first kernel.
 """
 
 import re
+import shutil
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -18,13 +19,21 @@ BUILDS: tuple[tuple[str, Capability, Capability], ...] = (("cu130", (7, 5), (12,
 """Builds that torch 2.11 to 2.13 are published in, and the first and last capability that each has kernels for."""
 
 
-def cpu_build() -> str | None:
-    """That this torch is built for CPUs alone, and how to get another; None: it is not."""
+def cpu_build(*, wanted: bool) -> str | None:
+    """That this torch is built for CPUs alone; None: it is not.
+
+    Args:
+        wanted: a card is asked for, so how to get another build is said as well; where none is, only if its driver is
+            there.
+    """
     if torch.version.cuda is not None or torch.version.hip is not None:
         return None
+    line = f"this torch ({torch.__version__}) is a CPU build"
+    if not wanted and shutil.which("nvidia-smi") is None:
+        return line
     newest, oldest = (name for name, *_ in BUILDS)
     return (
-        f"this torch ({torch.__version__}) is a CPU build; for an NVIDIA card: {_install(newest)} "
+        f"{line}; for an NVIDIA card: {_install(newest)} "
         f"({oldest} instead of {newest} for cards before the GTX 16 and RTX 20 series)"
     )
 

@@ -30,7 +30,7 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
         raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N")
     if device.type == "cpu":
         return device, "asked for"
-    if reason := cpu_build():
+    if reason := cpu_build(wanted=True):
         raise BadInput(f"--device {asked}: {reason}")
     if not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
         raise BadInput(
@@ -46,7 +46,7 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
 def _automatic() -> tuple[torch.device, str]:
     """The current card, or the first that this torch has kernels for; the CPU where there is none."""
     if not torch.cuda.is_available():
-        return torch.device("cpu"), f"{cpu_build() or 'no CUDA card is there'}; override with --device"
+        return torch.device("cpu"), f"{cpu_build(wanted=False) or 'no CUDA card is there'}; override with --device"
     current = torch.cuda.current_device()
     reasons: list[str] = []
     for index in dict.fromkeys((current, *range(torch.cuda.device_count()))):
