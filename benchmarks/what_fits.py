@@ -3,7 +3,8 @@
     python benchmarks/what_fits.py [OUT.json] [RECIPE ...]
 
 Prints the table of the README and writes it as JSON. The predictions that it makes on the way are kept in
-`src/frugan/predictions`, so that `frugan plan` answers at once; run it again whenever a training step changes.
+`src/frugan/predictions`, so that `frugan plan` answers at once; run it again when a change moves what a step
+takes (and raise VERSION in memory/prediction_store.py).
 """
 
 import json
@@ -12,8 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from frugan.api.planner import COMMON_CARDS_GIB, SMALLEST_CARDS, Planner, fingerprint, smallest_cards
+from frugan.api.planner import COMMON_CARDS_GIB, SMALLEST_CARDS, Planner, smallest_cards
 from frugan.api.planning import PlanOptions, planner_of, report_of
+from frugan.memory.prediction_store import prediction_version
 from frugan.memory.sizes import GIB
 from frugan.recipe import built_in
 from machine import describe_machine
@@ -74,7 +76,7 @@ def main() -> None:
         planner.close()
         print(f"{name}: {time.perf_counter() - begun:.0f} s, {planner.store.ran} runs", file=sys.stderr, flush=True)
         if out is not None:
-            result = {"fingerprint": fingerprint(), "machine": describe_machine(), "recipes": rows}
+            result = {"version": prediction_version(), "machine": describe_machine(), "recipes": rows}
             out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print("| recipe | " + " | ".join(f"{gib} GiB" for gib in COMMON_CARDS_GIB) + " |")
     print("|---" * (len(COMMON_CARDS_GIB) + 1) + "|")

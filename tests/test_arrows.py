@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 
 ALLOWED = {
     "__init__": {"api"},
+    "__main__": {"cli"},
     "cli": {"api", "recipe", "report", "phase", "errors", "folders"},
     "api": {
         "recipe",
@@ -32,7 +33,8 @@ ALLOWED = {
     "recipe_toml": {"recipe"},
     "memory": {"engine", "phase", "errors"},
     "engine": {"phase", "errors"},
-    "families": {"phase", "objectives", "nn", "errors"},
+    "families": {"phase", "objectives", "augment", "nn", "errors"},
+    "augment": {"phase"},
     "nn": {"phase"},
     "objectives": set(),
     "phase": set(),

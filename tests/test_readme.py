@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from frugan.cli.main import application
+from frugan.cli.application import application
 from frugan.families import families
 from frugan.recipe import built_in, known_keys
 

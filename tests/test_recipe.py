@@ -114,6 +114,19 @@ def test_overrides_are_typed_and_listed_as_differences() -> None:
     assert load_recipe("biggan-imagenet-128", ["networks.shared_embedding=none", "networks.hierarchical_latent=false"])
 
 
+def test_a_training_may_have_no_end_but_nothing_else(tmp_path: Path) -> None:
+    recipe = load_recipe("saehd-df-ud-256", ["training.duration=endless"])
+    assert str(recipe.training.duration) == "endless"
+    assert parse_recipe(recipe.model_dump(mode="json"), "again") == recipe
+    path = tmp_path / "endless.toml"
+    path.write_text(dump_recipe(recipe), "utf-8")
+    assert load_recipe(str(path)) == recipe
+    with pytest.raises(BadInput, match=r"not endless: it is reached at the end"):
+        load_recipe("saehd-df-ud-256", ["training.duration=endless", "optimizers.default.final_learning_rate=0"])
+    with pytest.raises(BadInput, match="checkpoint_every"):
+        load_recipe("saehd-df-ud-256", ["saving.checkpoint_every=endless"])
+
+
 def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('family = "biggan"\nunknown = 1\n', "utf-8")

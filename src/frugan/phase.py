@@ -49,15 +49,17 @@ Draws = Mapping[str, Draw]
 
 @dataclass(frozen=True)
 class Carried:
-    """State that a phase carries from one update to the next (a running mean of path lengths, for example).
+    """State carried from one update to the next (a running mean of path lengths, for example).
+
+    Phases that carry state of the same name share it: one may observe what moves it, another only read it.
 
     Attributes:
-        initial: its value before the first update.
-        update: (value so far, mean of what the phase observed over its samples) -> next value.
+        initial: its value before the first update: one number, or several [n].
+        update: (value so far, mean of what the phase observed over its samples, number of samples) -> next value.
     """
 
-    initial: float
-    update: Callable[[Tensor, Tensor], Tensor]
+    initial: float | tuple[float, ...]
+    update: Callable[[Tensor, Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -88,20 +90,20 @@ class PhaseState:
         self.loss_scale = loss_scale
 
     def read(self, name: str) -> Tensor:
-        """Value of a carried state before this phase; fp32 scalar."""
+        """Value of a carried state before this phase; fp32, a scalar or [n]."""
         return self._values[name]
 
     def observe(self, name: str, mean: Tensor, samples: int) -> None:
-        """Note the mean of a quantity over `samples` samples of this micro-batch."""
+        """Note the mean of a quantity, a scalar or [n], over `samples` samples of this micro-batch."""
         if name not in self._values:
             raise KeyError(f"the phase carries no state named {name!r}; it carries {sorted(self._values)}")
         value = mean.detach().float() * samples
         before = self._observed.get(name)
         self._observed[name] = (value, samples) if before is None else (before[0] + value, before[1] + samples)
 
-    def observed(self) -> dict[str, Tensor]:
-        """Mean of what was observed so far, over all samples of the phase."""
-        return {name: total / samples for name, (total, samples) in self._observed.items()}
+    def observed(self) -> dict[str, tuple[Tensor, int]]:
+        """Mean of what was observed so far, over all samples of the phase, and their number."""
+        return {name: (total / samples, samples) for name, (total, samples) in self._observed.items()}
 
 
 Part = Callable[[Networks, MicroBatch, PhaseState], Terms]
@@ -129,7 +131,7 @@ class Phase:
         frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
         learning_rate_dropout: False: the optimizer's learning-rate dropout is passed over.
         on_masters: acts once on masters and their gradients, after unscaling, before clipping.
-        carried: state that it carries, by name.
+        carried: state that it reads or moves, by name.
     """
 
     name: str
@@ -259,6 +261,10 @@ def restarts(*networks: str) -> dict[str, Any]:
     return {"changeable": True, "restarts": list(networks)}
 
 
+ADDED: dict[str, Any] = {"added": True}
+"""Goes into `json_schema_extra` of a recipe field that earlier versions did not have: while it has its default, what
+was predicted before it still holds."""
+
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
 
@@ -294,17 +300,23 @@ class SheetRequest:
     titles: tuple[str, ...] = ()
 
 
+Channels = Literal[1, 3]
+"""Of pictures: grey, or red, green and blue."""
+
+
 @dataclass(frozen=True)
 class DataNeeds:
-    """What a family expects of a source of pictures: "pictures" uint8 [n, 3, R, R] and "labels" int64 [n].
+    """What a family expects of a source of pictures: "pictures" uint8 [n, channels, R, R] and "labels" int64 [n].
 
     Attributes:
         resolution: side of the square pictures.
         classes: number of classes; None: labels are not read.
+        channels: 3: red, green, blue; 1: grey. A family that offers the choice calls it `networks.channels`.
     """
 
     resolution: int
     classes: int | None
+    channels: Channels = 3
 
 
 ColourTransfer = Literal["none", "rct", "lct", "mkl", "idt", "sot"]

@@ -1,19 +1,21 @@
 """Recipes: what to train, complete and validated, as TOML files with overrides."""
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
 from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings
 from frugan.engine.precision import PrecisionName
-from frugan.engine.progress import Duration
+from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
@@ -21,6 +23,9 @@ from frugan.phase import CHANGEABLE, FaceNeeds, Family
 from frugan.recipe_differences import differences
 from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
 
+MOST_RECIPE_BYTES = 1 << 20
+MOST_BATCH = 1_000_000
+"""Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""
 Trained = Literal["by us", "by its authors", "never"]
 
 
@@ -49,13 +54,22 @@ class TrainingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    batch: int = Field(ge=1, description="samples per optimizer update, over all devices and micro-batches")
+    batch: int = Field(
+        ge=1, le=MOST_BATCH, description="samples per optimizer update, over all devices and micro-batches"
+    )
     normalisation_batch: int | None = Field(
         None, ge=1, description="samples per group of batch normalisation; none: nothing is normalised over samples"
     )
-    duration: Duration = Field(json_schema_extra=CHANGEABLE)
+    duration: Interval = Field(
+        json_schema_extra=CHANGEABLE, description="such as 150k steps, 25M images or 6h; endless: until it is stopped"
+    )
     seed: int = Field(0, ge=0)
     precision: PrecisionName = "auto"
+
+    @field_validator("duration", mode="before")
+    @classmethod
+    def _may_be_endless(cls, value: Any) -> Any:
+        return ENDLESS if value == str(ENDLESS) else value
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
@@ -70,13 +84,17 @@ class SavingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    checkpoint_every: Duration = Field(Duration.parse("1k steps"), json_schema_extra=CHANGEABLE)
+    checkpoint_every: Interval = Field(Duration.parse("1k steps"), json_schema_extra=CHANGEABLE)
     keep_checkpoints: int = Field(2, ge=1, json_schema_extra=CHANGEABLE)
-    backup_every: Duration | None = Field(
+    backup_every: Interval | None = Field(
         None, json_schema_extra=CHANGEABLE, description="checkpoints that are kept for good"
     )
-    snapshot_every: Duration = Field(Duration.parse("1k steps"), json_schema_extra=CHANGEABLE, description="sheets")
-    report_every: Duration = Field(
+    snapshot_every: Interval = Field(
+        Duration.parse("1k steps"),
+        json_schema_extra=CHANGEABLE,
+        description="sheets; besides after 1, 10, 100 ... steps, and when none was drawn for long",
+    )
+    report_every: Interval = Field(
         Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"
     )
 
@@ -121,7 +139,11 @@ class Recipe(BaseModel):
     @classmethod
     def _family_types(cls, values: Any) -> Any:
         """Read the family's sections with the family's types."""
-        if not isinstance(values, dict) or not isinstance(values.get("family"), str):
+        if not isinstance(values, dict):
+            return values
+        if odd := list(_not_finite(values)):
+            raise ValueError("\n".join(f"{key}: {value}: expected a finite number" for key, value in odd))
+        if not isinstance(values.get("family"), str):
             return values
         kind = family(values["family"])
         types = {"networks": kind.networks_type, "objective": kind.objective_type}
@@ -148,10 +170,12 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _rates_can_be_known(self) -> Self:
         falling = [name for name, o in self.optimizers.items() if o.final_learning_rate is not None]
-        if falling and self.training.duration.unit == "seconds":
+        if falling and self.training.duration.known_steps(self.training.batch) is None:
+            clock = self.training.duration.unit == "seconds"
+            why = "a rate that follows the clock could not be repeated" if clock else "it is reached at the end"
             raise ValueError(
                 f"optimizers.{falling[0]}.final_learning_rate needs a duration in steps or images, not "
-                f"{self.training.duration}: a rate that follows the clock could not be repeated"
+                f"{self.training.duration}: {why}"
             )
         return self
 
@@ -224,6 +248,18 @@ class Recipe(BaseModel):
             return Recipe.model_validate(values)
         except ValidationError as error:
             raise ValueError(f"stages, at {stage.at}: {_explain(error, Recipe)}") from error
+
+
+def _not_finite(values: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Dotted keys of numbers that are infinite or not numbers; their values."""
+    if isinstance(values, float) and not math.isfinite(values):
+        yield key, values
+    elif isinstance(values, Mapping):
+        for name, value in values.items():
+            yield from _not_finite(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _not_finite(value, key)
 
 
 def _with_default(optimizers: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,16 +341,11 @@ def _load_values(name: str) -> dict[str, Any]:
     if name not in built_in() and (path / RUN_RECIPE).is_file():
         path /= RUN_RECIPE
     if path.name == RUN_RECIPE and path.is_file():
-        try:
-            return dict(json.loads(path.read_text("utf-8")))
-        except ValueError as error:
-            raise BadInput(f"recipe {path}: damaged ({error})") from error
+        return read_run_recipe(path)
     if name in built_in():
         text = (resources.files("frugan") / "recipes" / f"{name}.toml").read_text("utf-8")
     elif path.suffix == ".toml":
-        if not path.is_file():
-            raise BadInput(f"recipe {name}: no such file")
-        text = path.read_text("utf-8")
+        text = _text(path)
     else:
         raise BadInput(
             f"recipe {name!r} is unknown{nearest(name, built_in())}; "
@@ -322,8 +353,39 @@ def _load_values(name: str) -> dict[str, Any]:
         )
     try:
         return dict(_nothing_where_none(tomllib.loads(text)))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"recipe {name}: not valid TOML: {error}") from error
+
+
+def read_run_recipe(path: Path) -> dict[str, Any]:
+    """The values in a run's recipe.json, not validated.
+
+    Raises:
+        BadInput: it is damaged.
+    """
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"recipe {path}: damaged ({error}); restore it from a copy") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"recipe {path}: damaged (it holds no recipe); restore it from a copy")
+    return values
+
+
+def _text(path: Path) -> str:
+    """The text of a recipe of the user's own."""
+    if path.is_dir():
+        raise BadInput(f"recipe {path}: a folder; expected a TOML file")
+    if not path.exists():
+        raise BadInput(f"recipe {path}: no such file")
+    if not path.is_file() or path.stat().st_size > MOST_RECIPE_BYTES:
+        raise BadInput(f"recipe {path}: no TOML file of at most {MOST_RECIPE_BYTES >> 20} MiB")
+    try:
+        return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a byte-order mark
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"recipe {path}: not UTF-8 text, which TOML is ({error.reason} at byte {error.start:,}); save it as UTF-8"
+        ) from error
 
 
 def _nothing_where_none(value: Any) -> Any:
@@ -356,9 +418,27 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         BadInput: unknown recipe, key or value; the nearest valid name is given.
     """
     values = _load_values(name)
+    _refuse_odd_shapes(values, f"recipe {name}")
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     apply_overrides(values, overrides, known)
     return parse_recipe(values, f"recipe {name}")
+
+
+_SHAPES: Mapping[str, tuple[type, str]] = MappingProxyType(
+    {"family": (str, "a name in quotes"), "stages": (list, "tables [[stages]]")}
+)
+"""What the fields of a recipe are that are no tables."""
+
+
+def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
+    """Refuse what is no recipe by its outline, so that overrides find the tables that they change."""
+    for key in Recipe.model_fields.keys() & values.keys():
+        value, shape = values[key], _SHAPES.get(key, (Mapping, f"a table [{key}]"))
+        if not isinstance(value, shape[0]):
+            raise BadInput(f"{where}:\n{key}: expected {shape[1]}, not {str(value)[:40]!r}")
+    for name, value in values.get("optimizers", {}).items():
+        if not isinstance(value, Mapping):
+            raise BadInput(f"{where}:\noptimizers.{name}: expected a table, not {str(value)[:40]!r}")
 
 
 def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:

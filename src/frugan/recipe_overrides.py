@@ -61,13 +61,15 @@ def _override(values: dict[str, Any], word: str, known: Sequence[str]) -> None:
 def _change_kind(optimizers: dict[str, Any], name: str, kind: Any) -> None:
     """Another kind of optimizer keeps of the recipe's fields those that it knows."""
     own = optimizers.get(name, optimizers.get(DEFAULT_OPTIMIZER, {}))
-    known = KINDS[kind].model_fields if kind in KINDS else own
+    known = KINDS[kind].model_fields if isinstance(kind, str) and kind in KINDS else own
     optimizers[name] = {field: value for field, value in own.items() if field in known} | {"kind": kind}
 
 
 def _leave_to_overrides(values: dict[str, Any], keys: Collection[str]) -> None:
     """What is given on the command line holds throughout: no stage sets it any more."""
     stages = values.get("stages", [])
+    if not isinstance(stages, list):
+        return  # an override of all of them: validation says what is wrong
     for stage in stages:
         if isinstance(stage, dict) and isinstance(stage.get("set"), dict):
             stage["set"] = {key: value for key, value in stage["set"].items() if key not in keys}

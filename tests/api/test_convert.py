@@ -230,7 +230,7 @@ def test_options_that_nothing_here_knows_are_kept(tmp_path: Path) -> None:
     }
     run, said = there(tmp_path, model_of(**odd, eyes_prio=True))
     assert "option list: unknown here; kept for the way back\noption use_fp16: unknown here" in said
-    assert "target_iter 0: no end" in said
+    assert "target_iter 0: no end, which is training.duration = endless here" in said
     assert "eyes_prio" not in said
     found, _ = back(run, tmp_path / "again")
     assert found.options == {**OPTIONS, **NARROW, **odd}

@@ -1,6 +1,7 @@
 """Scores of generators: what is drawn, what it is compared with, and that training does not notice."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api import evaluation
+from frugan.api import evaluation, training_scores
 from frugan.api.drawing import animate, draw
 from frugan.api.evaluation import evaluate, save_evaluations, truncation_curve
 from frugan.api.generation import DrawRequest, generating
@@ -27,7 +28,7 @@ from frugan.api.truncation_plot import plot_truncation_curve
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
-from frugan.metrics.card import Statistics
+from frugan.metrics.card import MetricCard, Statistics
 from frugan.metrics.feature_network import NamedFeatures
 from frugan.phase import GroupNormalised, SheetRequest
 
@@ -134,6 +135,33 @@ def test_scores_and_their_card(folder: Path) -> None:
     assert again.scores == found.scores
 
 
+def test_the_usual_metrics_are_those_that_the_network_can_give(folder: Path) -> None:
+    lines: list[str] = []
+    options = replace(OPTIONS, network=f"{__name__}:no_scores")
+    found = evaluate(folder / "run", folder / "pictures", options, say=lines.append)
+    assert {"fid", "kid_mean", "precision"} <= found.scores.keys()
+    assert "is_mean" not in found.scores
+    (line,) = [line for line in lines if line.startswith("no inception score: feature network")]
+    assert "gives no class probabilities" in line
+    assert "is_mean" in evaluate(folder / "run", folder / "pictures", OPTIONS, say=silent).scores
+
+
+def low(scores: Mapping[str, float], card: MetricCard) -> str | None:
+    """In place of `low_recall`: whatever the scores are."""
+    return f"words at {card.truncation:g}"
+
+
+def test_what_recall_says_is_told_at_the_largest_truncation_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "low_recall", low)
+    lines: list[str] = []
+    options = replace(OPTIONS, metrics=("pr",))
+    found = truncation_curve(folder / "run", folder / "pictures", (0.2, 1.0, 0.6), options, say=lines.append)
+    assert [each.warnings[-1] for each in found] == ["words at 0.2", "words at 1", "words at 0.6"]
+    assert [line for line in lines if "words" in line] == ["warning: words at 1"]
+
+
 def test_a_set_against_itself(folder: Path, opened: Opened) -> None:
     """The same pictures as real and as generated ones: no distance, whole precision."""
     pictures, labels = drawn(opened, DrawRequest(), count=70)
@@ -196,7 +224,7 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
         ({"draw": DrawRequest(classes=(0, 7))}, "--classes 7: expected 0 to 1"),
         ({"draw": DrawRequest(truncation=0.0)}, "--truncation 0"),
         ({"draw": DrawRequest(statistics="standing", standing_size=6)}, "--standing-size 6: expected a multiple"),
-        ({"network": f"{__name__}:no_scores", "metrics": ("is",)}, "gives no class scores"),
+        ({"network": f"{__name__}:no_scores", "metrics": ("is",)}, "gives no class probabilities"),
     ],
 )
 def test_requests_that_make_no_sense(folder: Path, changed: dict[str, object], message: str) -> None:
@@ -245,8 +273,9 @@ def test_too_few_pictures_are_warned_of(folder: Path) -> None:
     assert any("12 generated pictures for 12 feature dimensions" in line for line in found.warnings)
 
 
-def test_training_does_not_notice_that_it_is_scored(tmp_path: Path) -> None:
+def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, averages, optimizers: bit for bit; and the best checkpoint is kept besides the newest."""
+    monkeypatch.setattr(training_scores, "low_recall", low)
     pictures = write_pictures(tmp_path / "pictures")
     for name, text in (("plain", RECIPE), ("scored", RECIPE + EVALUATED)):
         train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=silent)
@@ -256,6 +285,7 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path) -> None:
         assert plain.keys() == scored.keys()
         assert all(torch.equal(plain[key], scored[key]) for key in plain)
     events = list(read_events(tmp_path / "scored" / "events.jsonl"))
+    assert [e["line"] for e in events if e["event"] == "warning"] == ["words at 1"]  # twice seen, once said
     scores = {e["step"]: e["scores"]["fid"] for e in events if e["event"] == "metrics"}
     assert list(scores) == [2, 4]
     kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
@@ -285,6 +315,7 @@ def test_a_score_that_fails_ends_no_training(
         (EVALUATED.replace('"fid", "is"', '"is"'), "best_by = fid: needs fid among metrics"),
         (EVALUATED.replace(f"{__name__}:colours", "nothing"), "--network nothing"),
         (EVALUATED.replace("samples = 20", "samples = 2"), "greater than or equal to 10"),
+        (EVALUATED.replace(":colours", ":no_scores"), "gives no class probabilities"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path: Path, text: str, message: str) -> None:

@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from frugan.api.run_report import PICTURE_BYTES, page_of, report, view
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
+from frugan.metrics.card import MetricCard
 
 
 def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -> Path:
@@ -55,6 +57,24 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     assert found.facts["Plan"]["savers"] == "recompute"
     assert ("warning", "step 30: D tells all pictures apart") in found.notes
     assert [picture.step for picture in found.pictures][-1] == 50
+
+
+def test_what_is_left_is_told_where_there_is_an_end(tmp_path: Path) -> None:
+    for eta_seconds, told in ((90.0, "1:30"), (None, None)):
+        run = tmp_path / f"{eta_seconds}"
+        with EventLog(run / "events.jsonl") as log:
+            log.write("step", step=1, images=8, seconds=0.5, eta_seconds=eta_seconds, phases={})
+        assert view(RunFolder(run), "run").tiles.get("left") == told
+
+
+def test_recall_far_below_precision_is_said_in_the_report(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run")
+    scores = {"precision": 0.87, "recall": 0.12}
+    card = dict.fromkeys((each.name for each in fields(MetricCard)), "x") | {"samples": 2000, "rows": 899}
+    with EventLog(run / "events.jsonl") as log:
+        log.write("metrics", step=25, scores=scores, card=card | {"classes": "all", "truncation": 1.0})
+    (line,) = [line for kind, line in view(RunFolder(run), "run").notes if "recall" in line and kind == "warning"]
+    assert line.startswith("step 25: recall 0.12 is far below precision 0.87")
 
 
 def test_pictures_are_thinned_to_their_room(tmp_path: Path) -> None:

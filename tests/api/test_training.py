@@ -16,6 +16,7 @@ from frugan.api.training_options import TrainingOptions
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
+from frugan.report.sheets import sheet_width
 
 CPU = TrainingOptions(device="cpu")
 
@@ -40,7 +41,8 @@ def test_pictures_to_run_to_samples(tmp_path: Path) -> None:
     for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):
         assert automatic in said
     sheets = sorted(p.name for p in (tmp_path / "run" / "samples").iterdir())
-    assert sheets == ["step-000000004-interpolation.png", "step-000000004-samples.png"]
+    kinds = ("interpolation", "samples")
+    assert sheets == [f"step-{step:09d}-{kind}.png" for step in (1, 4) for kind in kinds]  # the first, and the last
     (start,) = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "start"]
     assert start["recipe"]["networks"]["resolution"] == 32
     steps = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "step"]
@@ -48,7 +50,9 @@ def test_pictures_to_run_to_samples(tmp_path: Path) -> None:
     request = SheetRequest(classes=(1, 0, 1), columns=5, truncation=0.5)
     (path,) = sample(tmp_path / "run", tmp_path / "sheets", request, device="cpu", say=lines.append)
     with Image.open(path) as sheet:
-        assert sheet.width / sheet.height == pytest.approx(5 / 3, abs=0.02)
+        margin = sheet.width - sheet_width(5, 32)
+        assert 20 < margin < sheet.width / 2
+        assert sheet.text["Rows"] == "hell\ndunkel ü\nhell"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("interpolate", ["class", "latent", "both"])

@@ -14,10 +14,12 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.cli.main import run
+from frugan.data.faces.drawn.drawn_faceset import draw_workspace
 from frugan.data.faces.faceset import open_faceset
+from frugan.data.faces.workspace import find_facesets
 from frugan.recipe import built_in
 
-COMMAND = [sys.executable, "-c", "from frugan.cli.main import run; run()"]
+COMMAND = [sys.executable, "-m", "frugan"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,10 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["prepare", "x", "y"], "--resolution is missing"),
         (["prepare", "x", "y.pak", "--resolution", "64"], "packed as they are"),
         (["prepare", "/does/not/exist", "y.pak"], "/does/not/exist"),
+        (["prepare", "drawn-faces", "y.pak"], "drawn faces of both people become a folder"),
+        (["prepare", "drawn-faces", "y", "--faces", "0"], "0 faces: expected at least 1"),
+        (["prepare", "drawn-faces", "y", "--resolution", "20"], "faces of 20 pixels: expected 64 to 1024"),
+        (["prepare", "x", "y", "--faces", "3"], "goes with drawn-faces only"),
         (["train", "saehd-demo-64", "--data", "/does/not/exist", "--out", "y"], "DeepFaceLab workspace"),
         (["info", "nothing"], "unknown"),
         (["train"], "Missing argument"),
@@ -131,7 +137,7 @@ def test_prepare_train_sample_evaluate_report_info(
     )
     assert result.returncode == 0, result.stderr
     assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
-    films = ["--animate", str(tmp_path / "film.gif"), "--frames", "4", "--rows", "2"]
+    films = ["--animate", "film.gif", "--frames", "4", "--rows", "2"]
     many = ["--npz", "3", "--random", "--rows", "2", "--columns", "2"]
     for words, names in ((films, ["film.gif"]), (many, ["samples.npz", "random.png"])):
         result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *words)
@@ -186,6 +192,27 @@ def test_faces_are_packed_into_a_file_that_reads_back(frugan: Frugan, tmp_path: 
     assert again.returncode == 2
     assert "exists already" in again.stderr
     assert len(open_faceset(out)) == len(open_faceset(faces)) == 8
+
+
+def test_drawn_faces_become_a_workspace(frugan: Frugan, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "workspace"
+    words = ["prepare", "drawn-faces", str(out), "--resolution", "64", "--faces"]
+    told = frugan(*words, "2")
+    assert told.returncode == 0, told.stderr
+    assert "2 faces of each of two people" in told.stdout
+    sets = {side: open_faceset(path) for side, path in find_facesets(out).items()}
+    assert [(side, len(found), found.picture(1).shape) for side, found in sets.items()] == [
+        ("src", 2, (64, 64, 3)),
+        ("dst", 2, (64, 64, 3)),
+    ]
+    draw_workspace(tmp_path / "demo", 2, seed=0, size=64)
+    assert {side: found.digest for side, found in sets.items()} == {
+        side: open_faceset(path).digest for side, path in find_facesets(tmp_path / "demo").items()
+    }
+    again = frugan(*words, "2")
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+    assert list(out.parent.iterdir()) == [out]
 
 
 def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

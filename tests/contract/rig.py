@@ -61,7 +61,7 @@ class PositionPictures:
             return faces | {name: torch.rand(1, side, side, generator=random).round() for name in masks}
         label = torch.randint(need.classes or 1, (), generator=random)
         return {
-            "pictures": torch.randint(256, (3, side, side), generator=random, dtype=torch.uint8),
+            "pictures": torch.randint(256, (need.channels, side, side), generator=random, dtype=torch.uint8),
             "labels": label,
         }
 
@@ -152,7 +152,7 @@ class Rig:
         state = self.state
         found = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
         found |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
-        found |= {f"carried.{p}.{k}": v for p, values in state.carried.items() for k, v in values.items()}
+        found |= {f"carried.{name}": value for name, value in state.carried.items()}
         for name, optimizer in state.optimizers.items():
             if isinstance(optimizer, LerasOptimizer):
                 found[f"optimizer.{name}.updates"] = optimizer.updates

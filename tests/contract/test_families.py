@@ -11,14 +11,17 @@ from torch import nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, PositionPictures, Rig, assert_same, largest_difference
+from frugan.augment.settings import AugmentationSettings
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import prepared
 from frugan.families import families
+from frugan.families.biggan import BigGANFamily
+from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.phase import Family, GroupNormalised
+from frugan.phase import DataNeeds, Family, GroupNormalised
 
 SPLIT = 1e-5
 """In float64, where losses alone are fp32: 1.4e-6 was seen beside moments of 24. In fp32 a ReLU at its kink turns
@@ -26,6 +29,31 @@ rounding into a gradient of its own (0.4 % after one step of BigGAN), which woul
 no kinks and is held to 2e-6 in fp32."""
 
 ALL = [MadeUpFamily(), *families().values()]
+
+
+class Grey(BigGANFamily):
+    """BigGAN with grey pictures."""
+
+    def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
+        networks, objective = super().tiny()
+        return networks.model_copy(update={"channels": 1}), objective
+
+
+with_grey = pytest.mark.parametrize("family", [*ALL, Grey("biggan-grey")], ids=lambda family: family.name)
+"""In place of the fixture, where the channels of the pictures matter."""
+
+
+class Augmented(BigGANFamily):
+    """BigGAN under ADA, whose probability moves with every step, and R1 in every second one, with attention."""
+
+    def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
+        networks, _ = super().tiny()
+        augmentation = AugmentationSettings(method="ada", probability=0.7, interval=1, ramp_images=100)
+        return networks, BigGANObjective(r1_gamma=1.0, r1_every=2, augmentation=augmentation)
+
+
+with_augmentation = pytest.mark.parametrize("family", [*ALL, Augmented("biggan-ada")], ids=lambda family: family.name)
+"""In place of the fixture, where random inputs, carried state or double backward matter."""
 
 
 @pytest.fixture(params=ALL, ids=lambda family: family.name)
@@ -43,6 +71,7 @@ def _without_batch_statistics(rig: Rig) -> Rig:
     return rig
 
 
+@with_grey
 def test_steps_are_finite_and_move_every_network(family: Family) -> None:
     rig = Rig.create(family)
     before = {k: v.detach().clone() for k, v in named_parameters(rig.state.networks, list(rig.state.networks)).items()}
@@ -59,6 +88,7 @@ def test_steps_are_finite_and_move_every_network(family: Family) -> None:
     assert reached == {key for key in before if key.split(".")[0] in updated}
 
 
+@with_augmentation
 def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     """Half precision runs, in half, and its first losses are fp32's to within its 8 bits."""
     exact, half = Rig.create(family).run(1)[0], Rig.create(family, precision=BF16).run(1)[0]
@@ -69,6 +99,7 @@ def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     assert any(not torch.equal(a.terms[n], b.terms[n]) for a, b in zip(exact, half, strict=True) for n in a.terms)
 
 
+@with_augmentation
 @pytest.mark.parametrize("sent_to_host", [False, True])
 def test_recompute_equals_plain(family: Family, sent_to_host: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
@@ -90,6 +121,7 @@ def test_split_batch_equals_whole(family: Family, micro_batch: int) -> None:
     assert difference < SPLIT, where
 
 
+@with_augmentation
 def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> None:
     """Any micro-batch, down to one sample, where no layer looks across samples."""
     whole = _without_batch_statistics(Rig.create(family, micro_batch=8, dtype=torch.float64))
@@ -100,6 +132,7 @@ def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> No
     assert difference < SPLIT, where
 
 
+@with_augmentation
 @pytest.mark.parametrize("optimizers", OPTIMIZERS)
 def test_checkpoint_restores_everything(
     family: Family, optimizers: Callable[[float], OptimizerSettings], tmp_path: Path
@@ -120,6 +153,7 @@ def test_checkpoint_restores_everything(
     assert_same(rig.tensors(), fresh.tensors())
 
 
+@with_grey
 def test_builds_without_data(family: Family) -> None:
     config, _ = family.tiny()
     meta, real = family.build(config, "meta"), family.build(config)
@@ -130,6 +164,7 @@ def test_builds_without_data(family: Family) -> None:
         }
 
 
+@with_augmentation
 def test_steps_on_tensors_without_data(family: Family) -> None:
     """No look at a value anywhere in the step: no host synchronisation on a GPU, and a planner can run it."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
@@ -156,6 +191,7 @@ def test_initialisation_depends_on_its_stream_alone(family: Family) -> None:
     assert largest_difference(flat(made(1, 2)), flat(made(2, 2)))[0] > 0.01
 
 
+@with_grey
 def test_contract_is_consistent(family: Family) -> None:
     config, objective = family.tiny()
     built, phases = family.build(config), family.phases(config, objective)
@@ -170,6 +206,7 @@ def test_contract_is_consistent(family: Family) -> None:
     assert set(family.averaged()) <= set(built)
 
 
+@with_grey
 def test_sheets_have_the_promised_shape_and_do_not_depend_on_micro_batch(family: Family) -> None:
     config, objective = family.tiny()
     built = family.build(config)
@@ -186,5 +223,7 @@ def test_sheets_have_the_promised_shape_and_do_not_depend_on_micro_batch(family:
             other = family.sample(config, shown, replace(asked, micro_batch=100))
         assert one.ndim == 5
         assert one.shape[1] == request.columns
+        for need in sources.values():
+            assert one.shape[2] == (need.channels if isinstance(need, DataNeeds) else 3)
         assert float(one.abs().max()) <= 1
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)

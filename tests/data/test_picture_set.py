@@ -1,6 +1,7 @@
 """Opening prepared sets, whole and damaged."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from PIL import Image
 
 from frugan.data.picture_set import open_prepared, picture_digest
 from frugan.data.prepare import prepare
-from frugan.data.set_file import is_prepared
+from frugan.data.set_file import DamagedSet, is_prepared
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
@@ -26,7 +27,7 @@ def prepared(folder: MakeFolder, picture: Callable[..., Image.Image], tmp_path: 
 
 def change(path: Path, **fields: Any) -> None:
     about = json.loads((path / "set.json").read_text())
-    (path / "set.json").write_text(json.dumps(about | fields))
+    (path / "set.json").write_text(json.dumps({k: v for k, v in (about | fields).items() if k != "checksum"}))
 
 
 def test_plain_numpy_maps_the_file(prepared: Path) -> None:
@@ -53,7 +54,7 @@ def test_is_prepared(prepared: Path, tmp_path: Path) -> None:
 def test_cut_pictures(prepared: Path, keep: int) -> None:
     path = prepared / "pictures.npy"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(BadInput, match=r"pictures.npy is damaged.*Prepare the set again"):
+    with pytest.raises(BadInput, match=r"pictures.npy is damaged.*Delete the folder .* prepare \S+source \S+out "):
         open_prepared(prepared)
 
 
@@ -69,13 +70,46 @@ def test_pickled_objects_are_not_run(prepared: Path) -> None:
         open_prepared(prepared)
 
 
-def test_changed_pixel_is_found_only_when_asked(prepared: Path) -> None:
-    data = bytearray((prepared / "pictures.npy").read_bytes())
-    data[-1] ^= 1
-    (prepared / "pictures.npy").write_bytes(data)
-    assert len(open_prepared(prepared)) == 5
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_changed_pixel_is_found_when_its_block_is_read(prepared: Path) -> None:
+    flip(prepared / "pictures.npy", -1)
+    found = open_prepared(prepared)
+    with pytest.raises(DamagedSet, match=r"pictures 0 to 4 have changed on the disk.* prepare \S+source"):
+        found[np.array([0])]
     with pytest.raises(BadInput, match="digest differs"):
         open_prepared(prepared, verify=True)
+
+
+def test_any_changed_byte_of_the_set_file_is_noticed(prepared: Path) -> None:
+    path = prepared / "set.json"
+    whole = path.read_bytes()
+    label = re.search(rb'"labels": \[\s*0,\s*(0)', whole)
+    assert label
+    path.write_bytes(whole[: label.start(1)] + b"1" + whole[label.end(1) :])
+    with pytest.raises(DamagedSet, match=r"set.json has changed since the set was prepared"):
+        open_prepared(prepared)
+    path.write_bytes(whole)
+    assert open_prepared(prepared).labels.tolist() == [0, 0, 0, 1, 1]
+
+
+def test_sets_from_before_there_were_digests_are_read(prepared: Path) -> None:
+    change(prepared, block_digests=[])
+    assert open_prepared(prepared)[np.array([4, 0])].shape == (2, 3, 16, 16)
+
+
+@pytest.mark.parametrize(("lost", "kept"), [("set.json", "pictures.npy"), ("pictures.npy", "set.json")])
+def test_half_of_a_set(prepared: Path, tmp_path: Path, lost: str, kept: str) -> None:
+    (prepared / lost).unlink()
+    message = rf"holds the {kept} of a prepared set, but its {lost} is missing"
+    with pytest.raises(DamagedSet, match=message):
+        open_prepared(prepared)
+    with pytest.raises(DamagedSet, match=message):
+        prepare(prepared, tmp_path / "other", resolution=8)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "of another program"}', '{"labels": null}'])
@@ -94,6 +128,8 @@ def test_foreign_json(prepared: Path, text: str) -> None:
         ({"labels": [0, 0, 1, 1, 1.5]}, "labels.4"),
         ({"version": 99}, "version 99; this frugan reads 1"),
         ({"pictures": 4, "labels": [0] * 4}, r"set.json promises uint8 \[4, 3, 16, 16\]"),
+        ({"resolution": 0}, "a resolution of 0"),
+        ({"block_digests": ["a", "b"]}, "digests of 2 blocks; expected 1"),
         ({"resolution": 32}, r"set.json promises uint8 \[5, 3, 32, 32\]"),
     ],
 )

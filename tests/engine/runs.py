@@ -5,12 +5,14 @@ from pathlib import Path
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
 from frugan.engine.checkpoint import newest_whole, restore
+from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Clock, Loop
+from frugan.engine.loop import Loop
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Duration
+from frugan.engine.progress import ENDLESS, Duration
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
 from frugan.engine.step import NextPlan
 from frugan.errors import TrainingFailed
@@ -22,7 +24,7 @@ def _none_left(plan: Plan, phase: str, message: str) -> Plan:
 
 def train(
     path: Path,
-    steps: int,
+    steps: int | None,
     *,
     rig: Rig | None = None,
     checkpoint_every: str = "4 steps",
@@ -30,12 +32,14 @@ def train(
     stop_after: int | None = None,
     pictured: list[int] | None = None,
     next_plan: NextPlan | None = None,
+    command: bool = False,
 ) -> tuple[Rig, list[Event], bool]:
-    """Train to `steps`, from the newest checkpoint if there is one.
+    """Train to `steps` (None: without an end), from the newest checkpoint if there is one.
 
     Args:
         stop_after: ask for a stop once this many steps are done.
         pictured: takes the steps at which a snapshot was wanted.
+        command: give the loop a command that goes on with the run, for messages.
     """
     rig = rig or Rig.create(MadeUpFamily())
     run = RunFolder(path)
@@ -61,10 +65,10 @@ def train(
             step=rig.step,
             state=rig.state,
             plan=rig.plan,
-            duration=Duration.parse(f"{steps} steps"),
+            duration=ENDLESS if steps is None else Duration.parse(f"{steps} steps"),
             checkpoint=Clock(Duration.parse(checkpoint_every), 8),
             backup=Clock(Duration.parse("5 steps"), 8),
-            snapshot=Clock(Duration.parse("32 images"), 8),
+            snapshot=SheetClock(Duration.parse("32 images"), 8),
             report=Clock(Duration.parse("3 steps"), 8),
             keep=2,
             run=run,
@@ -76,5 +80,8 @@ def train(
             show=show,
             next_plan=next_plan or _none_left,
             seconds=float(found[1]["seconds"]) if found else 0.0,
+            images=int(found[1]["images"]) if found else 0,
+            soundness=Soundness.of(found[1] if found else {}, rig.state.step),
+            command="frugan train somewhere" if command else None,
         )
         return rig, events, loop.train(stop)

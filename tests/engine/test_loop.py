@@ -1,5 +1,6 @@
 """What happens between steps: saving, resuming, stopping, skipping."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from engine.runs import train
 from frugan.engine.checkpoint import list_checkpoints, newest_whole
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
 from frugan.phase import MicroBatch, Networks, PhaseState, Terms
+from frugan.report import describe
 
 
 def test_resume_is_bit_for_bit_after_a_kill(tmp_path: Path) -> None:
@@ -55,11 +58,21 @@ def test_stop_request_saves_and_goes_on(tmp_path: Path) -> None:
     assert_same(whole.tensors(), resumed.tensors())
 
 
+def test_a_run_without_an_end_says_nothing_of_what_is_left(tmp_path: Path) -> None:
+    _, events, finished = train(tmp_path, None, stop_after=2)
+    assert not finished
+    steps = [e for e in events if e["event"] == "step"]
+    assert [e["step"] for e in steps] == [1, 2, 3]
+    assert [e["eta_seconds"] for e in steps] == [None] * 3
+    assert "left" not in str(describe(steps[-1]))
+
+
 def test_step_events_hold_what_readers_need(tmp_path: Path) -> None:
     train(tmp_path, 4)
     steps = [e for e in read_events(tmp_path / "events.jsonl") if e["event"] == "step"]
     assert [e["step"] for e in steps] == [1, 2, 3, 4]
-    assert [e["images"] for e in steps] == [8, 16, 24, 32]
+    assert [e["images"] for e in steps] == [20, 36, 56, 72]  # the critic sees two batches; every other step 4 more
+    assert [e["eta_seconds"] > 0 for e in steps] == [True, True, True, False]
     first = steps[0]["phases"]
     assert set(first) == {"critic", "penalty", "maker"}
     assert set(first["critic"]["terms"]) == {"real", "fake", "drift"}
@@ -75,9 +88,10 @@ def test_step_events_hold_what_readers_need(tmp_path: Path) -> None:
 def test_newest_are_kept_and_backups_for_good(tmp_path: Path) -> None:
     pictured: list[int] = []
     train(tmp_path, 16, checkpoint_every="2 steps", pictured=pictured)
-    assert [c.step for c in list_checkpoints(tmp_path / "checkpoints")] == [14, 16]
+    # and the first, until one is long before the end: here all may come from within a divergence
+    assert [c.step for c in list_checkpoints(tmp_path / "checkpoints")] == [2, 14, 16]
     assert [c.step for c in list_checkpoints(tmp_path / "backups")] == [5, 10, 15]
-    assert pictured == [4, 8, 12, 16]  # every 32 images; the last once only
+    assert pictured == [1, 4, 8, 10, 12, 16]  # every 32 images, and after 1 and 10 steps; the last once only
 
 
 def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:
@@ -126,6 +140,69 @@ def test_skips_in_a_row_stop_the_run_and_name_the_cause(tmp_path: Path) -> None:
     events = [e for e in read_events(tmp_path / "events.jsonl") if e["event"] == "skipped"]
     assert [e["in_a_row"] for e in events] == list(range(1, 21))
     assert int(rig.state.skipped["maker"]) in (20, 21)  # read a step later
+
+
+def test_a_divergence_names_where_to_go_on_from(tmp_path: Path) -> None:
+    rig = Rig.create(MadeUpFamily())
+    maker = next(p for p in rig.phases if p.name == "maker")
+
+    def broken_later(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        factor = torch.inf if rig.state.step >= 6 else 1.0
+        return {name: term * factor for name, term in maker.parts[0](networks, micro, state).items()}
+
+    phases = tuple(replace(p, parts=(broken_later,)) if p.name == "maker" else p for p in rig.phases)
+    rig.step = replace(rig.step, phases=phases)
+    with pytest.raises(TrainingFailed, match=r"step-000000004 is from before that") as failed:
+        train(tmp_path, 100, rig=rig, command=True)
+    optimizer = maker.optimizer
+    assert f"frugan train somewhere optimizers.{optimizer}.learning_rate=0.005" in str(failed.value)
+    whole = [c.step for c in list_checkpoints(tmp_path / "checkpoints")]
+    assert whole == [4]
+    aside = sorted(p.name for p in (tmp_path / "checkpoints").glob("diverged-*"))
+    assert aside[-1] == "diverged-step-000000024"
+    resumed, events, _ = train(tmp_path, 8)
+    assert [e["step"] for e in events if e["event"] == "step"] == [5, 6, 7, 8]
+    assert resumed.state.step == 8
+
+
+def test_every_save_is_told_once(tmp_path: Path) -> None:
+    _, events, _ = train(tmp_path, 8)  # the end is due by the interval as well
+    assert [e["step"] for e in events if e["event"] == "checkpoint" and "checkpoints" in e["path"]] == [4, 8]
+    _, events, _ = train(tmp_path, 8)  # over already: nothing is saved again
+    assert [e for e in events if e["event"] == "checkpoint"] == []
+
+
+def test_images_are_counted_over_resumptions(tmp_path: Path) -> None:
+    _, whole, _ = train(tmp_path / "whole", 7)
+    train(tmp_path / "parts", 3)
+    _, parts, _ = train(tmp_path / "parts", 7)
+    last = [next(e for e in reversed(events) if e["event"] == "step") for events in (whole, parts)]
+    assert [e["images"] for e in last] == [20 * 4 + 16 * 3] * 2
+
+
+def test_the_time_left_follows_recent_steps(tmp_path: Path) -> None:
+    """A checkpoint that says a thousand hours went into 4 steps, on a machine that is now faster."""
+    train(tmp_path, 4)
+    state = tmp_path / "checkpoints" / "step-000000004" / "state.json"
+    values = json.loads(state.read_text())
+    state.write_text(json.dumps({**values, "seconds": 3.6e6}))
+    manifest = state.with_name("MANIFEST.json")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "state.json": digest(state)}))
+    _, events, _ = train(tmp_path, 8)
+    left = [e["eta_seconds"] for e in events if e["event"] == "step"]
+    assert len(left) == 4
+    assert max(left) < 60
+
+
+def test_a_stop_draws_no_slow_sheets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictured: list[int] = []
+    train(tmp_path / "quick", 9, stop_after=2, pictured=pictured)
+    assert pictured == [1, 3]
+    monkeypatch.setattr("frugan.engine.loop.QUICK_SECONDS", -1.0)
+    train(tmp_path / "slow", 9, stop_after=2, pictured=pictured)
+    assert pictured == [1, 3, 1]
+    train(tmp_path / "slow", 9, pictured=pictured)  # to the end: drawn, however long it takes
+    assert pictured[-1] == 9
 
 
 def test_one_writer_per_run(tmp_path: Path) -> None:

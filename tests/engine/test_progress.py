@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frugan.engine.loop import Clock
-from frugan.engine.progress import Duration
+from frugan.engine.clock import Clock
+from frugan.engine.progress import ENDLESS, Duration
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,19 @@ def test_forms(text: str, amount: float, unit: str) -> None:
     assert (duration.amount, duration.unit, str(duration)) == (amount, unit, text)
 
 
-@pytest.mark.parametrize("text", ["", "5", "5 weeks", "1.5 steps", "-3 steps", "k steps"])
+@pytest.mark.parametrize("text", ["", "5", "5 weeks", "1.5 steps", "-3 steps", "k steps", "endless"])
 def test_other_forms_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         Duration.parse(text)
+
+
+def test_steps_are_known_where_they_are_counted() -> None:
+    assert Duration.parse("9 steps").known_steps(4) == 9
+    assert Duration.parse("9 images").known_steps(4) == 3
+    for duration in (Duration.parse("9s"), ENDLESS):
+        assert duration.known_steps(4) is None
+        with pytest.raises(ValueError, match="has no number of steps"):
+            duration.steps(4)
 
 
 @given(st.integers(1, 5000), st.integers(1, 300), st.integers(1, 300))

@@ -24,7 +24,6 @@ from frugan.families.saehd.leras_names import (
     weight_keys,
 )
 from frugan.families.saehd.leras_options import (
-    ENDLESS,
     ORDER,
     merged,
     options_of,
@@ -145,7 +144,7 @@ def back(options: Mapping[str, Any]) -> dict[str, Any]:
     duration, backup = recipe.training.duration, recipe.saving.backup_every
     hours = int(backup.amount / 3600) if backup else 0
     settings = recipe.optimizer_settings()["autoencoder"].model_dump()
-    return options_of(recipe.model_dump(mode="json"), settings, duration.steps(recipe.training.batch), hours)
+    return options_of(recipe.model_dump(mode="json"), settings, duration.known_steps(recipe.training.batch), hours)
 
 
 def test_the_originals_options_come_back_in_its_order() -> None:
@@ -179,7 +178,7 @@ def test_older_options_have_the_originals_defaults() -> None:
         "dropout": 0.3,
         "period": 500,
     }
-    assert found["training"] == {"batch": 8, "duration": f"{ENDLESS} steps"}
+    assert found["training"] == {"batch": 8, "duration": "endless"}
     assert found["saving"] == {"backup_every": None}
     assert (found["networks"]["gan_patch_size"], "gan_dims" in found["networks"]) == (8, False)
     assert found["objective"] == {}
@@ -213,7 +212,7 @@ def test_what_did_not_change_here_stays_as_it_was() -> None:
 
 def test_settings_that_the_original_does_not_have_are_named() -> None:
     def lines(**settings: Any) -> list[str]:
-        values = recipe_values({**OPTIONS, "lr_dropout": "y", "clipgrad": True})
+        values = recipe_values({**OPTIONS, "lr_dropout": "y", "clipgrad": True, "target_iter": 9})
         values["optimizers"]["default"] |= settings
         recipe = parse_recipe({"family": "saehd", **values}, "options")
         return without_counterpart(recipe.optimizer_settings()["autoencoder"].model_dump())
@@ -221,7 +220,10 @@ def test_settings_that_the_original_does_not_have_are_named() -> None:
     assert lines() == []
     assert lines(learning_rate=1e-4) == ["learning_rate is 0.0001 here; DeepFaceLab goes on with 5e-05"]
     assert lines(beta1=0.5) == ["beta1 is 0.5 here; DeepFaceLab goes on with 0.9"]
-    assert lines(period=None) == ["dropout 0.3, period None here; DeepFaceLab goes on with lr_dropout y: 0.3 and 500"]
+    assert lines(period=None) == ["dropout 0.3, no period here; DeepFaceLab goes on with lr_dropout y: 0.3 and 500"]
+    assert lines(dropout=None)[0].startswith("no dropout, period 500 here")
+    fall = "final_learning_rate is 1e-05 here; DeepFaceLab has no such fall and goes on with a rate of 5e-05"
+    assert lines(final_learning_rate=1e-5) == [fall]
     assert lines(dropout=0.5)[0].startswith("dropout 0.5, period 500")
     assert lines(clip_norm=2.0) == ["clip_norm is 2.0 here; DeepFaceLab goes on with clipgrad: 1.0"]
     assert lines(dropout=None, period=None, clip_norm=None) == []

@@ -10,7 +10,6 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16
 from frugan.families import families
 from frugan.memory import prediction_store
-from frugan.memory.fingerprint import code_fingerprint
 from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import Job, PredictionStore, outcome
 from memory.tasks import plan_of, task
@@ -19,8 +18,8 @@ OF = task(MadeUpFamily())
 STAGE = OF.stages[0]
 
 
-def store(*files: Path, fingerprint: str = "now", subject: str = "a") -> PredictionStore:
-    return PredictionStore(OF, "cuda", {"recipe": subject}, fingerprint, files)
+def store(*files: Path, version: str = "now", subject: str = "a") -> PredictionStore:
+    return PredictionStore(OF, "cuda", {"recipe": subject}, version, files)
 
 
 def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
@@ -35,7 +34,7 @@ def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
     assert again.ran == 0
 
 
-@pytest.mark.parametrize("other", [{"fingerprint": "later"}, {"subject": "b"}])
+@pytest.mark.parametrize("other", [{"version": "later"}, {"subject": "b"}])
 def test_what_others_found_does_not_count(tmp_path: Path, other: dict[str, str]) -> None:
     file = tmp_path / "known.json"
     first = store()
@@ -108,20 +107,6 @@ def test_a_helper_helps_and_may_go(lasts: int, monkeypatch: pytest.MonkeyPatch) 
         assert helped(plan, STAGE, rough=True) == alone(plan, STAGE, rough=True)
 
 
-def test_the_fingerprint_is_of_code_and_not_of_comments(tmp_path: Path) -> None:
-    def of(text: str) -> str:
-        for part in ("engine", "families", "memory", "nn", "objectives"):
-            (tmp_path / part).mkdir(exist_ok=True)
-        (tmp_path / "memory" / "prediction.py").write_text("from frugan.phase import f\n", "utf-8")
-        (tmp_path / "phase.py").write_text(text, "utf-8")
-        return code_fingerprint(tmp_path)
-
-    code = '"""Doc."""\n\ndef f(x: int) -> int:\n    """Doc."""\n    return x + 1  # why\n'
-    assert of(code) == of(code.replace("Doc", "Other").replace("  # why", ""))
-    assert of(code) != of(code.replace("+ 1", "+ 2"))
-    assert of(code) != of(code.replace("def f", "def g"))
-
-
 def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "known.json"
     first = store()
@@ -136,46 +121,6 @@ def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="No space"):
         first.save(file)
     assert file.read_bytes() == before
-
-
-def test_the_fingerprint_is_of_what_a_prediction_imports(tmp_path: Path) -> None:
-    for name, text in {
-        "memory/prediction.py": "from frugan.engine import step",
-        "engine/step.py": "from frugan.nn.norm import Norm",
-        "nn/norm.py": "x = 1",
-        "nn/__init__.py": "",
-        "families/made/net.py": "from frugan.objectives.hinge import hinge",
-        "objectives/hinge.py": "x = 1",
-        "engine/loop.py": "from frugan.engine.step import Step",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, "utf-8")
-    before = code_fingerprint(tmp_path)
-    (tmp_path / "engine/loop.py").write_text("x = 2", "utf-8")
-    assert code_fingerprint(tmp_path) == before
-    for name in ("nn/norm.py", "nn/__init__.py", "objectives/hinge.py"):
-        (tmp_path / name).write_text("x = 2", "utf-8")
-        assert code_fingerprint(tmp_path) != before
-        before = code_fingerprint(tmp_path)
-
-
-def test_a_file_is_adopted_only_if_what_was_run_is_the_same(tmp_path: Path) -> None:
-    file, plans = tmp_path / "known.json", [plan_of(OF, size) for size in (2, 4)]
-    first = store()
-    for plan in plans:
-        first(plan, STAGE, rough=True)
-    first.save(file)
-    later = store(fingerprint="later")
-    later(plans[0], STAGE, rough=True)
-    assert later.adopt(file)
-    later(plans[1], STAGE, rough=True)
-    assert later.ran == 1
-    file.write_text(file.read_text("utf-8").replace('"live_bytes":', '"live_bytes":1'), "utf-8")
-    doubtful = store(fingerprint="later")
-    doubtful(plans[0], STAGE, rough=True)
-    assert not doubtful.adopt(file)
-    doubtful(plans[1], STAGE, rough=True)
-    assert doubtful.ran == 2
 
 
 @pytest.mark.parametrize("keeping", ["all", "nothing"])

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import torch
-
-from frugan.report.collapse_signs import JUMP_REPORTS, SATURATION_STEPS, CollapseSigns, duplicate_samples
+from frugan.report.collapse_signs import JUMP_REPORTS, SATURATION_STEPS, CollapseSigns
 
 
 def step(real: float | str, fake: float = 0.0, **values: float) -> dict[str, Any]:
@@ -42,13 +40,46 @@ def test_a_jump_of_singular_values_is_told_with_the_worst_layer() -> None:
     assert "of a jumped from 1.5 to 9, and of 1 more layers" in told
 
 
-def test_samples_that_look_alike() -> None:
-    random = torch.rand(4, 5, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    shapes = torch.nn.functional.interpolate(random.flatten(0, 1)[..., :4, :4], size=32).view(4, 5, 3, 32, 32)
-    assert duplicate_samples(shapes) is None
-    twins = shapes.clone()
-    twins[:, 1] = twins[:, 0] + 0.001
-    assert "8 of 20 samples have a twin" in (duplicate_samples(twins) or "")
-    assert duplicate_samples(shapes[:, :1]) is None
-    across = shapes[:1].expand(4, -1, -1, -1, -1)  # classes alike, samples not
-    assert duplicate_samples(across) is None
+def variety(mean: float, nearest: float = 1.0, **others: float) -> dict[str, Any]:
+    """Ten classes of one ratio, but for those named, whose ratio is both of the mean and of the nearest."""
+    names = [str(number) for number in range(10)]
+    return {
+        "event": "variety",
+        "step": 600,
+        "mean": dict.fromkeys(names, mean) | others,
+        "nearest": dict.fromkeys(names, nearest) | others,
+    }
+
+
+def test_samples_that_vary_as_real_ones_do_are_left_in_peace() -> None:
+    signs = CollapseSigns()
+    assert lines(signs, variety(1.0), variety(0.8, 0.7), variety(1.4, 2.0), variety(0.9, 0.9, c=0.5)) == []
+    assert lines(signs, {"event": "variety", "step": 600, "mean": {}, "nearest": {}}) == []
+
+
+def test_samples_of_all_classes_that_are_alike_are_told_with_the_worst() -> None:
+    (told,) = lines(CollapseSigns(), variety(0.55, 0.6, seven=0.3, eight=0.9))
+    assert "samples of 11 of 12 classes are more alike than real pictures" in told
+    assert "0.56, to the nearest twin 0.60, on average; lowest: seven 0.30, 0 0.55, 1 0.55, 2 0.55, 3 0.55." in told
+    assert "docs/training-well.md" in told
+    (told,) = lines(CollapseSigns(), variety(0.9, 0.1))  # a few pictures of each class, again and again
+    assert "samples of 10 of 10 classes" in told
+
+
+def test_a_single_class_that_collapses_is_told() -> None:
+    (told,) = lines(CollapseSigns(), variety(0.9, 0.9, three=0.2))
+    assert "samples of 1 of 11 classes are more alike" in told
+    assert "lowest: three 0.20." in told
+
+
+def test_what_was_told_is_told_again_only_when_it_gets_worse_or_comes_back() -> None:
+    signs = CollapseSigns()
+    assert len(lines(signs, variety(0.6))) == 1
+    assert lines(signs, variety(0.6), variety(0.5), variety(0.66), variety(0.6), variety(0.7), variety(0.5)) == []
+    assert len(lines(signs, variety(0.3))) == 1  # notably worse
+    assert lines(signs, variety(0.35), variety(0.9)) == []
+    assert len(lines(signs, variety(0.6))) == 1  # recovered, and back
+    signs = CollapseSigns()
+    assert len(lines(signs, variety(1.0, a=0.3))) == 1
+    assert lines(signs, variety(1.0, b=0.3)) == []
+    assert len(lines(signs, variety(1.0, a=0.3, b=0.3))) == 1  # twice as many classes

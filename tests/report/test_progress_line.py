@@ -56,7 +56,7 @@ def test_what_is_saved_is_told() -> None:
         line.show({"event": "snapshot", "step": 1000, "paths": ["samples/a.png", "samples/b.png"]})
     assert out.getvalue().splitlines() == [
         "step 1,000: saved checkpoints/step-000001000",
-        "step 1,000: saved samples/a.png, samples/b.png",
+        "step 1,000: drew samples/a.png, samples/b.png",
     ]
 
 
@@ -102,6 +102,47 @@ def test_a_terminal_gets_one_line_that_changes() -> None:
     assert "\x1b[" in text
     assert "…" in text  # cut to the width, so that it stays one line
     assert text.count("\n") <= 3
+
+
+def test_something_moves_while_a_step_takes_long() -> None:
+    out = io.StringIO()
+    now = [0.0]
+    console = Console(file=out, force_terminal=True, width=60, _environ={"TERM": "xterm"})
+    with LiveLine(console=console, clock=clock_at(now)) as line:
+        line.show({"event": "start", "step": 0})
+        shown = []
+        for seconds in (1, 2, 75):
+            now[0] = seconds
+            shown.append("".join(part.text for part in console.render(line._line)))
+        line.show(event(1))
+        now[0] = 80.0
+        shown.append("".join(part.text for part in console.render(line._line)))
+        now[0] = 100.0
+        shown.append("".join(part.text for part in console.render(line._line)))
+        line.show({"event": "stop", "step": 1})
+        now[0] = 900.0
+        shown.append("".join(part.text for part in console.render(line._line)))
+    assert [text.strip()[2:] for text in shown[:3]] == [
+        f"{waited} since the start, no step is done yet" for waited in ("0:01", "0:02", "1:15")
+    ]
+    assert shown[3].startswith("step 1 |")
+    assert shown[4][2:].startswith("0:25 since step 1 |")
+    assert shown[5].startswith("step 1 |")  # nothing is waited for any more
+
+
+def test_a_file_is_told_of_no_waiting() -> None:
+    out = io.StringIO()
+    with LiveLine(console=Console(file=out, width=80)) as line:
+        line.show({"event": "start", "step": 0})
+    assert out.getvalue() == ""
+
+
+def test_one_of_the_best_is_told_once() -> None:
+    out = io.StringIO()
+    with LiveLine(console=Console(file=out, width=80)) as line:
+        line.show({"event": "checkpoint", "step": 1000, "path": "best/step-000001000"})
+        line.show({"event": "best", "step": 1000, "score": "fid", "value": 3.0})
+    assert out.getvalue() == "step 1,000: saved in best/, among the best by fid\n"
 
 
 def test_nothing_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

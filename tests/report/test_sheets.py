@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFont
 
 from frugan.report import write_sheet
-from frugan.report.sheets import BACKGROUND, not_finite, sheet_width
+from frugan.report.lettering import BACKGROUND, _drawable
+from frugan.report.sheets import not_finite, sheet_width
 
 
 def read(path: Path) -> np.ndarray:
@@ -99,3 +100,39 @@ def test_strips_and_titles_stand_above_and_text_stands_inside(tmp_path: Path) ->
         titles = pixels[10 : -plain.height]
         assert titles.max() > 200
         assert full.text["Description"] == "synthetic: ä"  # type: ignore[attr-defined]
+
+
+def test_grey_sheets_are_grey_files_unless_a_coloured_strip_stands_above(tmp_path: Path) -> None:
+    sheet, path = torch.zeros(1, 2, 1, 64, 64), tmp_path / "a.png"
+    curves = np.zeros((10, sheet_width(2, 64), 3), np.uint8)
+    curves[3, :, 0] = 255
+    for above, shape in ((None, (14 + 68, 134)), (curves, (10 + 14 + 68, 134, 3))):
+        write_sheet(sheet, path, above=above, titles=("one", "two"))
+        assert read(path).shape == shape
+
+
+def test_rows_are_named_before_them_and_inside_the_file(tmp_path: Path) -> None:
+    sheet = torch.zeros(3, 4, 3, 32, 32)
+    names = ("katze", "a name that is far too long to stand before a row", "猫")
+    strip = np.full((10, sheet_width(4, 32), 3), 7, np.uint8)
+    write_sheet(sheet, tmp_path / "plain.png", above=strip)
+    write_sheet(sheet, tmp_path / "named.png", above=strip, labels=names)
+    with Image.open(tmp_path / "plain.png") as plain, Image.open(tmp_path / "named.png") as named:
+        assert named.height == plain.height
+        margin = named.width - plain.width
+        assert 60 < margin < 150
+        pixels = np.asarray(named)
+        assert np.array_equal(pixels[:, margin:], np.asarray(plain))
+        assert (pixels[:10, :margin] == BACKGROUND).all()
+        for row in range(3):
+            middle = pixels[10 + 2 + 66 * row + 20 : 10 + 2 + 66 * row + 44, :margin]
+            assert middle.max() > 200
+            assert 8 <= np.ptp(np.flatnonzero((middle > 150).any((1, 2)))) + 1 <= 20  # letters that one can read
+        assert named.text["Rows"].splitlines() == list(names)  # type: ignore[attr-defined]
+
+
+def test_letters_that_the_font_lacks() -> None:
+    font = ImageFont.load_default(12)
+    assert _drawable("ünlü é", "row 1", font) == "unlu e"
+    assert _drawable("кот 7", "row 2", font) == "??? 7"
+    assert _drawable("猫", "row 3", font) == "row 3"

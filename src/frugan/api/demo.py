@@ -11,11 +11,13 @@ from torch import Tensor
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.pictures import Say
 from frugan.api.session import TrainingResult
+from frugan.api.sheets import newest_sheet
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
+from frugan.engine.threads import threads_put_back
 from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.phase import SheetRequest
@@ -83,17 +85,22 @@ def demo(out: Path, *, say: Say, show: Callable[[Event], None]) -> DemoResult:
     result: TrainingResult = train(
         recipe, {"images": real}, out, options=TrainingOptions(device="cpu"), say=say, show=show
     )
-    pictures, labels = _pictures(unseen)
-    classifier = DigitClassifier.fit(*_pictures(real))
-    generated, asked = _generated(result.run)
+    with threads_put_back():
+        torch.set_num_threads(result.threads)  # as many as were fastest in training
+        pictures, labels = _pictures(unseen)
+        classifier = DigitClassifier.fit(*_pictures(real))
+        generated, asked = _generated(result.run)
+        of_generated = class_accuracy(classifier, generated, asked)
+        of_unseen = class_accuracy(classifier, pictures, labels)
+        by_generated = trained_on_generated(generated, asked, pictures, labels)
     sheets = result.run / "samples"
     return DemoResult(
-        class_accuracy=class_accuracy(classifier, generated, asked),
-        trained_on_generated=trained_on_generated(generated, asked, pictures, labels),
-        classifier_accuracy=class_accuracy(classifier, pictures, labels),
+        class_accuracy=of_generated,
+        trained_on_generated=by_generated,
+        classifier_accuracy=of_unseen,
         seconds=time.perf_counter() - began,
         run=result.run,
         finished=result.finished,
-        samples=sheets / f"step-{result.step:09d}-samples.png",
-        interpolation=sheets / f"step-{result.step:09d}-interpolation.png",
+        samples=newest_sheet(sheets, "samples"),
+        interpolation=newest_sheet(sheets, "interpolation"),
     )

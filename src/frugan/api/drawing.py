@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from frugan.api.generation import DrawRequest, Generator, generating, pixels
 from frugan.api.pictures import Say
-from frugan.api.sampling import check_request, open_networks
+from frugan.api.sampling import check_request, check_sheet, open_networks
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
@@ -56,12 +56,14 @@ def draw(
     for name, count in (("--npz", npz), ("--pngs", pngs), ("--rows and --columns", sheet and sheet[0] * sheet[1])):
         if count is not None and count < 1:
             raise BadInput(f"{name} {count}: expected at least 1 picture")
+    if sheet is not None:
+        check_sheet(*sheet, opened.recipe)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:
-            resolution = int(next(_blocks(generator, 1))[0].shape[-1])
+            shape = next(_blocks(generator, 1))[0].shape[1:]
             paths.append(folder / "samples.npz")
-            write_npz(_blocks(generator, npz), npz, resolution, paths[-1])
+            write_npz(_blocks(generator, npz), npz, shape, paths[-1])
         if pngs is not None:
             paths.append(folder / "pngs")
             write_pngs(_blocks(generator, pngs), paths[-1], opened.provenance)
@@ -99,7 +101,7 @@ def animate(
     layouts = dict.fromkeys(opened.networks, opened.layout)
     with torch.no_grad(), working_weights(opened.networks, layouts, (), None):
         drawn = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
-    frames = pixels(drawn).transpose(0, 1).numpy()  # [frames, rows, 3, R, R]
+    frames = pixels(drawn).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
     write_animation([_side_by_side(frame) for frame in frames], Path(path))
     return Path(path)
 
@@ -110,12 +112,12 @@ def _blocks(generator: Generator, count: int) -> Iterator[tuple[NDArray[np.uint8
 
 
 def _side_by_side(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[n, 3, R, R] -> a grid [H, W, 3], as square as it can be."""
+    """[n, C, R, R] -> a grid [H, W, C], as square as it can be."""
     count = len(pictures)
     columns = int(np.ceil(np.sqrt(count)))
     rows = -(-count // columns)
-    side = pictures.shape[-1]
-    grid = np.zeros((rows * (side + GAP) - GAP, columns * (side + GAP) - GAP, 3), np.uint8)
+    channels, side = pictures.shape[1:3]
+    grid = np.zeros((rows * (side + GAP) - GAP, columns * (side + GAP) - GAP, channels), np.uint8)
     for number, picture in enumerate(pictures):
         top, left = (side + GAP) * (number // columns), (side + GAP) * (number % columns)
         grid[top : top + side, left : left + side] = picture.transpose(1, 2, 0)

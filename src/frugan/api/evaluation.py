@@ -11,12 +11,13 @@ from frugan.api.generation import DrawRequest, check_draw, known_classes
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
 from frugan.api.pictures import Progress, Say
 from frugan.api.scorer import METRICS, Evaluation, EvaluationOptions, Scorer
-from frugan.api.sources import open_sources
+from frugan.api.sources import open_real
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
+from frugan.metrics.low_recall import low_recall
 from frugan.recipe import Recipe
 
 DIGITS = "digits"
@@ -76,21 +77,34 @@ def truncation_curve(
     if precision.warning:
         say(f"precision {precision.name}: {precision.warning}")
     network = choose_network(options.network, options.network_file, device, say)
-    pictures = data if isinstance(data, PictureSet) else _pictures(recipe, data, say, progress)
+    pictures = _pictures(recipe, data, say, progress)
     pin_arithmetic()
     networks = networks_from(weights, device)
     if str(data) == DIGITS and options.split == "all":
         options = replace(options, split="unseen by the demo")
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress)
     averaged = file.name != NETWORKS_FILE
-    return [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
+    found = [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
+    return _in_words(found, say)
+
+
+def _in_words(found: Sequence[Evaluation], say: Say) -> list[Evaluation]:
+    """Warn of a recall far below precision; aloud at the largest truncation alone: a smaller one narrows by itself."""
+    lines = [low_recall(each.scores, each.card) for each in found]
+    widest = max(range(len(found)), key=lambda number: found[number].card.truncation)
+    if lines[widest] is not None:
+        say(f"warning: {lines[widest]}")
+    return [
+        each if line is None else replace(each, warnings=(*each.warnings, line))
+        for each, line in zip(found, lines, strict=True)
+    ]
 
 
 def _check(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
-    for name in options.metrics:
+    for name in options.metrics or ():
         if name not in METRICS:
             raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
-    if not options.metrics:
+    if options.metrics == ():
         raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
     if options.samples < 10:
         raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
@@ -98,18 +112,14 @@ def _check(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Rec
         check_draw(draw, recipe)
 
 
-def _pictures(recipe: Recipe, data: str | Path, say: Say, progress: Progress | None) -> PictureSet:
-    if str(data) == DIGITS and not Path(data).exists():
+def _pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    if str(data) == DIGITS and not Path(DIGITS).exists():
         known_classes(recipe)
         (need,) = recipe.kind.sources(recipe.networks, recipe.objective).values()
         _, unseen = split_digits(SPLIT_SEED)
         say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
-        return digits_set(need.resolution, unseen)
-    opened = open_sources(recipe, data, say, progress)
-    found = next(iter(opened.values()))
-    if not isinstance(found, PictureSet):
-        raise BadInput(f"--data {data}: expected pictures")
-    return found
+        data = digits_set(need.resolution, unseen)
+    return open_real(recipe, data, say, progress)
 
 
 def _described(data: str | Path | PictureSet) -> str:

@@ -69,7 +69,7 @@ def to_dfm(
         raise BadInput(f"{path}: is there already; choose another name, or add --replace")
     trained = find_trained_faces(Path(source), say)
     if data:
-        check_agreement(trained.recipe, data, trained.saved.get("data", {}), say)
+        check_agreement(trained.recipe, data, trained.trained_on, say)
     networks = _networks(trained)
     weights = {f"{name}.{key}": w.detach().numpy() for name, n in networks.items() for key, w in n.named_parameters()}
     note = provenance(trained.recipe, trained.step) | {"Iteration": str(trained.step)}

@@ -80,7 +80,7 @@ def to_leras(
     name = _name(name, imported, trained)
     check_free(folder, name, replace=replace)
     if data:
-        check_agreement(trained.recipe, data, trained.saved.get("data", {}), say)
+        check_agreement(trained.recipe, data, trained.trained_on, say)
     options, lines = exported_options(trained.recipe, imported["options"] if imported else None)
     for line in lines:
         say(line)

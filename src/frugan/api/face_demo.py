@@ -1,6 +1,5 @@
 """`demo faces`: two drawn people, a face model that swaps them, and how far the swap is from the drawn truth."""
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from frugan.api.drawn_faces import FACES, SEED, SIDE_PIXELS, draw_faces
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.pictures import Progress, Say
-from frugan.api.sheets import provenance
+from frugan.api.sheets import newest_sheet, provenance
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions
 from frugan.data.faces.alignment import alignment_matrix
-from frugan.data.faces.drawn.drawn_faceset import draw_workspace
 from frugan.data.faces.drawn.frame import DrawnFrame, draw_frame
 from frugan.data.faces.drawn.moment import draw_moment
 from frugan.data.faces.drawn.people import PEOPLE
@@ -25,6 +24,7 @@ from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.landmark_masks import face_mask
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
+from frugan.engine.threads import threads_put_back
 from frugan.engine.working_weights import prepared
 from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
@@ -32,11 +32,6 @@ from frugan.recipe import load_recipe
 from frugan.report.sheets import write_sheet
 
 RECIPE = "saehd-demo-64"
-FACES = 120
-"""Faces drawn of each person."""
-
-SIZE_PIXELS = 128
-SEED = 0
 UNSEEN = 40
 """Moments drawn after those that were trained on, for judging."""
 
@@ -91,7 +86,7 @@ def _aligned(frame: DrawnFrame, side: int) -> tuple[NDArray[np.float32], NDArray
 def _unseen(person: int, moments_of: int, side: int) -> _Aligned:
     """A person in moments that were drawn for nobody's training."""
     found = [
-        _aligned(draw_frame(PEOPLE[person], draw_moment(SEED, moments_of, FACES + at), SIZE_PIXELS * 2), side)
+        _aligned(draw_frame(PEOPLE[person], draw_moment(SEED, moments_of, FACES + at), SIDE_PIXELS * 2), side)
         for at in range(UNSEEN)
     ]
     pictures = torch.from_numpy(np.stack([p for p, _ in found])).permute(0, 3, 1, 2)
@@ -138,15 +133,14 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None], progress: 
     opencv()
     run, workspace = out / "run", out / "workspace"
     if not workspace.is_dir():
-        unfinished = out / "workspace.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        draw_workspace(unfinished, FACES, seed=SEED, size=SIZE_PIXELS, progress=progress)
-        unfinished.rename(workspace)
+        draw_faces(workspace, progress=progress)
     say(f"data: {FACES} faces of each of two people, drawn by the program, in {workspace}")
     recipe = load_recipe(RECIPE)
     options = TrainingOptions(device="cpu")
     result = train(recipe, workspace, run, options=options, say=say, show=show)
-    swap, unswapped, again, comparison = _judge(result.run, out)
+    with threads_put_back():
+        torch.set_num_threads(result.threads)  # as many as were fastest in training
+        swap, unswapped, again, comparison = _judge(result.run, out)
     return FaceDemoResult(
         swap_error=swap,
         unswapped_error=unswapped,
@@ -155,6 +149,6 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None], progress: 
         run=run,
         workspace=workspace,
         finished=result.finished,
-        preview=run / "samples" / f"step-{result.step:09d}-preview.png",
+        preview=newest_sheet(run / "samples", "preview"),
         comparison=comparison,
     )

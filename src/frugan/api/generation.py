@@ -19,6 +19,9 @@ BLOCK = 64
 STANDING_BATCHES = 16
 """Batches from which standing statistics are gathered, as in the BigGAN release."""
 
+MOST_TRUNCATION = 100
+"""Latents of such a size give noise already; far larger ones are not finite in fp32."""
+
 
 @dataclass(frozen=True)
 class DrawRequest:
@@ -90,7 +93,7 @@ class Generator:
         self._block = group * -(-BLOCK // group) if self.request.statistics == "batch" else BLOCK
 
     def draw(self, first: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pictures first, first+1, ...: uint8 [n, 3, R, R], rounded, and their classes [n], block by block."""
+        """Pictures first, first+1, ...: uint8 [n, C, R, R], rounded, and their classes [n], block by block."""
         after = first + count
         for block in range(first // self._block, -(-after // self._block)):
             start = block * self._block
@@ -100,14 +103,14 @@ class Generator:
             yield pixels(sheet[here]), labels[here]
 
     def _drawn(self, number: int) -> tuple[Tensor, Tensor]:
-        """One block of pictures [n, 3, R, R] in [-1, 1], and their classes [n]."""
+        """One block of pictures [n, C, R, R] in [-1, 1], and their classes [n]."""
         request = self.request
         labels = self._labels(derive_seed(request.seed, "sample classes", number), self._block)
         seed = derive_seed(request.seed, "sample latents", number)
         return self._sheet(labels, seed), labels
 
     def _sheet(self, labels: Tensor, seed: int) -> Tensor:
-        """[n, 3, R, R] in [-1, 1]."""
+        """[n, C, R, R] in [-1, 1]."""
         group = self.recipe.training.normalisation_batch or 1
         whole = group * max(1, self.request.micro_batch // group)
         micro_batch = whole if self.request.statistics == "batch" else self.request.micro_batch
@@ -148,7 +151,7 @@ class Generator:
 
 
 def pixels(pictures: Tensor) -> Tensor:
-    """[..., 3, R, R] in [-1, 1] -> uint8, rounded."""
+    """[..., C, R, R] in [-1, 1] -> uint8, rounded."""
     return ((pictures.float().nan_to_num(nan=-1.0) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 
@@ -167,6 +170,18 @@ def known_classes(recipe: Recipe) -> int:
     return max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
 
 
+def check_truncation(truncation: float) -> None:
+    """Refuse a standard deviation of latents that is none.
+
+    Raises:
+        BadInput: not above 0, not a number, or beyond all use.
+    """
+    if not 0 < truncation <= MOST_TRUNCATION:
+        raise BadInput(
+            f"--truncation {truncation}: expected a number above 0 and at most {MOST_TRUNCATION}; 1 is as trained"
+        )
+
+
 def check_draw(request: DrawRequest, recipe: Recipe) -> None:
     """Refuse what cannot be drawn.
 
@@ -178,8 +193,7 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
     for chosen in request.classes or ():
         if not 0 <= chosen < known:
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
-    if not request.truncation > 0:
-        raise BadInput(f"--truncation {request.truncation}: expected a number above 0; 1 is as trained")
+    check_truncation(request.truncation)
     if min(request.micro_batch, request.standing_batches) < 1:
         raise BadInput("--micro-batch and --standing-batches: expected at least 1")
     if request.standing_size is not None and (request.standing_size < 2 or request.standing_size % group):

@@ -87,11 +87,11 @@ def _overridden(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 
 def _say_duration(model: LerasModel, recipe: Recipe, say: Say) -> None:
-    duration = recipe.training.duration
+    target = recipe.training.duration.known_steps(recipe.training.batch)
     if not model.options.get("target_iter"):
-        say(f"target_iter 0: no end, which is training.duration = {duration} here")
-    elif duration.steps(recipe.training.batch) <= model.iteration:
-        say(f"target_iter {duration.amount:,.0f} is reached: raise training.duration to go on")
+        say(f"target_iter 0: no end, which is training.duration = {recipe.training.duration} here")
+    elif target is not None and target <= model.iteration:
+        say(f"target_iter {target:,} is reached: raise training.duration to go on")
 
 
 def _write(run: RunFolder, model: LerasModel, recipe: Recipe, state: TrainingState) -> None:

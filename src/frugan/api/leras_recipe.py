@@ -59,8 +59,7 @@ def exported_options(recipe: Recipe, imported: Mapping[str, Any] | None) -> tupl
 
 def _options(recipe: Recipe) -> dict[str, Any]:
     settings = recipe.optimizer_settings()[AUTOENCODER].model_dump()
-    duration, backup = recipe.training.duration, recipe.saving.backup_every
-    steps = None if duration.unit == "seconds" else duration.steps(recipe.training.batch)
+    steps, backup = recipe.training.duration.known_steps(recipe.training.batch), recipe.saving.backup_every
     hours = 0
     if backup is not None and backup.unit == "seconds":
         hours = min(MOST_HOURS, max(1, round(backup.amount / HOUR_SECONDS)))

@@ -8,8 +8,8 @@ import torch
 
 from frugan.api.generation import DrawRequest, generating
 from frugan.api.pictures import Progress, Say
-from frugan.api.sampling import open_networks
-from frugan.api.sources import open_sources
+from frugan.api.sampling import check_sheet, open_networks
+from frugan.api.sources import open_real
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.metrics.nearest import nearest_pictures
@@ -62,21 +62,14 @@ def check_memorisation(
     if samples < 1 or nearest < 1:
         raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
     opened = open_networks(source, device, say)
-    if isinstance(data, PictureSet):
-        pictures = data
-    else:
-        found = next(iter(open_sources(opened.recipe, data, say, progress).values()))
-        if not isinstance(found, PictureSet):
-            raise BadInput(f"--data {data}: expected pictures")
-        pictures = found
+    check_sheet(samples, 1 + nearest, opened.recipe)
+    pictures = open_real(opened.recipe, data, say, progress)
     with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
-        drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, 3, R, R]
+        drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]
     count = min(nearest, len(pictures))
-    near = nearest_pictures(drawn, pictures.pictures, count, progress)
-    beside = torch.from_numpy(np.array(pictures.pictures[near.indices.flatten().numpy()])).unflatten(
-        0, (samples, count)
-    )
-    rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, 3, R, R]
+    near = nearest_pictures(drawn, pictures, count, progress)
+    beside = torch.from_numpy(np.array(pictures[near.indices.flatten().numpy()])).unflatten(0, (samples, count))
+    rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
     path = Path(out) / "nearest.png"
     titles = ("sample", *(f"near {number}" for number in range(1, count + 1)))
     write_sheet(rows.float().div(127.5).sub(1), path, opened.provenance, titles=titles)

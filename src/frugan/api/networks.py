@@ -22,9 +22,14 @@ EMA_FILE = "ema.safetensors"
 NETWORKS_FILE = "networks.safetensors"
 
 
-def weights_metadata(recipe: Recipe) -> dict[str, str]:
-    """What a weights file says about itself, so that it needs nothing else to be loaded."""
-    return {"format": "frugan", "recipe": json.dumps(recipe.model_dump(mode="json"))}
+def weights_metadata(recipe: Recipe, class_names: Sequence[str] = ()) -> dict[str, str]:
+    """What a weights file says about itself, so that it needs nothing else to be loaded.
+
+    Args:
+        class_names: what labels mean, in their order; empty: the networks have no classes, or nobody knows.
+    """
+    about = {"format": "frugan", "recipe": json.dumps(recipe.model_dump(mode="json"))}
+    return about | ({"class_names": json.dumps(list(class_names), ensure_ascii=False)} if class_names else {})
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,13 @@ class Weights:
         path: the file.
         recipe: from the file's metadata.
         tensors: "network.parameter" -> tensor.
+        class_names: what labels mean, in their order; empty: there are no classes, or the file does not say.
     """
 
     path: Path
     recipe: Recipe
     tensors: dict[str, Tensor]
+    class_names: tuple[str, ...] = ()
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -76,7 +83,7 @@ def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
         say(f"damaged checkpoint passed over: {line}")
-    return weights_file(newest[0].path, content)
+    return weights_file(newest[0].path, content, say)
 
 
 def read_weights(path: Path) -> Weights:
@@ -86,7 +93,7 @@ def read_weights(path: Path) -> Weights:
         BadInput: cut short, another kind of file, or not written by frugan.
     """
     tensors, metadata = read_tensors(path)
-    return Weights(path, _recipe(metadata, path), tensors)
+    return Weights(path, _recipe(metadata, path), tensors, _class_names(metadata, path))
 
 
 def recipe_of(path: Path) -> Recipe:
@@ -108,6 +115,16 @@ def _recipe(metadata: Mapping[str, str], path: Path) -> Recipe:
     except ValueError as error:
         raise BadInput(f"{path}: the recipe in its metadata is damaged: {error}") from error
     return parse_recipe(values, str(path))
+
+
+def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
+    try:
+        names = json.loads(metadata.get("class_names", "[]"))
+    except ValueError as error:
+        raise BadInput(f"{path}: the class names in its metadata are damaged: {error}") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadInput(f"{path}: the class names in its metadata are no list of names")
+    return tuple(names)
 
 
 def step_of(path: Path) -> int:
@@ -175,7 +192,11 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.M
     return _callable(networks_from(read_weights(weights_file(Path(path))), device))
 
 
-def save(networks: Mapping[str, nn.Module], recipe: Recipe, path: str | Path) -> None:
-    """Write networks as a weights file that `load` reads."""
+def save(networks: Mapping[str, nn.Module], recipe: Recipe, path: str | Path, class_names: Sequence[str] = ()) -> None:
+    """Write networks as a weights file that `load` reads.
+
+    Args:
+        class_names: what labels mean, in their order; kept in the file.
+    """
     tensors = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
-    write_tensors(Path(path), tensors, weights_metadata(recipe))
+    write_tensors(Path(path), tensors, weights_metadata(recipe, class_names))

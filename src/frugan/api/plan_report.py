@@ -60,7 +60,7 @@ class PlanReport:
         ladder: plans from the fastest to the smallest, where no budget was given.
         nearest_change: recipe fields with which it would fit, where it does not.
         duration_seconds: predicted for the recipe's whole training, or its own where it is given as a time; None: the
-            card's speed is not known.
+            card's speed is not known, or there is no end.
     """
 
     recipe: str

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from frugan.api.prediction_helper import PredictionHelper
 from frugan.api.task import task_of
@@ -19,10 +20,9 @@ from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.memory.calibration import device_name, load_calibration
 from frugan.memory.cards import PUBLISHED, Card, named_card, unnamed_card
-from frugan.memory.fingerprint import code_fingerprint, torch_fingerprint
 from frugan.memory.plan_space import PlanSpace, Wishes
 from frugan.memory.prediction import Target
-from frugan.memory.prediction_store import PredictionStore
+from frugan.memory.prediction_store import PredictionStore, prediction_version
 from frugan.memory.search import Search
 from frugan.memory.task import Task
 from frugan.recipe import Recipe
@@ -88,7 +88,7 @@ class Planner:
         about = subject(self.recipe) | {"gpus": self.gpus}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
         return PredictionStore(
-            task, self.target, about, fingerprint(), files, self.tell, helper, self._expected_seconds
+            task, self.target, about, prediction_version(), files, self.tell, helper, self._expected_seconds
         )
 
     def _expected_seconds(self) -> float:
@@ -123,14 +123,20 @@ class Planner:
 def subject(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that a step's memory and work depend on."""
     values = recipe.model_dump(mode="json", include={"family", "networks", "objective", "stages", "ema"})
+    for section in ("networks", "objective"):
+        for name in _added_and_at_default(getattr(recipe, section)):
+            del values[section][name]
     optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}
     batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
     return values | {"optimizers": optimizers, "training": batch}
 
 
-def fingerprint() -> str:
-    """Of the code and the torch that predictions come from."""
-    return f"{code_fingerprint(Path(__file__).parents[1])}-torch-{torch_fingerprint()}"
+def _added_and_at_default(settings: BaseModel) -> Iterator[str]:
+    """Fields that earlier versions did not have, and whose value leaves a step as it was then."""
+    for name, setting in type(settings).model_fields.items():
+        extra = setting.json_schema_extra
+        if isinstance(extra, dict) and extra.get("added") and getattr(settings, name) == setting.default:
+            yield name
 
 
 def shipped_predictions(name: str) -> Path | None:

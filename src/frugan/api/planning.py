@@ -311,8 +311,6 @@ def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
 
 
 def _duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
-    duration = recipe.training.duration
-    if duration.unit == "seconds":
-        return float(duration.amount)
-    seconds = duration.steps(recipe.training.batch) * step_seconds
+    steps = recipe.training.duration.known_steps(recipe.training.batch)
+    seconds = recipe.training.duration.amount if steps is None else steps * step_seconds
     return seconds if math.isfinite(seconds) else None

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
-from frugan.engine.tensor_files import read_tensors
+from frugan.engine.tensor_files import read_tensors, write_tensors
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.moments import Moments, StreamingMoments
@@ -68,7 +67,7 @@ def reference_of(
     try:
         for first in range(0, len(pictures), batch):
             at = order[first : first + batch]
-            found = network(torch.from_numpy(np.ascontiguousarray(pictures.pictures[at]))).pooled
+            found = network(torch.from_numpy(np.ascontiguousarray(pictures[at]))).pooled
             if gathered is None or store is None:
                 gathered = StreamingMoments(found.shape[1])
                 store = RowStore(beside, len(labels), found.shape[1])
@@ -82,7 +81,7 @@ def reference_of(
         store.close()
         tensors = {"mean": moments.mean, "scatter": moments.scatter, "count": torch.tensor(moments.count)}
         beside.replace(kept[1])
-        save_file(tensors, kept[0], about)
+        write_tensors(kept[0], tensors, about)
     finally:
         beside.unlink(missing_ok=True)
     return Reference(moments, np.load(kept[1], mmap_mode="r", allow_pickle=False), labels)

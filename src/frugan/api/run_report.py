@@ -14,9 +14,11 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB, show_size
-from frugan.metrics.card import SAME
+from frugan.metrics.card import SAME, MetricCard
+from frugan.metrics.low_recall import low_recall
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
+from frugan.report.sheets import ROWS_KEYWORD
 
 PICTURE_BYTES = 3_000_000
 """For all sheets of a page, so that it can be sent by mail."""
@@ -90,6 +92,7 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
             start = event
         elif note := _note(event):
             notes[note] = None
+    notes |= dict.fromkeys(_in_words(last.get("metrics", {})))
     shown = charts.finish()
     plan = _json(folder.plan)
     if (peak := plan.get("peak_bytes")) and (measured := shown.get("Memory (GiB)", {}).get("measured")):
@@ -128,6 +131,16 @@ def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
             return None
 
 
+def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What the last scores say to a person."""
+    try:
+        line = low_recall(metrics["scores"], MetricCard.from_json(metrics["card"]))
+    except (KeyError, TypeError, AttributeError):  # no scores, or of another version
+        return
+    if line is not None:
+        yield "warning", f"step {metrics.get('step')}: {line}"
+
+
 def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
     found: dict[str, str] = {}
@@ -140,7 +153,7 @@ def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         }
         if step.get("memory_bytes"):
             found["memory at most"] = show_size(int(step["memory_bytes"]))
-        if not stop or stop.get("step", 0) < step["step"]:
+        if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
             found["left"] = _time(float(step["eta_seconds"]))
     for name, value in metrics.get("scores", {}).items():
         if isinstance(value, int | float):
@@ -208,7 +221,7 @@ def _pictures(folder: Path, most_bytes: int) -> Iterable[Picture]:
             number, shown = paths[at]
             uri = last if at == len(paths) - 1 else _uri(shown, share // count)
             if at == len(paths) - 1 or (room := room - len(uri)) >= 0:
-                yield Picture(number, kind, uri)
+                yield Picture(number, kind, uri, _rows(shown))
 
 
 def _uri(path: Path, most_bytes: int) -> str:
@@ -224,6 +237,13 @@ def _uri(path: Path, most_bytes: int) -> str:
         if len(file.getvalue()) * 4 // 3 <= most_bytes or width <= 64:
             return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
         width //= 2
+
+
+def _rows(path: Path) -> tuple[str, ...]:
+    """Names of a sheet's rows, as the file says them."""
+    with Image.open(path) as picture:
+        text = picture.info.get(ROWS_KEYWORD, "")
+    return tuple(str(text).split("\n")) if text else ()
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

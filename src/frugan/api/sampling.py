@@ -10,10 +10,13 @@ from torch import nn
 
 from frugan.api.devices import choose_device
 from frugan.api.feed import feeding
+from frugan.api.generation import check_truncation
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.pictures import Say
+from frugan.api.row_labels import row_labels
 from frugan.api.sheets import provenance, with_pictures
 from frugan.api.sources import Data, Source, open_sources
+from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -28,7 +31,7 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     """Refuse what cannot be drawn.
 
     Raises:
-        BadInput: a class out of range, no columns, a negative truncation.
+        BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
     """
     if shows_faces(recipe) and (request.classes is not None or request.interpolate is not None):
         raise BadInput("--classes and --interpolate are for families that draw from random inputs, not for faces")
@@ -39,10 +42,34 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
     if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
         raise BadInput("columns, rows and micro-batch: expected at least 1")
-    if request.truncation <= 0:
-        raise BadInput(f"--truncation {request.truncation}: expected a number above 0; 1 is as trained")
+    check_truncation(request.truncation)
+    if not 0 <= request.seed <= MOST_SEED:
+        raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
+    rows = request.rows if request.classes is None else len(request.classes)
+    check_sheet(rows, request.columns, recipe)
     if request.interpolate is not None and request.columns < 2:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
+
+
+MOST_SEED = 2**63 - 1
+MOST_ON_A_SHEET = 10_000
+"""Pictures: 100 rows of 100, which take minutes to draw on a processor."""
+
+
+def check_sheet(rows: int, columns: int, recipe: Recipe) -> None:
+    """Refuse a sheet or a film that is too large to be drawn in memory, or looked at.
+
+    Raises:
+        BadInput: too many pictures or pixels.
+    """
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    side = max(need.resolution for need in needs)
+    if rows * columns > MOST_ON_A_SHEET or rows * columns * side**2 > MOST_PIXELS:
+        most = min(MOST_ON_A_SHEET, MOST_PIXELS // side**2)
+        raise BadInput(
+            f"{rows:,} x {columns:,} pictures (--rows, --columns or --frames): expected at most {most:,} together at "
+            f"{side} pixels; --npz N and --pngs N write any number"
+        )
 
 
 MOST_AT_ONCE = 16
@@ -59,6 +86,7 @@ class Opened:
         layout: of their working weights.
         device: where they are.
         weights: their file.
+        class_names: what labels mean, in their order; empty: nobody knows.
     """
 
     recipe: Recipe
@@ -66,6 +94,7 @@ class Opened:
     layout: Layout
     device: torch.device
     weights: Path
+    class_names: tuple[str, ...]
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -95,13 +124,17 @@ def open_networks(source: str | Path, device: str, say: Say) -> Opened:
     for network in networks.values():
         network.eval()
     layout = Plan(SheetRequest().micro_batch, precision).layout(where)
-    return Opened(recipe, networks, layout, where, weights.path)
+    return Opened(recipe, networks, layout, where, weights.path, weights.class_names)
+
+
+def _quiet(_: str) -> None:
+    """Say nothing: what is damaged is told of when the weights are opened."""
 
 
 def default_micro_batch(source: str | Path) -> int:
     """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
     try:
-        state = json.loads((weights_file(Path(source)).parent / "state.json").read_text("utf-8"))
+        state = json.loads((weights_file(Path(source), say=_quiet).parent / "state.json").read_text("utf-8"))
         trained = int(state["plan"]["micro_batch"])
     except (OSError, ValueError, KeyError, TypeError):
         return MOST_AT_ONCE  # no run, or of another program
@@ -122,7 +155,8 @@ def sample(
     Args:
         source: run, checkpoint or weights file.
         out: folder for the pictures.
-        request: what to draw; None: the family's own sheets.
+        request: what to draw; None: the family's own sheets. Without classes and interpolation: those sheets, by the
+            other fields.
         data: pictures to work on, for a family that shows what it makes of given ones (faces).
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice.
@@ -152,7 +186,8 @@ def sample(
             paths.append(folder / f"{name}.png")
             if line := not_finite(sheet):
                 say(f"{paths[-1].name}: {line}")
-            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles)
+            labels = row_labels(asked, sheet.shape[0], opened_networks.class_names)
+            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles, labels=labels)
     return paths
 
 
@@ -166,6 +201,17 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
         return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
     if request.interpolate is not None:
         return {f"interpolation-{request.interpolate}": request}
+    if request.classes is None:
+        ends = max(2, request.columns)
+        return {
+            name: replace(
+                request,
+                classes=one.classes,
+                interpolate=one.interpolate,
+                columns=request.columns if one.interpolate is None else ends,
+            )
+            for name, one in own.items()
+        }
     return {"samples": request}
 
 

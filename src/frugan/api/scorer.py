@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from frugan.metrics.row_store import RowStore, temporary_rows
 from frugan.recipe import Recipe
 
 METRICS = ("fid", "is", "kid", "pr", "intra-fid")
+USUAL_METRICS = ("fid", "is", "kid", "pr")
 FEATURES_AT_ONCE = 16
 """Pictures in one forward of the feature network, so that it takes little memory beside the generator."""
 LEAST_PER_CLASS = 2
@@ -39,7 +41,8 @@ class EvaluationOptions:
     """How to evaluate.
 
     Attributes:
-        metrics: of `METRICS`.
+        metrics: of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network has no
+            class probabilities.
         samples: pictures to generate.
         network: of features: "inception", "digits", a TorchScript file, or "module:callable".
         network_file: of the Inception network's weights.
@@ -49,7 +52,7 @@ class EvaluationOptions:
         device: "auto", "cpu", "cuda" or "cuda:1".
     """
 
-    metrics: tuple[str, ...] = ("fid", "is", "kid", "pr")
+    metrics: tuple[str, ...] | None = None
     samples: int = 50_000
     network: str = "inception"
     network_file: Path | None = None
@@ -102,6 +105,26 @@ class Scorer:
     where: str
     say: Say
     progress: Callable[[int, int], None] | None = None
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What is measured.
+
+        Raises:
+            BadInput: an inception score is asked for by a network without class probabilities.
+        """
+        asked = self.options.metrics
+        wanted = USUAL_METRICS if asked is None else asked
+        if "is" not in wanted:
+            return wanted
+        blank = torch.zeros(2, 3, self.pictures.resolution, self.pictures.resolution, dtype=torch.uint8)
+        if self.network(blank).logits is not None:
+            return wanted
+        why = f"feature network {self.network.name} gives no class probabilities, which the inception score needs"
+        if asked is not None:
+            raise BadInput(f"{why}: leave `is` out of the metrics")
+        self.say(f"no inception score: {why}")
+        return tuple(name for name in wanted if name != "is")
 
     def score(
         self,
@@ -184,12 +207,8 @@ class Scorer:
         drawn_blocks = generator.draw(0, self.options.samples)
         for pictures, labels in ((p, y) for block in drawn_blocks for p, y in _split(*block)):
             found = self.network(pictures)
-            if "is" in self.options.metrics:
-                if found.logits is None:
-                    raise BadInput(
-                        f"feature network {self.network.name} gives no class scores, which the inception score needs: "
-                        "leave `is` out of --metrics"
-                    )
+            if "is" in self.metrics:
+                assert found.logits is not None
                 drawn.inception = drawn.inception or StreamingInceptionScore(
                     self.options.samples, found.logits.shape[1], min(10, self.options.samples)
                 )
@@ -210,7 +229,7 @@ class Scorer:
         rows = store.rows()
         if not np.isfinite(rows).all():
             raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
-        for metric in self.options.metrics:
+        for metric in self.metrics:
             if metric == "fid":
                 scores["fid"] = frechet_distance(drawn.moments.finish(), reference.moments)
             elif metric == "is" and drawn.inception is not None:

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,17 @@ from frugan.api.networks import (
     weights_file,
     weights_metadata,
 )
+from frugan.api.opening import Opening
 from frugan.api.pictures import Say
+from frugan.api.run_data import RunData, class_names, other_pictures, read_run_data
 from frugan.api.sheets import write_sheets
 from frugan.api.sources import Source, count
 from frugan.api.stages import every_phase
 from frugan.api.training_options import TrainingOptions
 from frugan.api.training_plan import TrainingPlanner
 from frugan.api.training_scores import scoring_of
+from frugan.api.variety_watch import VarietyWatch, variety_watch_of
+from frugan.data.wording import first_names
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import (
     OPTIMIZERS,
@@ -40,13 +45,16 @@ from frugan.engine.checkpoint import (
     restore_optimizers,
     set_aside_newer,
 )
+from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Clock, Loop
+from frugan.engine.loop import Loop
+from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState, create_state
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
@@ -71,30 +79,66 @@ class TrainingResult:
         step: steps done.
         finished: whether the recipe's duration is over.
         seconds: of training, over all resumptions.
+        threads: that a CPU trained with, at the end.
     """
 
     run: Path
     step: int
     finished: bool
     seconds: float
+    threads: int
+
+
+@dataclass
+class _Reached:
+    """What goes on from one stage to the next, besides the state.
+
+    Attributes:
+        plan: in force.
+        seconds, images: so far, over all resumptions.
+        soundness: of the updates so far.
+    """
+
+    plan: Plan
+    seconds: float
+    images: int
+    soundness: Soundness
 
 
 @dataclass
 class Session:
-    """One call of `train` on a locked run."""
+    """One call of `train` on a locked run.
+
+    Attributes:
+        recipe, name: what is trained.
+        sources: opened pictures by source name.
+        data: what checkpoints keep of them.
+        run, log: where things go.
+        options: how it runs here.
+        say: is given a line for every automatic choice.
+        show: is given every event.
+        requests: what is asked for while training goes on.
+        command: that goes on with the run, for messages; None: there is none.
+    """
 
     recipe: Recipe
     name: str
     sources: dict[str, Source]
+    data: Mapping[str, RunData]
     run: RunFolder
     log: EventLog
     options: TrainingOptions
     say: Say
     show: Callable[[Event], None]
     requests: Requests
+    command: str | None = None
     _losses: LossHistory = field(default_factory=LossHistory)
     _signs: CollapseSigns = field(default_factory=CollapseSigns)
     _spilling: bool = False
+
+    @cached_property
+    def _variety(self) -> VarietyWatch | None:
+        return variety_watch_of(self.recipe, self.sources)
 
     def train(self, init: str | Path | None, stop: StopRequest) -> TrainingResult:
         """Train to the end of the recipe's duration or until a stop is asked for.
@@ -108,7 +152,7 @@ class Session:
         before = recipe_of(found[0].path / NETWORKS_FILE) if found else recipe
         changed = changed_fields(before, recipe, self.run.path)
         if found:
-            self._refuse_swapped(found[1].get("data", {}))
+            self._refuse_swapped({name: known.digest for name, known in read_run_data(found[1]).items()})
         device, why = choose_device(self.options.device)
         self._choose(f"device: {device} ({why})")
         restarts = {name for change in changed.values() for name in change.restarts}
@@ -137,22 +181,42 @@ class Session:
             data={name: {"digest": s.digest, "pictures": count(s)} for name, s in self.sources.items()},
             recipe=recipe.model_dump(mode="json"),
         )
+        last = found[1] if found is not None else {}
+        images = int(last.get("images", state.step * recipe.training.batch))
+        reached = _Reached(plan, seconds, images, Soundness.of(last, state.step))
+        kept = {
+            "data": {name: data.as_json() for name, data in self.data.items()},
+            "device": state.device.type,
+            "card": planner.where,
+            "memory_budget_bytes": planner.asked_bytes,
+        }
+        opening = Opening(recipe, self.name, self._choose, stop, last, kept)
         while True:
-            finished, seconds, plan = self._stage(state, plan, planner, seconds, stop)
+            finished = self._stage(state, reached, planner, opening, stop)
             if finished or stop.asked:
-                return TrainingResult(self.run.path, state.step, finished, seconds)
+                return TrainingResult(self.run.path, state.step, finished, reached.seconds, torch.get_num_threads())
 
     def _stage(
-        self, state: TrainingState, plan: Plan, planner: TrainingPlanner, seconds: float, stop: StopRequest
-    ) -> tuple[bool, float, Plan]:
-        """Train with the recipe as it is from this step on, until it changes or all is over."""
+        self,
+        state: TrainingState,
+        reached: _Reached,
+        planner: TrainingPlanner,
+        opening: Opening,
+        stop: StopRequest,
+    ) -> bool:
+        """Train with the recipe as it is from this step on, until it changes or all is over.
+
+        Returns:
+            Whether all is over.
+        """
+        seconds = reached.seconds
         recipe, training, saving = self.recipe.at_step(state.step), self.recipe.training, self.recipe.saving
         for key, change in differences(self.recipe, recipe).items():
             if key != "stages":
                 self._choose(f"stage from step {state.step:,} on: {key} = {change.after}")
         batch = training.batch
         phases = recipe.kind.phases(recipe.networks, recipe.objective)
-        length = None if training.duration.unit == "seconds" else training.duration.steps(batch)
+        length = training.duration.known_steps(batch)
         workers = self.options.workers
         if workers is None:
             workers = default_workers(state.device)
@@ -161,39 +225,57 @@ class Session:
             loop = Loop(
                 step=Step(phases, recipe.optimizer_settings(), feed, Streams(training.seed), batch, length),
                 state=state,
-                plan=plan,
+                plan=reached.plan,
                 duration=training.duration,
                 checkpoint=Clock(saving.checkpoint_every, batch, seconds),
                 backup=Clock(saving.backup_every, batch, seconds) if saving.backup_every else None,
-                snapshot=Clock(saving.snapshot_every, batch, seconds),
+                snapshot=SheetClock(saving.snapshot_every, batch, seconds),
                 report=Clock(saving.report_every, batch, seconds),
                 keep=saving.keep_checkpoints,
                 run=self.run,
                 log=self.log,
-                metadata=weights_metadata(self.recipe),
+                metadata=weights_metadata(self.recipe, class_names(self.data)),
                 take_snapshot=lambda now: self._snapshot(now, recipe, loop.plan, feed),
                 next_plan=planner.next,
                 singular_values=_singular_values,
-                extra={
-                    "data": {name: s.digest for name, s in self.sources.items()},
-                    "device": state.device.type,
-                    "card": planner.where,
-                    "memory_budget_bytes": planner.asked_bytes,
-                },
+                extra=opening.kept,
                 show=self._shown,
                 evaluation=scoring_of(recipe, self.sources, state, self.run, seconds, self._choose, self._warn),
                 requests=self.requests,
+                command=self.command,
                 until=min((s for s in self.recipe.stage_steps() if s > state.step), default=None),
                 seconds=seconds,
+                images=reached.images,
+                soundness=reached.soundness,
             )
+            opening.look(loop)
             finished = loop.train(stop)
-            return finished, loop.seconds, loop.plan
+            reached.plan, reached.seconds, reached.images = loop.plan, loop.seconds, loop.images
+            return finished
 
     def _snapshot(self, state: TrainingState, recipe: Recipe, plan: Plan, feed: SourceFeed) -> list[Path]:
-        def warn(line: str) -> None:
-            self._warn(state.step, line)
+        names = class_names(self.data)
+        paths = write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, names, self._choose)
+        self._measure_variety(state, plan)
+        return paths
 
-        return write_sheets(recipe, state, plan, self.run.samples, feed, self._losses.curves, self._choose, warn)
+    def _measure_variety(self, state: TrainingState, plan: Plan) -> None:
+        watch = self._variety
+        if watch is None or not watch.due(state.step):
+            return
+        try:
+            found = watch.measure(state, plan)
+        except RuntimeError as error:
+            if not ran_out_of_memory(error):
+                raise
+            self._choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {error}")
+            return
+        if found is not None:
+            names = watch.pictures.class_names
+            mean, nearest = (
+                {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (found.mean, found.nearest)
+            )
+            self._shown(self.log.write("variety", step=state.step, mean=mean, nearest=nearest))
 
     def _create(
         self, device: torch.device, found: Found | None, restarts: Collection[str]
@@ -256,12 +338,12 @@ class Session:
         if before.stages != self.recipe.stages:
             self._event("changed", step=step, field="stages", before=str(before.stages), now=str(self.recipe.stages))
             self._choose(f"changed from step {step:,} on: the recipe's stages")
-        for name, digest in saved.get("data", {}).items():
-            if name in self.sources and self.sources[name].digest != digest:
-                self._event("changed", step=step, field=f"data.{name}", before=digest, now=self.sources[name].digest)
-                self._choose(
-                    f"the pictures of {name!r} are not those the run was begun with: it goes on with the new ones"
-                )
+        for name, known in read_run_data(saved).items():
+            digest = self.sources[name].digest if name in self.sources else known.digest
+            if digest != known.digest:
+                self._event("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
+            if name in self.sources and (line := other_pictures(name, known, digest)):
+                self._choose(line)
 
     def _refuse_swapped(self, saved: Mapping[str, str]) -> None:
         """Two sources in each other's places would train a model in the wrong direction."""
@@ -280,6 +362,12 @@ class Session:
             weights = read_weights(weights_file(path, content, self._choose))
             if weights.recipe.family != self.recipe.family:
                 raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {self.recipe.family}")
+            own = class_names(self.data)
+            if content == NETWORKS_FILE and weights.class_names and own and weights.class_names != own:
+                self._choose(
+                    f"--init {path}: its classes are {first_names(weights.class_names)}; this run's are "
+                    f"{first_names(own)}, which begin with the embeddings of those in their places"
+                )
             anew = self.recipe.kind.fresh_after(weights.recipe.objective, self.recipe.objective)
             changed = differences(weights.recipe, self.recipe).values()
             other = {*anew, *(name for change in changed for name in change.restarts)}

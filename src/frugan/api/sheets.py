@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from frugan.api.pictures import Say
+from frugan.api.row_labels import row_labels
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
 from frugan.phase import FaceNeeds, SheetRequest
 from frugan.recipe import Recipe
-from frugan.report.collapse_signs import duplicate_samples
 from frugan.report.loss_curves import loss_strip
 from frugan.report.sheets import not_finite, sheet_width, write_sheet
 
@@ -45,6 +45,11 @@ def provenance(recipe: Recipe, step: int) -> dict[str, str]:
     }
 
 
+def newest_sheet(folder: Path, kind: str) -> Path:
+    """The last sheet of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
+    return max(folder.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
+
+
 def write_sheets(
     recipe: Recipe,
     state: TrainingState,
@@ -52,15 +57,15 @@ def write_sheets(
     folder: Path,
     previews: Previews | None,
     losses: Mapping[str, Sequence[float]],
+    class_names: Sequence[str],
     say: Say,
-    warn: Say,
 ) -> list[Path]:
     """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
 
     Args:
         losses: side -> loss of every step so far, drawn above each sheet; may be empty.
+        class_names: by number, to stand before the rows; may be empty.
         say: is told of pictures that are not finite: no reason to end a training.
-        warn: is told of samples that look alike.
 
     Returns:
         Their paths.
@@ -83,11 +88,10 @@ def write_sheets(
                 sheet = recipe.kind.sample(recipe.networks, networks, asked)
                 if line := not_finite(sheet):
                     say(f"{paths[-1].name}: {line}")
-                elif asked.interpolate is None and not asked.pictures and (line := duplicate_samples(sheet)):
-                    warn(f"{paths[-1].name}: {line}")
                 width = sheet_width(sheet.shape[1], sheet.shape[-1])
                 above = loss_strip(losses, state.step, width) if losses else None
-                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles)
+                labels = row_labels(asked, sheet.shape[0], class_names)
+                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
     finally:
         for name, network in networks.items():
             network.train(training[name])

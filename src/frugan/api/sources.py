@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from frugan.api.faces import check_alike, check_faces, open_faces
-from frugan.api.pictures import Progress, Say, check_needs, open_pictures
+from frugan.api.pictures import Progress, Say, as_needed, check_needs, open_pictures
+from frugan.api.run_classes import as_in_run
+from frugan.api.run_data import RunData
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
-from frugan.phase import FaceNeeds, Needs
+from frugan.phase import DataNeeds, FaceNeeds, Needs
 from frugan.recipe import Recipe
 
 Source = PictureSet | Faceset
@@ -49,11 +52,22 @@ def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Map
     return {name: Path(path) for name, path in data.items()}
 
 
-def open_sources(recipe: Recipe, data: Data | None, say: Say, progress: Progress | None) -> dict[str, Source]:
+def open_sources(
+    recipe: Recipe,
+    data: Data | None,
+    say: Say,
+    progress: Progress | None,
+    known: Mapping[str, RunData] = MappingProxyType({}),
+    map_classes: Mapping[str, str] | None = None,
+) -> dict[str, Source]:
     """Open every source that a recipe reads, and check it.
 
+    Args:
+        known: what the run that goes on was trained on: pictures get its labels.
+        map_classes: class of the pictures -> its name in that run, as for `train`.
+
     Raises:
-        BadInput: missing, unknown, or not what the recipe can be trained on.
+        BadInput: missing, unknown, not what the recipe can be trained on, or of other classes than the run's.
     """
     needs = recipe.kind.sources(recipe.networks, recipe.objective)
     opened: dict[str, Source] = {}
@@ -70,12 +84,32 @@ def open_sources(recipe: Recipe, data: Data | None, say: Say, progress: Progress
             opened[name] = open_faces(name, path, say)
             continue
         pictures = open_pictures(path, need.resolution, recipe.data, say, progress)
+        if name in known:
+            pictures = as_in_run(f"{name} {path}", pictures, need, known[name], map_classes)
         check_needs(name, path, pictures, need)
         opened[name] = pictures
     for name, need in needs.items():
         source = opened[name]
         if isinstance(need, FaceNeeds) and isinstance(source, Faceset):
             check_faces(name, source, need)
+        elif isinstance(need, DataNeeds) and isinstance(source, PictureSet):
+            if name not in wanted and name in known:
+                source = as_in_run(name, source, need, known[name], map_classes)
+            opened[name] = as_needed(name, source, need, say)
     strict = {name for name, need in needs.items() if isinstance(need, FaceNeeds) and not need.mixed_types}
     check_alike({name: s for name, s in opened.items() if name in strict and isinstance(s, Faceset)})
     return opened
+
+
+def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
+    """Open the real pictures that generated ones are compared with, in the recipe's channels.
+
+    Raises:
+        BadInput: as `open_sources`, or they are faces.
+    """
+    names = recipe.kind.sources(recipe.networks, recipe.objective)
+    given: Data = dict.fromkeys(names, data) if isinstance(data, PictureSet) else data
+    found = next(iter(open_sources(recipe, given, say, progress).values()))
+    if not isinstance(found, PictureSet):
+        raise BadInput(f"--data {data}: expected pictures")
+    return found

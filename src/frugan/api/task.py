@@ -51,8 +51,9 @@ def task_of(recipe: Recipe) -> Task:
 def _stages(recipe: Recipe) -> tuple[Stage, ...]:
     """The recipe's stages, but for those that differ in optimizer settings alone: they take the same memory."""
     begins = [0, *recipe.stage_steps()]
-    duration, batch = recipe.training.duration, recipe.training.batch
-    end = max(begins[-1] + 1, duration.steps(batch) if duration.unit != "seconds" else 0)
+    length = recipe.training.duration.known_steps(recipe.training.batch)
+    # Where nobody knows its end, the last stage counts as much as all before it.
+    end = max(begins[-1] + 1, 2 * begins[-1] if length is None else length)
     found: dict[str, Stage] = {}
     for step, until in zip(begins, [*begins[1:], end], strict=True):
         now = recipe.at_step(step)

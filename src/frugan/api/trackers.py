@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,8 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
         found |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
     elif event.get("event") == "metrics":
         found = {f"scores/{name}": value for name, value in event["scores"].items()}
+    elif event.get("event") == "variety" and event["mean"]:
+        found = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 

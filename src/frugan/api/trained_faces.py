@@ -7,6 +7,7 @@ from typing import Any
 
 from frugan.api.networks import NETWORKS_FILE, Weights, read_weights
 from frugan.api.pictures import Say
+from frugan.api.run_data import read_run_data
 from frugan.engine.checkpoint import MANIFEST, Checkpoint, DamagedCheckpoint, newest_whole, verify
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
@@ -36,6 +37,11 @@ class TrainedFaces:
     def step(self) -> int:
         """Steps done."""
         return self.checkpoint.step
+
+    @property
+    def trained_on(self) -> dict[str, str]:
+        """Source -> digest of the faces that it was last trained on."""
+        return {name: data.digest for name, data in read_run_data(self.saved).items()}
 
 
 def find_trained_faces(path: Path, say: Say) -> TrainedFaces:

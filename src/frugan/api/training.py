@@ -1,13 +1,15 @@
 """`train`: from a recipe and pictures to a run, new or resumed."""
 
-import json
+import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from frugan.api.host_room import refuse_too_large
 from frugan.api.networks import weights_file
-from frugan.api.pictures import Progress, Say
+from frugan.api.pictures import Progress, Say, grey_offer
+from frugan.api.run_data import last_run_data, run_data_of
 from frugan.api.session import Session, TrainingResult, changed_fields
 from frugan.api.sources import Data, open_sources
 from frugan.api.trackers import following
@@ -16,9 +18,10 @@ from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.requests import KEYS_HINT, listening
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, stages_overridden
 
 
 def _quiet(_: object) -> None:
@@ -47,6 +50,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     init: str | Path | None = None,
+    map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
     say: Say = _quiet,
     show: Callable[[Event], None] = _quiet,
@@ -60,6 +64,9 @@ def train(
         out: run folder; default: a new one, named after the recipe, in the folder for runs.
         overrides: `key.sub=value` words.
         init: weights file, checkpoint or run whose weights a new run starts from.
+        map_classes: class of the pictures -> its name in the run that goes on, where classes were renamed; those not
+            named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
+            those of the run.
         options: how to run it here.
         say: is given a line for every automatic choice.
         show: is given every event.
@@ -78,14 +85,25 @@ def train(
     if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
     _check_fields(run, loaded)
+    refuse_too_large(loaded)
     if init is not None:
         weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
-    sources = open_sources(loaded, data, say, progress)
+    known = last_run_data(run)
+    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+        for line in grey_offer(sources, loaded.kind.sources(loaded.networks, loaded.objective)):
+            say(line)
+    trained_on = run_data_of(loaded, sources, known, map_classes)
+    if map_classes is not None and not known:
+        say("--map-class is passed over: a new run takes its classes from its pictures")
+    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
+        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
     is_new = not run.path.exists()
     try:
         with (
             run.locked(),
-            stop_on_signals() as stop,
+            threads_put_back(),
+            stop_on_signals(say) as stop,
             listening(run.requests) as (requests, keys),
             EventLog(run.events) as log,
             following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
@@ -98,7 +116,8 @@ def train(
                 show(event)
                 follow(event)
 
-            session = Session(loaded, name, sources, run, log, options, say, shown, requests)
+            command = _command(run, data, options)
+            session = Session(loaded, name, sources, trained_on, run, log, options, say, shown, requests, command)
             return session.train(init, stop)
     except BadInput:
         if is_new and not run.exists:
@@ -116,6 +135,21 @@ def _run_folder(recipe: str | Recipe, loaded: Recipe, out: str | Path | None) ->
     return RunFolder(Folders.from_environment().runs / Path(name).stem)
 
 
+def _command(run: RunFolder, data: Data, options: TrainingOptions) -> str | None:
+    """What goes on with a run, typed; None where its pictures are in no file."""
+    named = data if isinstance(data, Mapping) else {"": data}
+    words = ["frugan", "train", str(run.path)]
+    for name, path in named.items():
+        if not isinstance(path, str | Path):
+            return None
+        words += ["--data", f"{name}={path}" if name else str(path)]
+    if options.device != "auto":
+        words += ["--device", options.device]
+    if options.memory is not None:
+        words += ["--memory", options.memory]
+    return shlex.join(words)
+
+
 def _check_fields(run: RunFolder, recipe: Recipe) -> None:
     """Refuse a run of another recipe early, before its pictures are opened.
 
@@ -124,8 +158,4 @@ def _check_fields(run: RunFolder, recipe: Recipe) -> None:
     """
     if not run.exists:
         return
-    try:
-        values = json.loads(run.recipe.read_text("utf-8"))
-    except ValueError as error:
-        raise BadInput(f"{run.recipe}: damaged ({error}); restore it, or choose another --out") from error
-    changed_fields(parse_recipe(values, str(run.recipe)), recipe, run.path)
+    changed_fields(parse_recipe(read_run_recipe(run.recipe), str(run.recipe)), recipe, run.path)

@@ -12,7 +12,7 @@ class TrainingOptions:
         recompute: recompute every block that may be.
         ema_on_host: keep the average in host memory.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        workers: processes that make face samples, for each source; None: by the machine.
+        workers: processes that make face samples, for all sources together; None: by the machine.
         memory: budget on the card, such as "6GiB"; None: what is free there less a margin.
         use, avoid: savers that the plan must or must not use.
         tensorboard: write TensorBoard's files into the run as well.

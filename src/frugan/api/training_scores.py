@@ -16,12 +16,14 @@ from frugan.api.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.sources import Source
 from frugan.data.picture_set import PictureSet
 from frugan.engine.best_checkpoints import BestCheckpoints
-from frugan.engine.loop import Clock, Scoring
+from frugan.engine.clock import Clock
+from frugan.engine.loop import Scoring
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
+from frugan.metrics.low_recall import low_recall
 from frugan.recipe import Recipe
 
 MOST_AT_ONCE = 64
@@ -47,6 +49,7 @@ class TrainingScores:
     run: RunFolder
     say: Say
     warn: Callable[[int, str], None]
+    _recall_told: bool = False
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -71,6 +74,10 @@ class TrainingScores:
             kind = "memory ran out" if ran_out_of_memory(error) else type(error).__name__
             self.warn(state.step, f"no scores, {kind}: {error}")
             return None
+        line = low_recall(found.scores, found.card)
+        if line is not None and not self._recall_told:
+            self.warn(state.step, line)
+        self._recall_told = line is not None
         return found.scores, found.card.as_json()
 
     def _take(self, state: TrainingState, plan: Plan) -> Evaluation:
@@ -102,7 +109,7 @@ def scoring_of(
     """How a recipe wants its training scored; None: not at all.
 
     Raises:
-        BadInput: by a network that is not there: better now than hours later.
+        BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
     """
     settings = recipe.evaluation
     if settings.every is None:
@@ -110,7 +117,7 @@ def scoring_of(
     (pictures,) = sources.values()
     assert isinstance(pictures, PictureSet)
     scores = TrainingScores(recipe, pictures, state.device, run, say, warn)
-    _ = scores.scorer
+    _ = scores.scorer.metrics
     clock = Clock(settings.every, recipe.training.batch, seconds)
     best = BestCheckpoints(run.best, settings.best_by, settings.keep_best)
     for path in best.forget_after(state.step):

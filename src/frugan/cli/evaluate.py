@@ -11,7 +11,7 @@ from rich.table import Table
 from frugan.api.evaluation import save_evaluations, truncation_curve
 from frugan.api.generation import STANDING_BATCHES, DrawRequest
 from frugan.api.sampling import default_micro_batch
-from frugan.api.scorer import METRICS, Evaluation, EvaluationOptions
+from frugan.api.scorer import METRICS, USUAL_METRICS, Evaluation, EvaluationOptions
 from frugan.api.truncation_plot import plot_truncation_curve
 from frugan.cli.output import Bar, print_json, say
 from frugan.cli.sample import StatisticsOf, parse_classes
@@ -39,7 +39,13 @@ def parse_truncations(text: str) -> tuple[float, ...]:
 def evaluate(
     source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
     data: Annotated[str, typer.Option(help="real pictures: anything that `train` takes")],
-    metrics: Annotated[str, typer.Option(help=f"some of {','.join(METRICS)}")] = "fid,is,kid,pr",
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help=f"some of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, but no is where the feature "
+            "network gives no class probabilities"
+        ),
+    ] = None,
     samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000,
     network: Annotated[
         str, typer.Option(help="of features: inception, digits, a TorchScript file, or module:callable")
@@ -83,7 +89,7 @@ def evaluate(
         micro_batch=micro_batch if micro_batch is not None else default_micro_batch(source),
     )
     options = EvaluationOptions(
-        metrics=tuple(word.strip() for word in metrics.split(",") if word.strip()),
+        metrics=None if metrics is None else tuple(word.strip() for word in metrics.split(",") if word.strip()),
         samples=samples,
         network=network,
         network_file=network_file,

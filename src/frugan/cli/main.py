@@ -1,73 +1,26 @@
-"""The `frugan` command and how it ends: 0, 1 (failed) or 2 (bad input)."""
+"""How the `frugan` command begins and how it ends: 0, 1 (failed) or 2 (bad input).
+
+Processes that make face samples read the module again that the program was started with, which may be this one: the
+commands, and torch with them, are imported only once one of them runs.
+"""
 
 import errno
-import functools
 import sys
-from collections.abc import Callable
-from importlib.metadata import version
-from typing import Annotated
+import warnings
 
-import typer
 from rich.console import Console
 
-from frugan.cli.convert import convert
-from frugan.cli.demo import demo
-from frugan.cli.evaluate import evaluate
-from frugan.cli.info import info
-from frugan.cli.plan import plan
-from frugan.cli.prepare import prepare
-from frugan.cli.recipes import recipes
-from frugan.cli.report import report
-from frugan.cli.sample import sample
-from frugan.cli.train import train
 from frugan.errors import BadInput, TrainingFailed
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-
-
-def application() -> typer.Typer:
-    """The command with its sub-commands."""
-    app = typer.Typer(
-        name="frugan",
-        help="Train big image generators on the GPU you have.",
-        no_args_is_help=True,
-        invoke_without_command=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-    )
-    for command in (demo, recipes, info, plan, prepare, train, sample, evaluate, report, convert):
-        app.command()(_telling_of_interrupts(command))
-    app.callback()(_options)
-    return app
-
-
-def _options(
-    show_version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
-) -> None:
-    if show_version:
-        print(f"frugan {version('frugan')}, torch {version('torch')}")
-        raise typer.Exit
-
-
-def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:
-    """typer ends in silence on a second Ctrl-C, when one wants to know most what became of the training."""
-
-    @functools.wraps(command)
-    def told(*words: object, **options: object) -> None:
-        try:
-            command(*words, **options)
-        except KeyboardInterrupt:
-            Console(stderr=True, highlight=False).print(
-                "\ninterrupted: stopped at once; what was saved before is whole"
-            )
-            raise typer.Exit(INTERRUPTED) from None
-
-    return told
+FAILED, BAD_INPUT = 1, 2
+TRAINING = ("train", "demo")
+"""Commands that write checkpoints."""
 
 
 def run() -> None:
     """Run the command line; errors are told in words, on stderr."""
+    from frugan.cli.application import application  # noqa: PLC0415  (see above)
+
     console = Console(stderr=True, highlight=False)
 
     def end(kind: str, message: str, code: int) -> None:
@@ -75,8 +28,13 @@ def run() -> None:
         console.print(message, markup=False, soft_wrap=True)
         sys.exit(code)
 
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"warning: {message}", markup=False, soft_wrap=True)
+
     try:
-        application()()
+        with warnings.catch_warnings():
+            warnings.showwarning = warn  # else a line of source code follows each
+            application()()
     except BadInput as error:
         end("bad input", str(error), BAD_INPUT)
     except TrainingFailed as error:
@@ -87,7 +45,8 @@ def run() -> None:
         hint = (
             " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
         )
-        end("failed", f"{error}.{hint} Earlier checkpoints are untouched.", FAILED)
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        end("failed", f"{error}.{hint}{' Earlier checkpoints are untouched.' if command in TRAINING else ''}", FAILED)
 
 
 if __name__ == "__main__":

@@ -98,8 +98,8 @@ def plan(
         console.print(
             f"time: about {_duration(seconds)} for the whole recipe on {report.card.name} (predicted from {kind})"
         )
-    if price is not None:
-        console.print(f"price: about {price:,.2f}, at {price_per_hour:g} an hour for each card")
+    if price_per_hour is not None:
+        console.print(_price_line(price, price_per_hour))
 
 
 class _Counting:
@@ -199,6 +199,12 @@ def _duration(seconds: float) -> str:
     if seconds < 2 * 3600:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def _price_line(price: float | None, per_hour: float) -> str:
+    if price is None:
+        return "price: none can be told for a training without an end; give it one: training.duration='500k steps'"
+    return f"price: about {price:,.2f}, at {per_hour:g} an hour for each card"
 
 
 def _price(report: PlanReport, per_hour: float, gpus: int) -> float | None:

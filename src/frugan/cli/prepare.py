@@ -6,25 +6,47 @@ from typing import Annotated
 import typer
 
 from frugan.api import prepare as prepare_set
+from frugan.api.drawn_faces import FACES, SIDE_PIXELS, draw_faces
 from frugan.api.faces import pack
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
 
+DRAWN = "drawn-faces"
+"""The SOURCE that is no path."""
+
 
 def prepare(
-    source: Annotated[Path, typer.Argument(help="folder, NVlabs zip, HDF5 file or CIFAR binary folder; or faces")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help=f"folder, NVlabs zip, HDF5 file or CIFAR binary folder; faces; or the word {DRAWN}: people that the "
+            "program draws (a folder of that name: by its whole path)"
+        ),
+    ],
     out: Annotated[Path, typer.Argument(help="folder to make; or a .pak file, for faces")],
-    resolution: Annotated[int | None, typer.Option(help="side of the square pictures in pixels")] = None,
+    resolution: Annotated[
+        int | None, typer.Option(help=f"side of the square pictures in pixels; {DRAWN}: {SIDE_PIXELS} by default")
+    ] = None,
     resample: Annotated[str, typer.Option(help="bilinear (the original's) or lanczos (sharper)")] = "bilinear",
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False,
     workers: Annotated[int, typer.Option(help="threads that decode", min=1)] = 2,
+    faces: Annotated[
+        int | None, typer.Option(help=f"with {DRAWN}: so many of each of the two people; default: {FACES}")
+    ] = None,
 ) -> None:
-    """Turn pictures into a memory-mapped training set, or aligned faces into one faceset.pak.
+    """Turn pictures into a memory-mapped training set, or aligned faces into one faceset.pak; or draw faces.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
 
     Faces: frugan prepare workspace/data_src/aligned packed/faceset.pak (a file that DeepFaceLab reads too)
+
+    Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
     """
+    if source == Path(DRAWN):
+        _draw(out, faces, resolution)
+        return
+    if faces is not None:
+        raise BadInput(f"--faces {faces}: goes with {DRAWN} only; leave it out")
     if out.suffix == ".pak":
         _pack(source, out, resolution)
         return
@@ -46,7 +68,26 @@ def prepare(
         say(line)
     classes = f"{len(report.class_names)} classes" if report.labelled else "no classes"
     print(f"{report.pictures:,} pictures of {resolution} pixels, {classes}: {report.path}")
-    print(f"Next: frugan train RECIPE --data {report.path} --out RUN (a recipe of {resolution} pixels: frugan recipes)")
+    channels = " networks.channels=1" if report.grey == report.pictures else ""
+    print(
+        f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
+        f"(a recipe of {resolution} pixels: frugan recipes)"
+    )
+
+
+def _draw(out: Path, faces: int | None, resolution: int | None) -> None:
+    """Draw the two people.
+
+    Raises:
+        BadInput: a file is asked for.
+    """
+    if out.suffix == ".pak":
+        raise BadInput(f"{out}: drawn faces of both people become a folder; pack what is in it afterwards")
+    faces = FACES if faces is None else faces
+    with Bar("drawing") as move:
+        draw_faces(out, faces, SIDE_PIXELS if resolution is None else resolution, progress=move)
+    print(f"{faces:,} faces of each of two people: {out}")
+    print(f"Next: frugan train saehd-demo-64 --data {out} --out RUN")
 
 
 def _pack(source: Path, out: Path, resolution: int | None) -> None:

@@ -43,6 +43,8 @@ def parse_classes(text: str) -> tuple[int, ...]:
     chosen: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
+        if max(len(first), len(last)) > 7:
+            raise BadInput(f"--classes {text}: no network has so many classes")
         if not first.isdigit() or (dash and not (last.isdigit() and int(last) >= int(first))):
             raise BadInput(f"--classes {text}: expected numbers and ranges, such as 0,3,7-9")
         chosen.extend(range(int(first), int(last or first) + 1))
@@ -62,7 +64,7 @@ def sample(
     npz: Annotated[int | None, typer.Option(help="so many random samples into samples.npz (x uint8, y)")] = None,
     pngs: Annotated[int | None, typer.Option(help="so many random samples as PNGs, a folder for each class")] = None,
     animate: Annotated[
-        Path | None, typer.Option(help="an interpolation of --frames as a film in this .gif or .mp4")
+        str | None, typer.Option(help="an interpolation of --frames as a film of this name in --out: .gif or .mp4")
     ] = None,
     frames: Annotated[int, typer.Option(help="of --animate, from one end to the other; it goes back again")] = 48,
     nearest: Annotated[
@@ -87,7 +89,7 @@ def sample(
 
     For other programs: frugan sample runs/first --out many --npz 50000
 
-    A film: frugan sample runs/first --out films --animate films/walk.gif --interpolate latent --rows 4
+    A film: frugan sample runs/first --out films --animate walk.gif --interpolate latent --rows 4
 
     Faces: frugan sample runs/swap --data workspace --out sheets --rows 8
     """
@@ -102,6 +104,8 @@ def sample(
         raise BadInput("--spherical: goes with --interpolate or --animate")
     if statistics is not StatisticsOf.RUNNING and not many and nearest is None:
         raise BadInput(f"--statistics {statistics.value}: goes with --random, --npz, --pngs or --nearest")
+    if animate is not None and Path(animate).name != animate:
+        raise BadInput(f"--animate {animate}: expected a name without folders, such as walk.gif; it goes into --out")
     if animate is not None and frames < 2:
         raise BadInput(f"--frames {frames}: expected at least 2, the two ends")
     at_once = micro_batch if micro_batch is not None else default_micro_batch(source)
@@ -120,7 +124,7 @@ def sample(
         seed=seed, truncation=truncation, classes=chosen, statistics=statistics.value, micro_batch=at_once
     )
     if animate is not None:
-        paths = [make_film(source, animate, replace(request, columns=frames), device=device, say=say)]
+        paths = [make_film(source, out / animate, replace(request, columns=frames), device=device, say=say)]
     elif nearest is not None:
         paths = [_beside_nearest(source, out, data, drawn, rows, nearest, device)]
     elif many:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from frugan.api.run_classes import parse_class_map
 from frugan.api.sampling import shows_faces
 from frugan.api.trackers import has_tensorboard
 from frugan.api.training import train as train_run
@@ -34,8 +35,15 @@ def train(
     use: Annotated[list[str] | None, typer.Option(help="a saver that the plan must use (see frugan plan)")] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="a saver that it must not use")] = None,
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
+    map_class: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="OLD=NEW: a class of the run that goes on is called NEW in the pictures now; may be repeated; "
+            "by-name: only their order is another"
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="processes that make face samples, for each side", min=0)] = None,
+    workers: Annotated[int | None, typer.Option(help="processes that make face samples, for both sides", min=0)] = None,
     tensorboard: Annotated[
         bool | None, typer.Option(help="write TensorBoard's files into the run; default: if it is installed")
     ] = None,
@@ -95,6 +103,7 @@ def train(
             out,
             overrides=overrides or [],
             init=init,
+            map_classes=parse_class_map(map_class or []),
             options=options,
             say=say,
             show=line.show,

@@ -43,13 +43,14 @@ class Batches:
             count: how many.
 
         Returns:
-            "pictures" uint8 [count, 3, R, R], 0 to 255, and "labels" int64 [count].
+            "pictures" uint8 [count, C, R, R], 0 to 255, C = `channels` of the set, and "labels" int64 [count].
 
         Raises:
             ValueError: a negative position or count.
+            BadInput: as `PictureSet.__getitem__`.
         """
         indices, mirrored = self.places(position, count)
-        pictures = self._set.pictures[indices]  # [count, 3, R, R], a copy out of the memory map
+        pictures = self._set[indices]  # [count, C, R, R], a copy out of the memory map
         pictures[mirrored] = pictures[mirrored, :, :, ::-1]
         labels = self._set.labels[indices]  # [count]
         return {"pictures": torch.from_numpy(np.asarray(pictures)), "labels": torch.from_numpy(labels)}

@@ -1,6 +1,6 @@
 """Which folder of a picture's name is its class."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def in_class_order(names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: name.split("/"))
 
 
-def classes_from_folders(names: Sequence[str], where: str) -> Classes:
+def classes_from_folders(names: Sequence[str], where: str, folders: Collection[str] = ()) -> Classes:
     """Return the classes of N pictures by the first folder of their names.
 
     Classes are in the order of Python's `sorted` (torchvision's ImageFolder numbers them the same way: "10" comes
@@ -23,12 +23,13 @@ def classes_from_folders(names: Sequence[str], where: str) -> Classes:
     Args:
         names: N names with "/" between folders.
         where: what to call the place in errors.
+        folders: all first folders there are, those without pictures too.
 
     Raises:
-        BadInput: loose pictures beside class folders.
+        BadInput: loose pictures beside class folders, or a class folder without pictures.
     """
-    folders = [name.partition("/")[0] if "/" in name else "" for name in names]
-    class_names = tuple(sorted(set(folders) - {""}))
+    first = [name.partition("/")[0] if "/" in name else "" for name in names]
+    class_names = tuple(sorted(set(first) - {""}))
     loose = [name for name in names if "/" not in name]
     if loose and class_names:
         raise BadInput(
@@ -38,11 +39,16 @@ def classes_from_folders(names: Sequence[str], where: str) -> Classes:
         )
     if not class_names:
         return unlabelled(len(names), "no class folders: all pictures form one class, unlabelled")
+    if empty := sorted(set(folders) - set(class_names)):
+        raise BadInput(
+            f"{where}: {first_names(empty)} {'holds' if len(empty) == 1 else 'hold'} no pictures, beside the class "
+            f"folders {first_names(class_names, 3)}. Put pictures there, or take it away."
+        )
     numbers = {name: number for number, name in enumerate(class_names)}
     line = f"{count(len(class_names), 'class')} from the first folder level: {first_names(class_names)}"
     if len(class_names) == 1:
         line = f"all pictures lie in the one folder {shown(class_names[0])!r}: one class, unlabelled"
-    labels = np.array([numbers[folder] for folder in folders], np.int64)
+    labels = np.array([numbers[folder] for folder in first], np.int64)
     return Classes(labels, class_names, len(class_names) > 1, (line, *_deeper(names)))
 
 

@@ -46,4 +46,7 @@ def numbered(labels: NDArray[np.int64], where: str) -> Classes:
             "Number the classes 0, 1, 2 … or give a folder of class folders."
         )
     names = tuple(str(number) for number in range(highest + 1))
-    return Classes(labels, names, True, (f"{len(names):,} numbered classes from {where}",))
+    line = f"{len(names):,} numbered classes from {where}"
+    if without := len(names) - len(np.unique(labels)):
+        line += f"; {without:,} of them without pictures, which nothing can be learned of"
+    return Classes(labels, names, True, (line,))

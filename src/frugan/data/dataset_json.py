@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from frugan.data.classes import MOST_CLASSES, Classes, numbered, unlabelled
-from frugan.data.wording import first_names, shown
+from frugan.data.wording import count, first_names, shown
 from frugan.errors import BadInput
 
 MOST_JSON_BYTES = 512 << 20  # ImageNet's 1.28 million labels take 50 MB
@@ -38,7 +38,16 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
         return unlabelled(len(names), f"{where} gives no labels: one class, unlabelled")
     if not isinstance(rows, list):
         raise BadInput(f"{where}: expected {FORM}")
-    known = dict(_pair(row, where) for row in rows)
+    pairs = [_pair(row, where) for row in rows]
+    known = dict(pairs)
+    if twice := [name for name, label in pairs if known[name] != label]:
+        raise BadInput(f"{where} gives several labels to {first_names(twice)}. Expected one class for each picture.")
+    there = set(names)
+    if lost := [name for name in known if name not in there]:
+        raise BadInput(
+            f"{where} names {count(len(known), 'picture')}, of which {len(lost):,} {'is' if len(lost) == 1 else 'are'} "
+            f"not there: {first_names(lost)}. Add them, or take their labels out."
+        )
     missing = [name for name in names if name not in known]
     if missing:
         raise BadInput(

@@ -46,7 +46,7 @@ def digits_set(resolution: int, indices: NDArray[np.int64] | None = None) -> Pic
     for picture, small in zip(pictures, grey, strict=True):
         picture[:] = np.asarray(Image.fromarray(small).resize((resolution, resolution), Image.Resampling.BICUBIC))
     names = tuple(str(digit) for digit in range(10))
-    return PictureSet(pictures, labels, names, True, picture_digest(pictures, labels))
+    return PictureSet(pictures, labels, names, True, picture_digest(pictures, labels), len(pictures))
 
 
 def split_digits(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -35,6 +35,8 @@ def fingerprint(source: Path, resolution: int, *, resample: Resample = "bilinear
         paths = [source / name for name in names]
     elif source.is_file():
         names, paths = [source.name], [source]
+    elif source.exists():
+        raise BadInput(f"{shown(str(source))} is neither a file nor a folder. Give the folder that holds the pictures.")
     else:
         raise BadInput(f"{shown(str(source))} does not exist (looked from {shown(str(Path.cwd()))}). Check the path.")
     for name, path in zip(names, paths, strict=True):

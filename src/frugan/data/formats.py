@@ -14,6 +14,7 @@ from frugan.data.wording import shown
 from frugan.errors import BadInput
 
 HDF5_START = b"\x89HDF\r\n\x1a\n"
+ZIP_START = b"PK\x03\x04"
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 KINDS = (
     "a folder of class folders or of pictures, a zip of pictures, an HDF5 file of BigGAN-PyTorch, "
@@ -30,6 +31,8 @@ def open_source(path: Path) -> Source:
     where = shown(str(path))
     if path.is_dir():
         return _open_folder(path)
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{where} is neither a file nor a folder; expected {KINDS}.")
     if not path.is_file():
         raise BadInput(f"{where} does not exist (looked from {shown(str(Path.cwd()))}); expected {KINDS}.")
     try:
@@ -41,6 +44,8 @@ def open_source(path: Path) -> Source:
         return open_hdf5(path)
     if zipfile.is_zipfile(path):
         return open_zip(path)
+    if start.startswith(ZIP_START) or path.name.lower().endswith(".zip"):
+        raise BadInput(f"{where} is cut short or no zip: its list of contents is missing. Download or pack it again.")
     if path.name.lower().endswith(TAR_SUFFIXES):
         raise BadInput(f"{where} is a tar archive; unpack it and give the folder.")
     if is_picture_name(path.name):

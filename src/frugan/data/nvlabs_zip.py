@@ -3,7 +3,7 @@
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -48,6 +48,7 @@ def open_zip(path: Path) -> Source:
 
 
 def _list(archive: zipfile.ZipFile, path: Path, where: str) -> Source:
+    _refuse_ways_out([member.filename for member in archive.infolist()], where)
     members = {
         member.filename: member
         for member in archive.infolist()
@@ -63,7 +64,12 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str) -> Source:
         raise BadInput(f"{where}: {encrypted:,} pictures are encrypted; unpack the zip and give the folder.")
     listing = members.get(f"{root}dataset.json")
     if listing is None:
-        classes = classes_from_folders(names, where)
+        folders = {
+            member.filename.removeprefix(root).partition("/")[0]
+            for member in archive.infolist()
+            if member.filename.startswith(root) and "/" in member.filename.removeprefix(root)
+        }
+        classes = classes_from_folders(names, where, {name for name in folders if not is_hidden(name)})
     else:
         place = f"dataset.json of {where}"
         try:
@@ -81,6 +87,13 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str) -> Source:
 
     lines = (f"names are taken below the folder {shown(root)!r}, which holds the whole zip",) if root else ()
     return Source("zip of pictures", path, names, classes, size, picture, archive.close, lines)
+
+
+def _refuse_ways_out(names: Sequence[str], where: str) -> None:
+    """Refuse names that lead out of the zip: nothing is unpacked here, but no honest program packs them."""
+    for name in names:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise BadInput(f"{where} holds the name {shown(name)!r}, which leads out of the zip. Pack it again.")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from PIL import Image
 from frugan.data.class_folders import classes_from_folders, in_class_order
 from frugan.data.dataset_json import MOST_JSON_BYTES, classes_from_json
 from frugan.data.decoding import SUFFIXES, read_picture, read_size
+from frugan.data.set_file import refuse_half_prepared
 from frugan.data.source import Source
 from frugan.data.wording import count, shown
 from frugan.errors import BadInput
@@ -70,6 +71,7 @@ def open_folder(path: Path) -> Source:
     names = in_class_order(pictures)
     aside = ", ".join(f"{shown(suffix)} {number:,}" for suffix, number in others.most_common(5))
     if not names:
+        refuse_half_prepared(path)
         raise BadInput(
             f"no pictures in {shown(str(path))}: expected {' '.join(sorted(SUFFIXES))} in it or in class folders"
             + (f"; it holds other files ({aside}). Convert them first." if aside else ". Check the path.")
@@ -78,7 +80,7 @@ def open_folder(path: Path) -> Source:
     if listing.is_file():
         classes = classes_from_json(_start_of(listing), names, shown(str(listing)))
     else:
-        classes = classes_from_folders(names, shown(str(path)))
+        classes = classes_from_folders(names, shown(str(path)), _folders_in(path))
     lines = (f"{count(others.total(), 'file')} of other kinds ignored: {aside}",) if aside else ()
 
     def size(index: int) -> tuple[int, int]:
@@ -88,6 +90,11 @@ def open_folder(path: Path) -> Source:
         return read_picture(path / names[index])
 
     return Source("picture folder", path, names, classes, size, picture, lines=lines)
+
+
+def _folders_in(path: Path) -> list[str]:
+    with os.scandir(path) as entries:
+        return [entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name)]
 
 
 def _start_of(listing: Path) -> bytes:

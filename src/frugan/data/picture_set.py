@@ -1,29 +1,46 @@
 """A prepared set of pictures, mapped into memory."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.set_file import PICTURES_FILE, is_prepared, read_set_file
+from frugan.data.blocks import Blocks, pictures_per_block
+from frugan.data.grey import is_grey, luma
+from frugan.data.set_file import (
+    PICTURES_FILE,
+    DamagedSet,
+    is_prepared,
+    prepared_again,
+    read_set_file,
+    refuse_half_prepared,
+)
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
 CHUNK = 1024  # pictures read at once for a digest
+LOOKED_AT = 64  # pictures compared at once, to find one in colour
 
 
 @dataclass(frozen=True, eq=False)
 class PictureSet:
-    """N square RGB pictures of side R with their classes.
+    """N square pictures of side R with their classes; `set[indices]` reads some of them, in colour or grey.
 
     Attributes:
-        pictures: uint8 [N, 3, R, R], 0 to 255; a read-only memory map where the set comes from a folder.
+        pictures: as they are stored, uint8 [N, 3, R, R], 0 to 255, always RGB; a read-only memory map where the set
+            comes from a folder.
         labels: class of each picture, int64 [N]; zeros where unlabelled.
         class_names: name of each class.
         labelled: whether the classes mean anything.
         digest: of pixels and labels (`picture_digest`): equal digests mean equal training data.
+        grey: how many of the stored pictures are grey; None: not counted yet.
+        channels: of what is read: 3, or 1 from a set that `in_grey` made.
+        blocks: checks what is read; None: in memory, or prepared before there were digests of blocks.
     """
 
     pictures: NDArray[np.uint8]
@@ -31,9 +48,41 @@ class PictureSet:
     class_names: tuple[str, ...]
     labelled: bool
     digest: str
+    grey: int | None = None
+    channels: Literal[1, 3] = 3
+    blocks: Blocks | None = None
 
     def __len__(self) -> int:
         return len(self.pictures)
+
+    def __getitem__(self, indices: int | slice | NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return pictures, uint8 [..., channels, R, R], checked where that was not done yet.
+
+        Raises:
+            BadInput: they are not what was prepared, and could not be made again.
+        """
+        if self.blocks is not None:
+            places = indices if isinstance(indices, np.ndarray) else np.atleast_1d(np.arange(len(self))[indices])
+            self.blocks.check(places)
+        stored = self.pictures[indices]
+        return stored if self.channels == 3 else luma(stored)
+
+    @cached_property
+    def all_grey(self) -> bool:
+        """Return whether every picture is grey: by the count, or by reading them up to the first in colour."""
+        if self.grey is not None:
+            return self.grey == len(self)
+        return all(is_grey(self.pictures[start : start + LOOKED_AT]) for start in range(0, len(self), LOOKED_AT))
+
+    def in_grey(self) -> "PictureSet":
+        """Return this set with pictures [..., 1, R, R], turned grey as they are read.
+
+        Its digest is another where that changes what the pictures show.
+        """
+        if self.channels == 1:
+            return self
+        digest = self.digest if self.all_grey else sha256(f"grey {self.digest}".encode()).hexdigest()
+        return replace(self, channels=1, digest=digest)
 
     @property
     def resolution(self) -> int:
@@ -55,33 +104,45 @@ def picture_digest(pictures: NDArray[np.uint8], labels: NDArray[np.int64]) -> st
     return digest.hexdigest()
 
 
-def open_prepared(path: Path, *, verify: bool = False) -> PictureSet:
+def open_prepared(path: Path, *, verify: bool = False, mend: Callable[[int], None] | None = None) -> PictureSet:
     """Open a folder written by `prepare`; the pictures stay on disk and are mapped.
 
     Args:
         path: the folder.
         verify: read all pictures and compare their digest (about 1 GB per second).
+        mend: is called, while pictures are read, with the number of a block that is damaged, and writes it again; None:
+            reading it raises DamagedSet.
 
     Raises:
-        BadInput: not such a folder, files cut short or contradicting each other, or a digest that does not match.
+        DamagedSet: files cut short or contradicting each other, or a digest that does not match.
+        BadInput: not such a folder.
     """
     if not is_prepared(path):
+        refuse_half_prepared(path)
         raise BadInput(f"{shown(str(path))} is not a prepared set. Make one with `frugan prepare SOURCE OUT`.")
     about = read_set_file(path)
-    where = shown(str(path / PICTURES_FILE))
+    where, again = shown(str(path / PICTURES_FILE)), prepared_again(path, about)
     try:
         pictures = np.load(path / PICTURES_FILE, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise BadInput(f"{where} is damaged ({error}). Prepare the set again.") from error
+        raise DamagedSet(path, f"{where} is damaged ({error})", again) from error
     expected = (about.pictures, 3, about.resolution, about.resolution)
     if not isinstance(pictures, np.memmap) or pictures.dtype != np.uint8 or pictures.shape != expected:
-        raise BadInput(
-            f"{where} holds {pictures.dtype} {list(pictures.shape)}; set.json promises uint8 {list(expected)}. "
-            "Prepare the set again."
-        )
+        found = f"{pictures.dtype} {list(pictures.shape)}"
+        raise DamagedSet(path, f"{where} holds {found}; set.json promises uint8 {list(expected)}", again)
     if about.pictures == 0:
-        raise BadInput(f"{where} holds no pictures. Prepare the set again.")
+        raise DamagedSet(path, f"{where} holds no pictures", again)
+    if (path / PICTURES_FILE).stat().st_size != pictures.offset + pictures.nbytes:
+        raise DamagedSet(path, f"{where} is longer than its {about.pictures:,} pictures", again)
     labels = np.array(about.labels, np.int64)
     if verify and picture_digest(pictures, labels) != about.digest:
-        raise BadInput(f"{shown(str(path))} has changed since it was prepared (digest differs). Prepare it again.")
-    return PictureSet(pictures, labels, tuple(about.class_names), about.labelled, about.digest)
+        raise DamagedSet(path, f"{shown(str(path))} has changed since it was prepared (digest differs)", again)
+
+    def refuse(block: int) -> None:
+        first, after = (n * pictures_per_block(pictures.shape[-1]) for n in (block, block + 1))
+        places = f"pictures {first:,} to {min(after, len(pictures)) - 1:,}"
+        raise DamagedSet(path, f"{where}: {places} have changed on the disk since they were prepared", again)
+
+    blocks = Blocks(pictures, about.block_digests, mend or refuse) if about.block_digests else None
+    names = tuple(about.class_names)
+    return PictureSet(pictures, labels, names, about.labelled, about.digest, about.grey, blocks=blocks)

@@ -24,6 +24,7 @@ class PreparationReport:
         bad: name and reason of each picture that was left out.
         upscaled: how many pictures were enlarged.
         digest: of pixels and labels, as in PictureSet.
+        grey: how many pictures are grey; None: they were not counted, by an earlier version.
         lines: everything that was decided automatically, one line each, for the user to read.
     """
 
@@ -35,6 +36,7 @@ class PreparationReport:
     bad: tuple[tuple[str, str], ...]
     upscaled: int
     digest: str
+    grey: int | None
     lines: tuple[str, ...]
 
 
@@ -49,6 +51,7 @@ def report_of(path: Path, about: SetFile, lines: tuple[str, ...]) -> Preparation
         tuple(about.origin.bad),
         about.origin.upscaled,
         about.digest,
+        about.grey,
         lines,
     )
 
@@ -77,3 +80,12 @@ def fitting_lines(
     if bad:
         lines.append(f"{count(len(bad), 'picture')} left out, cannot be read: {bad_names(source, bad)}")
     return tuple(lines)
+
+
+def grey_lines(pictures: int, grey: int) -> tuple[str, ...]:
+    """Return what was found of grey pictures among `pictures`, if any were."""
+    if not grey:
+        return ()
+    if grey == pictures:
+        return ("all pictures are grey",)
+    return (f"{count(grey, 'picture')} of {pictures:,} {'is' if grey == 1 else 'are'} grey, the others in colour",)

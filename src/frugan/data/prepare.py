@@ -16,7 +16,7 @@ from frugan.data.formats import open_source
 from frugan.data.ordered import in_order
 from frugan.data.picture_file import PictureFile
 from frugan.data.picture_set import open_prepared
-from frugan.data.preparation_report import PreparationReport, fitting_lines, report_of, source_lines
+from frugan.data.preparation_report import PreparationReport, fitting_lines, grey_lines, report_of, source_lines
 from frugan.data.set_file import (
     FORMAT,
     PICTURES_FILE,
@@ -112,7 +112,7 @@ def _write(
 ) -> PreparationReport:
     _check_room(out, len(source), fitting.resolution)
     with unfinished_folder(out) as folder:
-        good, bad, digest = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
+        good, bad, digest, file = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
         upscaled = int(np.isin(found.smaller_than(fitting.resolution), good).sum())
         origin = Origin(
             source=storable(str(source.path.resolve())),
@@ -134,16 +134,19 @@ def _write(
             class_names=[storable(name) for name in source.classes.names],
             labels=source.classes.labels[good].tolist(),
             digest=digest,
+            grey=file.grey,
+            block_digests=file.blocks,
             origin=origin,
         )
         write_set_file(folder, about)
-    return report_of(out, about, (*source_lines(source), *fitting_lines(source, fitting, found, bad, upscaled)))
+    lines = (*source_lines(source), *fitting_lines(source, fitting, found, bad, upscaled))
+    return report_of(out, about, (*lines, *grey_lines(len(good), file.grey)))
 
 
 def _write_pictures(
     source: Source, path: Path, fitting: Fitting, found: Survey, workers: int, progress: Progress | None
-) -> tuple[list[int], dict[int, str], str]:
-    """Write all pictures that can be read; return their indices, the others with reasons, and the digest."""
+) -> tuple[list[int], dict[int, str], str, PictureFile]:
+    """Write all pictures that can be read; return their indices, the others with reasons, the digest, and the file."""
     good: list[int] = []
     bad = dict(found.bad)
 
@@ -165,7 +168,7 @@ def _write_pictures(
                 good.append(index)
             if progress is not None:
                 progress(index + 1, len(source))
-        return good, bad, file.finish(source.classes.labels[good])
+        return good, bad, file.finish(source.classes.labels[good]), file
 
 
 def _check_room(out: Path, pictures: int, resolution: int) -> None:

@@ -25,7 +25,7 @@ def open_prepared_source(path: Path) -> Source:
         return side, side
 
     def picture(index: int) -> Image.Image:
-        return Image.fromarray(np.ascontiguousarray(found.pictures[index].transpose(1, 2, 0)))
+        return Image.fromarray(np.ascontiguousarray(found[index].transpose(1, 2, 0)))
 
     classes = Classes(found.labels, found.class_names, found.labelled, lines)
     return Source("prepared set", path, names, classes, size, picture)

@@ -1,11 +1,15 @@
 """The `set.json` of a prepared set: everything but the pixels."""
 
 import os
+import re
+import shlex
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from frugan.data.blocks import pictures_per_block
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
@@ -14,6 +18,24 @@ PICTURES_FILE = "pictures.npy"
 FORMAT: Final = "frugan picture set"
 VERSION = 1  # also enters the fingerprint: raise it whenever the same source would give other pixels
 MOST_SET_BYTES = 4 << 30  # 1.28 million ImageNet names take 50 MB
+CHECKSUM = re.compile(rb'^\{\n "checksum": "([0-9a-f]{64})",')
+"""How `set.json` begins: the digest of all that comes after it."""
+
+
+class DamagedSet(BadInput):
+    """A prepared set whose files are damaged.
+
+    Args:
+        folder: of the set.
+        reason: what is wrong with it.
+        again: words of the command that makes it again, where they are known.
+    """
+
+    def __init__(self, folder: Path, reason: str, again: str = "SOURCE OUT --resolution N") -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}. Delete the folder {shown(str(folder))} and prepare the set again: frugan prepare {again}"
+        )
 
 
 class Origin(BaseModel):
@@ -43,7 +65,13 @@ class Origin(BaseModel):
 
 
 class SetFile(BaseModel):
-    """The content of `set.json`; `digest` is of pixels and labels, as `picture_digest` gives it."""
+    """The content of `set.json`.
+
+    Attributes:
+        digest: of pixels and labels, as `picture_digest` gives it.
+        grey: how many pictures are grey; None: written by a version that did not count them.
+        block_digests: of the pixels, block by block (`blocks`); empty in sets that were prepared before there were any.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -55,6 +83,8 @@ class SetFile(BaseModel):
     class_names: list[str]
     labels: list[int]
     digest: str
+    grey: int | None = None
+    block_digests: list[str] = []
     origin: Origin
 
 
@@ -63,10 +93,30 @@ def is_prepared(path: Path) -> bool:
     return (path / SET_FILE).is_file() and (path / PICTURES_FILE).is_file()
 
 
+def refuse_half_prepared(path: Path) -> None:
+    """Name what a prepared set has lost.
+
+    Raises:
+        DamagedSet: one of its two files is there without the other.
+    """
+    for there, lost in ((SET_FILE, PICTURES_FILE), (PICTURES_FILE, SET_FILE)):
+        if (path / there).is_file() and not (path / lost).is_file():
+            raise DamagedSet(path, f"{shown(str(path))} holds the {there} of a prepared set, but its {lost} is missing")
+
+
+def prepared_again(folder: Path, about: SetFile) -> str:
+    """Return the words after `frugan prepare` that make a set again."""
+    origin = about.origin
+    words = [origin.source, str(folder), "--resolution", str(about.resolution)]
+    words += ["--resample", origin.resample] if origin.resample != "bilinear" else []
+    return shown(shlex.join([*words, *(["--allow-upscale"] if origin.allow_upscale else [])]))
+
+
 def write_set_file(folder: Path, about: SetFile) -> None:
     """Write `set.json` into `folder` and flush it to disk."""
-    with (folder / SET_FILE).open("x", encoding="utf-8") as file:
-        file.write(about.model_dump_json(indent=1))
+    rest = about.model_dump_json(indent=1).encode().removeprefix(b"{")
+    with (folder / SET_FILE).open("xb") as file:
+        file.write(b'{\n "checksum": "%s",' % sha256(rest).hexdigest().encode() + rest)
         file.flush()
         os.fsync(file.fileno())
 
@@ -75,27 +125,35 @@ def read_set_file(folder: Path) -> SetFile:
     """Return the validated `set.json` of a prepared set.
 
     Raises:
-        BadInput: missing, not JSON, of another program or version, or contradicting itself.
+        DamagedSet: missing, not JSON, changed since it was written, or contradicting itself.
+        BadInput: of another version.
     """
     path = folder / SET_FILE
     where = shown(str(path))
     try:
         if path.stat().st_size > MOST_SET_BYTES:
-            raise BadInput(f"{where} is larger than {MOST_SET_BYTES >> 30} GiB; expected a list of names and labels.")
-        found = SetFile.model_validate_json(path.read_bytes())
+            raise DamagedSet(folder, f"{where} is larger than {MOST_SET_BYTES >> 30} GiB")
+        text = path.read_bytes()
+        found = SetFile.model_validate_json(text)
     except OSError as error:
-        raise BadInput(f"{where} cannot be read ({error.strerror}). Prepare the set again.") from error
+        raise DamagedSet(folder, f"{where} cannot be read ({error.strerror})") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise BadInput(f"{where} is not a {FORMAT} ({place}: {first['msg']}). Prepare the set again.") from error
+        raise DamagedSet(folder, f"{where} is not a {FORMAT} ({place}: {first['msg']})") from error
+    if found.resolution < 1:
+        raise DamagedSet(folder, f"{where}: a resolution of {found.resolution}")
     if found.version != VERSION:
         raise BadInput(f"{where} has version {found.version}; this frugan reads {VERSION}. Prepare the set again.")
     if len(found.labels) != found.pictures:
-        raise BadInput(f"{where}: {len(found.labels):,} labels for {found.pictures:,} pictures. Prepare the set again.")
+        raise DamagedSet(folder, f"{where}: {len(found.labels):,} labels for {found.pictures:,} pictures")
     outside = [label for label in found.labels if not 0 <= label < len(found.class_names)]
     if outside:
-        raise BadInput(
-            f"{where}: label {outside[0]} is outside of its {len(found.class_names):,} classes. Prepare the set again."
-        )
+        raise DamagedSet(folder, f"{where}: label {outside[0]} is outside of its {len(found.class_names):,} classes")
+    blocks = -(-found.pictures // pictures_per_block(found.resolution))
+    if found.block_digests and len(found.block_digests) != blocks:
+        raise DamagedSet(folder, f"{where}: digests of {len(found.block_digests):,} blocks; expected {blocks:,}")
+    begins = CHECKSUM.match(text)
+    if begins and sha256(text[begins.end() :]).hexdigest().encode() != begins[1]:
+        raise DamagedSet(folder, f"{where} has changed since the set was prepared (its checksum differs)")
     return found

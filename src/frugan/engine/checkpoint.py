@@ -29,6 +29,7 @@ EMA = "ema.safetensors"
 OPTIMIZERS = "optimizers.safetensors"
 UNFINISHED = ".unfinished-"
 DAMAGED = "damaged-"
+DIVERGED = "diverged-"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def save_checkpoint(
                     name: [scale.scale.item(), scale.good.item(), scale.found]
                     for name, scale in state.loss_scales.items()
                 },
-                "carried": {p: {k: v.item() for k, v in c.items()} for p, c in state.carried.items()},
+                "carried": {name: value.tolist() for name, value in state.carried.items()},
                 "skipped": {phase: int(count) for phase, count in state.skipped.items()},
                 "torch": str(torch.__version__),
                 **extra,
@@ -129,18 +130,22 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     return sorted((Checkpoint(p, int(p.name[5:])) for p in found), key=lambda c: c.step)
 
 
-def keep_newest(folder: Path, count: int) -> None:
-    """Delete all but the newest `count` checkpoints, and what was left unfinished."""
+def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:
+    """Delete all but the newest `count` checkpoints and those of the steps in `also`, and what was left unfinished."""
     for old in list_checkpoints(folder)[:-count]:
-        shutil.rmtree(old.path)
+        if old.step not in also:
+            shutil.rmtree(old.path)
     for left in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
-def set_aside_newer(folder: Path, than: Checkpoint) -> list[Path]:
-    """Rename checkpoints that are newer than the one a run goes on from: they are damaged.
+def set_aside_newer(folder: Path, than: Checkpoint, prefix: str = DAMAGED) -> list[Path]:
+    """Rename checkpoints that are newer than the one a run goes on from: they are damaged, or training diverged there.
 
     Left in place, they would keep whole ones of the same step from being written, and outlive them as the newest.
+
+    Args:
+        prefix: of their new names.
 
     Returns:
         Where they are now.
@@ -148,7 +153,7 @@ def set_aside_newer(folder: Path, than: Checkpoint) -> list[Path]:
     moved = []
     for newer in list_checkpoints(folder):
         if newer.step > than.step:
-            free = (folder / f"{DAMAGED}{newer.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
+            free = (folder / f"{prefix}{newer.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
             to = next(path for path in free if not path.exists())
             newer.path.replace(to)
             moved.append(to)
@@ -258,13 +263,9 @@ def restore(
     for name, (scale, good, was_found) in saved["loss_scales"].items():
         if name in state.loss_scales and not set(state.moves[name]) <= set(fresh):
             _restore_scale(state.loss_scales[name], scale, good, was_found=was_found)
-    for phase, values in saved["carried"].items():
-        for key, value in values.items():
-            if phase not in state.carried:
-                continue  # not run at present
-            if key not in state.carried[phase]:
-                raise BadInput(f"{path}: holds the state {phase}.{key}, which this recipe does not have")
-            state.carried[phase][key].fill_(value)
+    for name, value in saved["carried"].items():
+        if name in state.carried:  # else no phase has it at present
+            state.carried[name].copy_(torch.tensor(value))
     for phase, count in saved["skipped"].items():
         if phase in state.skipped:
             state.skipped[phase].fill_(count)

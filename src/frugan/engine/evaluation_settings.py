@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from frugan.engine.progress import Duration
+from frugan.engine.progress import Interval
 from frugan.phase import CHANGEABLE
 
 
@@ -13,7 +13,7 @@ class EvaluationSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    every: Duration | None = Field(None, json_schema_extra=CHANGEABLE, description="when; none: never")
+    every: Interval | None = Field(None, json_schema_extra=CHANGEABLE, description="when; none: never")
     metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
         ("fid",), min_length=1, json_schema_extra=CHANGEABLE
     )
@@ -26,7 +26,9 @@ class EvaluationSettings(BaseModel):
     statistics: Literal["running", "standing", "batch"] = Field(
         "running", json_schema_extra=CHANGEABLE, description="what batch normalisation uses"
     )
-    truncation: float = Field(1.0, gt=0, json_schema_extra=CHANGEABLE, description="standard deviation of the latents")
+    truncation: float = Field(
+        1.0, gt=0, le=100, json_schema_extra=CHANGEABLE, description="standard deviation of the latents"
+    )
     best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = Field(
         "fid", json_schema_extra=CHANGEABLE, description="score by which checkpoints are kept besides the newest"
     )

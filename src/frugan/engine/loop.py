@@ -1,5 +1,6 @@
 """The training loop: steps, and what is written between them."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -10,48 +11,24 @@ from typing import Any
 import torch
 
 from frugan.engine.best_checkpoints import BestCheckpoints
-from frugan.engine.checkpoint import Checkpoint, keep_newest, save_checkpoint
+from frugan.engine.checkpoint import Checkpoint, checkpoint_name, keep_newest, save_checkpoint
+from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.pace import Pace
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.engine.readout import Readout, first_bad
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.soundness import FINITE_STEPS, MOST_SKIPS, Soundness, way_back
 from frugan.engine.state import TrainingState
 from frugan.engine.step import NextPlan, Step
 from frugan.errors import TrainingFailed
 
-MOST_SKIPS = 20
-"""Updates of one phase skipped in a row before the run stops: halvings enough for any loss scale that fp16 reaches."""
-
-
-@dataclass
-class Clock:
-    """Says when something is due, in steps, images or seconds of training.
-
-    Attributes:
-        every: the interval.
-        batch: images per step.
-        last: seconds of training at which it was last due; only intervals in seconds need it.
-    """
-
-    every: Duration
-    batch: int
-    last: float = 0.0
-
-    def due(self, step: int, seconds: float) -> bool:
-        """Whether it is due after `step` steps and `seconds` of training; asked once a step."""
-        if self.every.unit == "seconds":
-            if seconds - self.last < self.every.amount:
-                return False
-            self.last = seconds
-            return True
-        if self.every.unit == "steps":
-            return step % int(self.every.amount) == 0
-        images = int(self.every.amount)
-        return step * self.batch // images > (step - 1) * self.batch // images
+QUICK_SECONDS = 2.0
+"""Sheets that took no longer are still drawn when training is asked to stop."""
 
 
 @dataclass
@@ -62,6 +39,7 @@ class _Pending:
         readout: the numbers.
         began: when the step was begun, by the performance counter.
         seconds: of training at its end.
+        images: seen by then.
         took: seconds until the next step was begun, which a card that is kept busy makes the step's own time; 0: there
             was no next step.
     """
@@ -69,6 +47,7 @@ class _Pending:
     readout: Readout
     began: float
     seconds: float
+    images: int
     took: float = 0.0
 
 
@@ -90,7 +69,7 @@ class Scoring:
 
 @dataclass
 class Loop:
-    """Trains until the duration is over or a stop is asked for.
+    """Trains until the duration, if it has an end, is over or a stop is asked for.
 
     Attributes:
         step, state, plan: what runs.
@@ -101,13 +80,17 @@ class Loop:
         metadata: for weights files.
         take_snapshot: writes sheets of the present state and returns their paths.
         singular_values: reads what is reported besides gradients: name -> [1].
-        extra: JSON values kept in every checkpoint.
+        extra: JSON values kept in every checkpoint; they may change while training goes on.
         show: is given every event.
         evaluation: when scores are taken, by what, and which checkpoints are kept for them; None: never.
         requests: what is asked for while training goes on.
         next_plan: gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none.
+        look_again: is called when steps take many times (so many) as long as they did; None: nothing could be done.
+        command: that goes on with this run, for messages; None: there is none.
         until: step at which this stage of the recipe ends; None: none does.
         seconds: of training so far, over all resumptions.
+        images: pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`.
+        soundness: what is known of the updates so far.
     """
 
     step: Step
@@ -116,7 +99,7 @@ class Loop:
     duration: Duration
     checkpoint: Clock
     backup: Clock | None
-    snapshot: Clock
+    snapshot: SheetClock
     report: Clock
     keep: int
     run: RunFolder
@@ -129,10 +112,15 @@ class Loop:
     next_plan: NextPlan
     evaluation: "Scoring | None" = None
     requests: Requests = field(default_factory=Requests)
+    look_again: Callable[[float], None] | None = None
+    command: str | None = None
     until: int | None = None
     seconds: float = 0.0
-    _in_a_row: dict[str, int] = field(default_factory=dict)
+    images: int = 0
+    soundness: Soundness = field(default_factory=Soundness)
+    _pace: Pace = field(default_factory=Pace)
     _pictured: int = -1
+    _unread: int = 0
 
     def train(self, stop: StopRequest) -> bool:
         """Run the loop.
@@ -149,16 +137,19 @@ class Loop:
         loop_began, before = time.perf_counter(), self.seconds
         while not self._over() and not self._stage_over() and not stop.asked:
             began = time.perf_counter()
+            stop.doing = f"step {self.state.step + 1:,}"
             if pending is not None:
                 pending.took = began - pending.began
             reported = self.state.step == 0 or self.report.due(self.state.step, self.seconds)
             results = self.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._next_plan)
             extra = self.singular_values(self.state) if reported else {}
             readout = Readout.start(self.state.step, results, extra)
+            self.images += self.step.pictures_at(self.state.step - 1)
+            self._unread += 1
             if pending is not None:
                 self._read(pending)
             self.seconds = before + time.perf_counter() - loop_began
-            pending = _Pending(readout, began, self.seconds)
+            pending = _Pending(readout, began, self.seconds, self.images)
             self._between_steps(stop)
         if pending is not None:
             self._read(pending)
@@ -167,9 +158,9 @@ class Loop:
             return False
         self._write("stop", over=self._over(), signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
         if self.state.step > 0:
-            self._save(self.run.checkpoints)
-            keep_newest(self.run.checkpoints, self.keep)
-            self._snapshot()
+            self._save_and_prune()
+            if self._over() or (self.snapshot.took_seconds is not None and self.snapshot.took_seconds <= QUICK_SECONDS):
+                self._snapshot()
         return self._over()
 
     def _next_plan(self, plan: Plan, phase: str, message: str) -> Plan:
@@ -182,23 +173,25 @@ class Loop:
         return self.until is not None and self.state.step >= self.until
 
     def _over(self) -> bool:
-        if self.duration.unit == "seconds":
-            return self.seconds >= self.duration.amount
-        return self.state.step >= self.duration.steps(self.step.batch)
+        if (steps := self.duration.known_steps(self.step.batch)) is not None:
+            return self.state.step >= steps
+        return self.seconds >= self.duration.amount
 
     def _between_steps(self, stop: StopRequest) -> None:
         step, asked = self.state.step, self.requests.take()
         if "stop" in asked:
             stop.signal_name = stop.signal_name or "request"
         if self.checkpoint.due(step, self.seconds) or "save" in asked:
-            self._save(self.run.checkpoints)
-            keep_newest(self.run.checkpoints, self.keep)
+            self._save_and_prune()
         if self.backup is not None and self.backup.due(step, self.seconds):
             self._save(self.run.backups)
         if self.snapshot.due(step, self.seconds) or "preview" in asked:
             self._snapshot()
         if self.evaluation is not None and self.evaluation.due.due(step, self.seconds):
             self._score(self.evaluation)
+        if self.look_again is not None and (factor := self._pace.slowed()) is not None:
+            self.look_again(factor)
+            self._pace.looked()
 
     def _score(self, scoring: Scoring) -> None:
         began = time.perf_counter()
@@ -211,16 +204,25 @@ class Loop:
         if best.score in scores and best.offer(self.state.step, scores[best.score], self._save):
             self._write("best", step=self.state.step, score=best.score, value=scores[best.score])
 
+    def _save_and_prune(self) -> None:
+        self._save(self.run.checkpoints)
+        keep_newest(self.run.checkpoints, self.keep, self.soundness.kept(self.run.checkpoints, self.state.step))
+
     def _save(self, folder: Path) -> Checkpoint:
-        extra = {**self.extra, "seconds": self.seconds, "plan": self.plan.as_json()}
-        saved = save_checkpoint(folder, self.state, self.metadata, extra)
-        self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
+        is_new = not (folder / checkpoint_name(self.state.step)).exists()  # the last step may have been due anyway
+        # What a step did is read a step later; if it was skipped, nothing of it is in what is saved.
+        finite_steps = self.soundness.finite_steps + self._unread
+        own = {"seconds": self.seconds, "images": self.images, FINITE_STEPS: finite_steps, "plan": self.plan.as_json()}
+        saved = save_checkpoint(folder, self.state, self.metadata, {**self.extra, **own})
+        if is_new:
+            self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
         return saved
 
     def _snapshot(self) -> None:
         if self._pictured == self.state.step:
             return
         self._pictured = self.state.step
+        began = time.perf_counter()
         try:
             paths = self.take_snapshot(self.state)
         except RuntimeError as error:
@@ -228,49 +230,56 @@ class Loop:
                 raise
             self._write("snapshot_failed", step=self.state.step, reason=str(error))
             return
+        finally:
+            self.snapshot.drew(self.seconds, time.perf_counter() - began)
         self._write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
 
     def _read(self, pending: "_Pending") -> None:
         readout = pending.readout
         phases, extra = readout.read()
+        self._unread -= 1
         for phase in self.step.phases:
             if phase.name in phases:
                 done = (readout.step - 1) / self.step.length if self.step.length else 0.0
                 phases[phase.name]["learning_rate"] = self.step.settings[phase.optimizer].rate_at(done)
         took = pending.took or time.perf_counter() - pending.began
+        self._pace.add(took)
         self._write(
             "step",
             step=readout.step,
-            images=readout.step * self.step.batch,
+            images=pending.images,
             seconds=round(pending.seconds, 3),
-            images_per_second=self.step.batch / took,
+            images_per_second=self.step.pictures_at(readout.step - 1) / took,
             eta_seconds=self._eta(readout.step, pending.seconds),
             memory_bytes=memory_bytes(self.state.device),
             phases=phases,
             **({"singular_values": extra} if extra else {}),
         )
-        self._count_skips(readout, phases)
+        self._judge(readout, phases)
 
-    def _eta(self, step: int, seconds: float) -> float:
-        if self.duration.unit == "seconds":
-            return max(0.0, self.duration.amount - seconds)
-        return (self.duration.steps(self.step.batch) - step) * seconds / step
+    def _eta(self, step: int, seconds: float) -> float | None:
+        """Seconds that are left; None: there is no end."""
+        if (steps := self.duration.known_steps(self.step.batch)) is not None:
+            return (steps - step) * self._pace.seconds_per_step
+        return max(0.0, self.duration.amount - seconds) if math.isfinite(self.duration.amount) else None
 
-    def _count_skips(self, readout: Readout, phases: Mapping[str, Any]) -> None:
-        for name, entry in phases.items():
-            ran = sum(result.phase == name for result in readout.results)
-            if entry["skipped"] < ran:
-                self._in_a_row[name] = 0
+    def _judge(self, readout: Readout, phases: Mapping[str, Any]) -> None:
+        """Count what was skipped, and stop a training that does nothing else."""
+        ran = {name: sum(result.phase == name for result in readout.results) for name in phases}
+        self.soundness.count(readout.step, ran, {name: entry["skipped"] for name, entry in phases.items()})
+        for name, in_a_row in self.soundness.in_a_row.items():
+            if name not in phases or not in_a_row:
                 continue
-            self._in_a_row[name] = self._in_a_row.get(name, 0) + ran
             bad = next(result for result in readout.skipped() if result.phase == name)
             reason = first_bad(bad)
-            self._write("skipped", step=readout.step, phase=name, in_a_row=self._in_a_row[name], reason=reason)
-            if self._in_a_row[name] >= MOST_SKIPS:
+            self._write("skipped", step=readout.step, phase=name, in_a_row=in_a_row, reason=reason)
+            if in_a_row >= MOST_SKIPS:
+                failing = {phase.optimizer for phase in self.step.phases if self.soundness.in_a_row.get(phase.name)}
+                rates = {each: self.step.settings[each].learning_rate for each in sorted(failing)}
                 raise TrainingFailed(
-                    f"phase {name}: {self._in_a_row[name]} updates in a row were skipped at step {readout.step} "
-                    f"because they were not finite ({reason}). Nothing of them was committed. Go on from a checkpoint "
-                    "with a smaller learning rate, or in a new run with training.precision=fp32"
+                    f"phase {name}: {in_a_row} updates in a row were skipped at step {readout.step:,} because they "
+                    f"were not finite ({reason}). Nothing of them was committed. "
+                    + way_back(self.run.checkpoints, self.command, rates, self.plan.precision.name)
                 )
 
     def _write(self, event: str, **values: Any) -> None:

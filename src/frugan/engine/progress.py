@@ -1,16 +1,19 @@
 """Durations with a unit, so that a schedule survives a change of batch."""
 
+import math
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-Unit = Literal["steps", "images", "seconds"]
+Unit = Literal["steps", "images", "seconds", "endless"]
 
 _FORM = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kM]?)\s*(steps?|images?|h|min|s)\s*$")
 _SECONDS = (("h", 3600), ("min", 60), ("s", 1))
+MOST = 10**15
+"""Steps, images or seconds: beyond all training, and exact as a float."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Duration:
     Written `150k steps`, `25M images`, `6h`, `90min` or `30s`.
 
     Attributes:
-        amount: a whole number of steps or images; seconds may be a fraction.
+        amount: a whole number of steps or images; seconds may be a fraction; infinite without an end.
         unit: what is counted.
         text: as it was written.
     """
@@ -43,6 +46,8 @@ class Duration:
             )
         number, prefix, unit = found.groups()
         amount = float(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix]
+        if amount > MOST:
+            raise ValueError(f"duration {text[:40]!r}: expected at most 1e15")
         for name, seconds in _SECONDS:
             if unit == name:
                 return cls(amount * seconds, "seconds", text)
@@ -57,10 +62,16 @@ class Duration:
         """Whole steps, rounded up, at `batch` images a step.
 
         Raises:
-            ValueError: the duration is in seconds.
+            ValueError: the duration is in seconds or has no end.
         """
-        if self.unit == "seconds":
-            raise ValueError(f"{self.text} is a time: it has no number of steps")
+        if (steps := self.known_steps(batch)) is None:
+            raise ValueError(f"{self.text} has no number of steps")
+        return steps
+
+    def known_steps(self, batch: int) -> int | None:
+        """As `steps`, but None where there is no such number."""
+        if self.unit in ("seconds", "endless"):
+            return None
         return int(self.amount) if self.unit == "steps" else -(-int(self.amount) // batch)
 
     @classmethod
@@ -73,3 +84,17 @@ class Duration:
             raise ValueError(f"duration {value!r}: expected text with a unit, such as '150k steps'")
 
         return core_schema.no_info_plain_validator_function(read, serialization=core_schema.to_string_ser_schema())
+
+
+ENDLESS = Duration(math.inf, "endless", "endless")
+"""Of a training that only a person stops; of nothing else, so that `parse` does not know it."""
+
+
+def _above_nothing(duration: Duration) -> Duration:
+    if duration.amount <= 0:
+        raise ValueError(f"{str(duration)!r}: expected more than nothing, such as '1k steps'")
+    return duration
+
+
+Interval = Annotated[Duration, AfterValidator(_above_nothing)]
+"""A duration that is longer than nothing: how long, or how often."""

@@ -24,7 +24,7 @@ class TrainingState:
         optimizers: by the name that phases give.
         moves: optimizer -> networks that it moves.
         loss_scales: by optimizer.
-        carried: phase -> name -> fp32 scalar.
+        carried: name -> fp32, a scalar or [n].
         ema: the averages.
         skipped: phase -> updates skipped so far (int64 scalars on the device).
         step: steps done.
@@ -38,7 +38,7 @@ class TrainingState:
     optimizers: dict[str, torch.optim.Optimizer]
     moves: dict[str, tuple[str, ...]]
     loss_scales: dict[str, LossScale]
-    carried: dict[str, dict[str, Tensor]]
+    carried: dict[str, Tensor]
     ema: Ema
     skipped: dict[str, Tensor]
     step: int
@@ -93,15 +93,17 @@ def create_state(
         },
         moves=moves,
         loss_scales={name: LossScale.create(plan.precision, device) for name in moves},
-        carried={
-            phase.name: {
-                name: torch.full((), carried.initial, device=device) for name, carried in phase.carried.items()
-            }
-            for phase in phases
-        },
+        carried={name: _filled(carried.initial, device) for phase in phases for name, carried in phase.carried.items()},
         ema=Ema(networks, averaged, ema, on_host=plan.ema_on_host),
         skipped={phase.name: torch.zeros((), dtype=torch.int64, device=device) for phase in phases},
         step=0,
         device=device,
         optimizer_on_host=plan.optimizer_on_host,
     )
+
+
+def _filled(values: float | tuple[float, ...], device: torch.device) -> Tensor:
+    """One number, or several [n]; fp32. By `full`: a literal tensor under a fake mode has crashed the interpreter."""
+    if isinstance(values, tuple):
+        return torch.stack([_filled(value, device) for value in values])
+    return torch.full((), float(values), device=device)

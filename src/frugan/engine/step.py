@@ -150,6 +150,22 @@ class Step:
         state.ema.update(state.step, self.batch, self._moved(results))
         return results
 
+    def pictures_at(self, step: int) -> int:
+        """Pictures of a source that step `step` shows the networks, from 0; of several sources, that of which most.
+
+        Phases that share the step's pictures see the same ones; one with its own sees new ones at each repeat.
+        """
+        shared: dict[str, int] = {}
+        own: dict[str, int] = {}
+        for phase in self.phases:
+            samples = phase.samples(self.batch)
+            for source in phase.sources if phase.due(step) else ():
+                if phase.shared_data:
+                    shared[source] = max(shared.get(source, 0), samples)
+                else:
+                    own[source] = own.get(source, 0) + phase.repeats * samples
+        return max((shared.get(source, 0) + own.get(source, 0) for source in {**shared, **own}), default=0)
+
     def _run_sound(
         self, state: TrainingState, plan: Plan, update: Update, next_plan: NextPlan | None
     ) -> tuple[PhaseResult, Plan]:
@@ -214,7 +230,7 @@ class Step:
         networks = {name: state.networks[name] for name in phase.uses}
         layouts = dict.fromkeys(networks, plan.layout(state.device))
         observer = Observer()
-        own = PhaseState(state.carried[phase.name], scale.scale)
+        own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale)
         terms: dict[str, list[Tensor]] = {}
         weights: list[float] = []
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
@@ -338,9 +354,9 @@ def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
 
 @torch.no_grad()
 def _commit_carried(state: TrainingState, phase: Phase, own: PhaseState, accepted: Tensor) -> None:
-    carried = state.carried[phase.name]
-    for name, observed in own.observed().items():
-        carried[name] = torch.where(accepted, phase.carried[name].update(carried[name], observed), carried[name])
+    for name, (observed, samples) in own.observed().items():
+        before = state.carried[name]
+        state.carried[name] = torch.where(accepted, phase.carried[name].update(before, observed, samples), before)
 
 
 def _to(tensors: Mapping[str, Tensor], here: slice, device: torch.device) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ class BlankPictures:
         if isinstance(need, FaceNeeds):
             channels = {"warped": 3, "target": 3, "mask": 1} | ({"eyes_mouth": 1} if need.eyes_mouth else {})
             return {name: torch.full((count, c, side, side), 0.5) for name, c in channels.items()}
-        pictures = torch.full((count, 3, side, side), 128, dtype=torch.uint8)
+        pictures = torch.full((count, need.channels, side, side), 128, dtype=torch.uint8)
         return {"pictures": pictures, "labels": torch.zeros(count, dtype=torch.int64)}
 
     def preview(self, source: str, count: int) -> dict[str, Tensor]:

@@ -14,8 +14,13 @@ import torch
 from frugan.engine.plan import Plan
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.task import Stage, Task
+from frugan.memory.work import Work
 
-FORMAT = 1
+FORMAT = 2
+
+VERSION = 1
+"""Of what a step takes. Raise it with a change that moves that, and make the predictions that ship anew
+(`python benchmarks/what_fits.py`); tests/memory/test_shipped_predictions.py fails where one was forgotten."""
 
 HELPFUL_SECONDS = 6.0
 """Work from which on a helper is worth its start, which takes about 4."""
@@ -49,8 +54,8 @@ class PredictionStore:
     Attributes:
         task, target: what is predicted.
         subject: the recipe's fields that a step depends on.
-        fingerprint: of code and torch: what a file has that was made by others does not count.
-        files: read in this order, as far as they exist and agree with the fingerprint.
+        version: of the step and of torch: what a file has of another version does not count.
+        files: read in this order, as far as they exist and are of this version.
         tell: is told what is run: how many so far.
         helper: runs a part of what is asked for ahead; None: nobody does.
         expected_seconds: of one run, before any was made: whether help is worth its start.
@@ -60,7 +65,7 @@ class PredictionStore:
     task: Task
     target: Target
     subject: Mapping[str, Any]
-    fingerprint: str
+    version: str
     files: tuple[Path, ...] = ()
     tell: Callable[[int], None] = lambda _: None
     helper: Helper | None = None
@@ -71,7 +76,12 @@ class PredictionStore:
 
     def __post_init__(self) -> None:
         for file in self.files:
-            self._known |= _read(file, self.fingerprint)
+            self._known |= _read(file, self.version)
+
+    @property
+    def known(self) -> Mapping[str, Mapping[str, Any]]:
+        """What was found so far, here or in the files, by key."""
+        return self._known
 
     def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
         """A plan's prediction for a stage.
@@ -122,28 +132,16 @@ class PredictionStore:
         self._known |= other._known
         self.ran += other.ran
 
-    def adopt(self, file: Path) -> bool:
-        """Take over a file of another fingerprint, if what was run here and there is the same.
-
-        For a change of the code that leaves steps as they were: a few of them show it.
-        """
-        there = _read(file, None)
-        both = self._known.keys() & there.keys()
-        same = bool(both) and all(there[key] == self._known[key] for key in both)
-        if same:
-            self._known = there | self._known
-        return same
-
     def _tell(self) -> None:
         self.ran += 1
         self.tell(self.ran)
 
     def save(self, file: Path) -> None:
-        """Add what is known to a file; one of another fingerprint is replaced."""
-        known = _read(file, self.fingerprint) | self._known
+        """Add what is known to a file; one of another version is replaced."""
+        known = _read(file, self.version) | self._known
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f"{file.name}.{os.getpid()}.unfinished")  # another process may save as well
-        values = {"format": FORMAT, "fingerprint": self.fingerprint, "predictions": dict(sorted(known.items()))}
+        values = {"format": FORMAT, "version": self.version, "predictions": dict(sorted(known.items()))}
         beside.write_text(json.dumps(values, separators=(",", ":")) + "\n", "utf-8")
         beside.replace(file)
 
@@ -158,6 +156,15 @@ class PredictionStore:
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
 
 
+def least_work(file: Path) -> Work | None:
+    """Work of an average step by the cheapest plan in a file of predictions, of any version; None: it holds none.
+
+    Good for an estimate: what another version changes is the memory, hardly the arithmetic.
+    """
+    works = [Work(**each["work"]) for each in _read(file, None).values() if "work" in each]
+    return min(works, key=lambda work: work.macs, default=None)
+
+
 def _as_run(plan: Plan) -> Plan:
     """fp16 is run as bf16: both are two bytes wide, and loss scaling adds scalars; so one run answers for both."""
     if plan.precision.name != "fp16":
@@ -165,11 +172,16 @@ def _as_run(plan: Plan) -> Plan:
     return replace(plan, precision=replace(plan.precision, name="bf16", dtype=torch.bfloat16))
 
 
-def _read(file: Path, fingerprint: str | None) -> dict[str, dict[str, Any]]:
-    """A file's predictions; none if it is missing, of another fingerprint, or damaged: they can be made again.
+def prediction_version() -> str:
+    """Version of the predictions that hold now. A CPU build of torch predicts the same as a CUDA build."""
+    return f"{VERSION}-torch-{str(torch.__version__).split('+')[0]}"
+
+
+def _read(file: Path, version: str | None) -> dict[str, dict[str, Any]]:
+    """A file's predictions; none if it is missing, of another version, or damaged: they can be made again.
 
     Args:
-        fingerprint: None: of any.
+        version: None: of any.
     """
     try:
         values = json.loads(file.read_text("utf-8"))
@@ -177,6 +189,6 @@ def _read(file: Path, fingerprint: str | None) -> dict[str, dict[str, Any]]:
         return {}
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         return {}
-    if fingerprint is not None and values.get("fingerprint") != fingerprint:
+    if version is not None and values.get("version") != version:
         return {}
     return dict(values["predictions"])

@@ -52,7 +52,12 @@ class FeatureNetwork(Protocol):
         """How it brings pictures to its own size."""
 
     def __call__(self, pictures: Tensor) -> Features:
-        """Features of uint8 pictures [N, 3, H, W] of any size."""
+        """Features of uint8 pictures [N, 1 or 3, H, W] of any size."""
+
+
+def in_colour(pictures: Tensor) -> Tensor:
+    """[N, 1 or 3, H, W] -> [N, 3, H, W]: networks of features take red, green and blue, which grey has all the same."""
+    return pictures.expand(-1, 3, -1, -1)
 
 
 @contextmanager
@@ -85,9 +90,9 @@ class InceptionFeatures:
     resizer: str = "TensorFlow 1 bilinear to 299"
 
     def __call__(self, pictures: Tensor) -> Features:
-        """Features of uint8 pictures [N, 3, H, W]: pooled [N, 2048], logits [N, 1008]."""
+        """Features of uint8 pictures [N, 1 or 3, H, W]: pooled [N, 2048], logits [N, 1008]."""
         with full_fp32():
-            found = self.network(pictures.to(self.network.fc.weight.device))
+            found = self.network(in_colour(pictures).to(self.network.fc.weight.device))
         return Features(found["2048"].cpu(), found["logits_unbiased"].cpu())
 
 
@@ -110,13 +115,13 @@ class NamedFeatures:
 
     @torch.no_grad()
     def __call__(self, pictures: Tensor) -> Features:
-        """Features of uint8 pictures [N, 3, H, W].
+        """Features of uint8 pictures [N, 1 or 3, H, W].
 
         Raises:
             BadInput: it gives something else.
         """
         with full_fp32():
-            found = self.network(pictures.to(self.device))
+            found = self.network(in_colour(pictures).to(self.device))
         pooled, logits = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
         for each in (pooled, logits):
             if each is not None and not (isinstance(each, Tensor) and each.ndim == 2 and len(each) == len(pictures)):

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 SIDE = 32
@@ -15,6 +15,16 @@ CHUNK_BYTES = 32 * 2**20
 """Pictures compared at once, as bytes: four times as much as fp32, twice over when mirrored."""
 COMPARED_REAL = 256
 """Real pictures whose own nearest ones say what distance is usual."""
+
+
+class Pictures(Protocol):
+    """Pictures to look through: an array uint8 [M, C, R, R], or what reads like one."""
+
+    def __len__(self) -> int:
+        """M."""
+
+    def __getitem__(self, indices: Any, /) -> Any:
+        """Those at a place, between two, or at several: uint8."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +49,15 @@ class Nearest:
 
 def nearest_pictures(
     pictures: Tensor,
-    real: NDArray[np.uint8],
+    real: Pictures,
     count: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> Nearest:
     """Find the pictures of a set that are nearest to given ones, and mirrored ones of it.
 
     Args:
-        pictures: uint8 [N, 3, R, R].
-        real: the set, uint8 [M, 3, R, R]; may be mapped from disk: it is read once.
+        pictures: uint8 [N, C, R, R].
+        real: the set, [M, C, R, R]; may be mapped from disk: it is read once.
         count: K, at most M.
     """
     spaced = np.unique(np.linspace(0, len(real) - 1, min(COMPARED_REAL, len(real))).astype(np.int64))
@@ -77,7 +87,7 @@ def nearest_pictures(
 
 
 def _small(pictures: Tensor) -> Tensor:
-    """[N, 3, R, R] -> [N, 3 * SIDE * SIDE]."""
+    """[N, C, R, R] -> [N, C * SIDE * SIDE]."""
     values = pictures.float()
     if values.shape[-1] > SIDE:
         values = F.adaptive_avg_pool2d(values, SIDE)

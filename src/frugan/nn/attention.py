@@ -28,19 +28,37 @@ class SelfAttention(nn.Module):
         self.o = convolution(channels // 2, channels)
         self.gamma = nn.Parameter(torch.zeros(()))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, C, H, W] -> [B, C, H, W]."""
+    def forward(self, x: Tensor, differentiable_twice: bool = False) -> Tensor:
+        """[B, C, H, W] -> [B, C, H, W].
+
+        Args:
+            x: input.
+            differentiable_twice: for a penalty on a gradient. torch's fused kernels have one derivative only; what has
+                two stores the whole [HW, HW/4] map.
+        """
         height, width = x.shape[2:]
         query = _tokens(self.theta(x))  # [B, 1, HW, C/8]
         key = _tokens(F.max_pool2d(self.phi(x), 2))  # [B, 1, HW/4, C/8]
         # In NCHW a value whose last stride is not 1 takes the unfused path too (57 MiB saved against 25).
         value = _tokens(F.max_pool2d(self.g(x), 2)).contiguous()  # [B, 1, HW/4, C/2]
-        # Unequal head sizes take torch's unfused path, which stores the whole [HW, HW/4] map: 525 ms against 86 when
-        # query and key are padded with zeros to the width of the value (which changes no product).
-        padding = (0, value.shape[-1] - query.shape[-1])
-        attended = F.scaled_dot_product_attention(F.pad(query, padding), F.pad(key, padding), value, scale=1.0)
+        attended = _plain_attention(query, key, value) if differentiable_twice else _fused_attention(query, key, value)
         attended = attended.squeeze(1).transpose(1, 2).unflatten(2, (height, width))  # [B, C/2, H, W]
         return torch.addcmul(x, self.gamma.to(x.dtype), self.o(attended))
+
+
+def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """[B, 1, HW, C/2]."""
+    # Unequal head sizes take torch's unfused path, which stores the whole [HW, HW/4] map: 525 ms against 86 when
+    # query and key are padded with zeros to the width of the value (which changes no product).
+    padding = (0, value.shape[-1] - query.shape[-1])
+    return F.scaled_dot_product_attention(F.pad(query, padding), F.pad(key, padding), value, scale=1.0)
+
+
+def _plain_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The same of products and a softmax, which is fp32 or more."""
+    precise = torch.promote_types(value.dtype, torch.float32)
+    shares = torch.softmax(query.to(precise) @ key.to(precise).mT, -1)  # [B, 1, HW, HW/4]
+    return shares.to(value.dtype) @ value
 
 
 def _tokens(x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Losses of a discriminator and a generator, as functions of the discriminator's outputs.
 
 Each returns an fp32 scalar, the mean over the samples. Hinge: Lim and Ye 2017, Tran et al. 2017; non-saturating:
-Goodfellow et al. 2014, which the BigGAN release calls DCGAN's.
+Goodfellow et al. 2014, which the BigGAN release calls DCGAN's; relativistic: Jolicoeur-Martineau 2018 (arXiv
+1807.00734), section 3, in the logistic form of Huang et al. 2024 (arXiv 2501.05441).
 """
 
 from collections.abc import Callable, Mapping
@@ -40,6 +41,15 @@ def non_saturating_fake(outputs: Tensor) -> Tensor:
 def non_saturating_generator(outputs: Tensor) -> Tensor:
     """mean(softplus(-D(fake)))."""
     return F.softplus(-outputs.float()).mean()
+
+
+def relativistic(outputs: Tensor, others: Tensor) -> Tensor:
+    """mean(softplus(D(other) - D(one))), pair by pair: small where the first of each pair looks more real.
+
+    Args:
+        outputs, others: [B, 1] each.
+    """
+    return F.softplus(others.float() - outputs.float()).mean()
 
 
 @dataclass(frozen=True)

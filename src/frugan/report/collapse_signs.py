@@ -3,12 +3,8 @@
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 SATURATION_STEPS = 200
 SATURATED_LOSS = 0.05
@@ -17,10 +13,20 @@ RECOVERED_LOSS = 0.2
 JUMP = 2.0
 """A largest singular value that doubles between reports, beside the median of the reports before."""
 JUMP_REPORTS = 5
-DUPLICATE_DISTANCE = 0.02
-"""Mean difference of two pictures in [-1, 1] at 16 pixels below which an eye takes them for the same."""
-DUPLICATE_SHARE = 0.2
-SHOWN_SIDE = 16
+LEAST_VARIETY = 0.65
+"""Distance between two samples of a class, generated over real, as a mean over the classes, below which we warn. Runs
+whose classes each showed one way of writing a digit had 0.35 to 0.6 of it; real pictures in the samples' places had at
+least 0.9, in hundreds of draws from digits, drawn faces, icons and letters."""
+LEAST_TWIN_DISTANCE = 0.4
+"""The same of a sample and its nearest twin: few pictures that come again and again. Real pictures at least 0.9; drawn
+with repetition from a class of a few dozen, so that many come twice, down to 0.5."""
+LEAST_VARIETY_OF_ONE = 0.4
+"""Of a single class, where the others vary; real pictures at least 0.68."""
+VARIETY_RECOVERED = 1.15
+"""Times the least variety: from there on a warning may come again."""
+NOTABLY_LESS = 0.75
+"""Times what was told of: worth another warning, like twice as many classes."""
+MOST_NAMED = 5
 
 
 @dataclass
@@ -30,9 +36,12 @@ class CollapseSigns:
     _losses: dict[str, deque[float]] = field(default_factory=dict)
     _saturated: set[str] = field(default_factory=set)
     _values: dict[str, deque[float]] = field(default_factory=dict)
+    _alike: "_Alike | None" = None
 
     def look(self, event: Mapping[str, Any]) -> Iterator[str]:
-        """Lines to warn with at a step's event."""
+        """Lines to warn with at an event of a step or of variety."""
+        if event.get("event") == "variety" and event["mean"]:
+            yield from self._variety(event["mean"], event["nearest"])
         if event.get("event") != "step":
             return
         for phase, found in event["phases"].items():
@@ -76,25 +85,48 @@ class CollapseSigns:
                 "learning rates, or stop: the best pictures came before it"
             )
 
+    def _variety(self, mean: Mapping[str, float], nearest: Mapping[str, float]) -> Iterator[str]:
+        """Told once; again when it gets notably worse, or when it comes back.
 
-def duplicate_samples(sheet: Tensor) -> str | None:
-    """What to tell of a sheet whose pictures look alike though each has its own latent; None: nothing.
+        Args:
+            mean, nearest: class -> ratios, see `frugan.metrics.diversity`.
+        """
+        overall, twins = fmean(mean.values()), fmean(nearest.values())
+        share = _share(overall, twins)
+        alike = {name: _share(mean[name], nearest[name]) for name in mean if mean[name] < LEAST_VARIETY_OF_ONE}
+        if share < 1:
+            shares = {name: _share(mean[name], nearest[name]) for name in mean}
+            alike |= {name: each for name, each in shares.items() if each < 1}
+        elif not alike:
+            if share > VARIETY_RECOVERED:
+                self._alike = None
+            return
+        now = _Alike(len(alike), fmean(alike.values()))
+        if self._alike is not None and not now.notably_worse(self._alike):
+            return
+        self._alike = now
+        lowest = sorted(alike, key=lambda name: mean[name])
+        named = ", ".join(f"{name} {mean[name]:.2f}" for name in lowest[:MOST_NAMED])
+        yield (
+            f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures. Distance within a "
+            f"class, generated over real (1: they vary as much): {overall:.2f}, to the nearest twin {twins:.2f}, on "
+            f"average; lowest: {named}. The generator loses variety, which no single picture shows. People add "
+            "augmentation, an R1 penalty, more pictures or a larger batch, or go back to a checkpoint from before; see "
+            "docs/training-well.md"
+        )
 
-    Args:
-        sheet: [rows, columns, C, H, W] in [-1, 1]; a row is a class.
-    """
-    rows, columns = sheet.shape[:2]
-    if columns < 2:
-        return None
-    small = F.adaptive_avg_pool2d(sheet.float().flatten(0, 1), SHOWN_SIDE).reshape(rows, columns, -1)
-    distances = torch.cdist(small, small, p=1) / small.shape[-1]  # [rows, columns, columns]
-    distances.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    alike = distances.amin(2) < DUPLICATE_DISTANCE  # [rows, columns]
-    count = int(alike.sum())
-    if count < DUPLICATE_SHARE * alike.numel():
-        return None
-    return (
-        f"{count} of {alike.numel()} samples have a twin of the same class on their sheet (mean difference below "
-        f"{DUPLICATE_DISTANCE:g}): the generator passes over its latents. People go back to a checkpoint from before, "
-        "or train with more pictures, a larger batch or stronger regularisation"
-    )
+
+@dataclass(frozen=True)
+class _Alike:
+    """What was told of samples that are alike: how many classes, and their mean share of the least variety."""
+
+    classes: int
+    share: float
+
+    def notably_worse(self, than: "_Alike") -> bool:
+        return self.classes >= 2 * than.classes or self.share < NOTABLY_LESS * than.share
+
+
+def _share(mean: float, nearest: float) -> float:
+    """Variety as a share of the least that it should have; below 1: alike."""
+    return min(mean / LEAST_VARIETY, nearest / LEAST_TWIN_DISTANCE)

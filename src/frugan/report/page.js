@@ -155,12 +155,16 @@
     const slider = make("input", { type: "range", min: 0, step: 1 });
     slider.setAttribute("aria-label", "step");
     const told = make("output");
+    const rows = make("p", { className: "rows" });
     const choice = make("select", {}, ...kinds.map((kind) => make("option", { textContent: kind, value: kind })));
     let chosen = [];
     const show = () => {
       const picture = chosen[Number(slider.value)];
       image.src = picture.uri;
       told.textContent = `step ${picture.step.toLocaleString("en")}`;
+      const names = (picture.rows || []).join(", ");
+      image.alt = names ? `samples, rows from the top: ${names}` : "samples";
+      rows.textContent = names ? `Rows from the top: ${names}` : "";
     };
     const choose = () => {
       chosen = pictures.filter((picture) => picture.kind === choice.value);
@@ -175,7 +179,7 @@
     if (kinds.length > 1) bar.append(choice);
     bar.append(slider, told);
     choose();
-    return make("div", { className: "sheet" }, bar, image);
+    return make("div", { className: "sheet" }, bar, image, rows);
   };
 
   const charts = data.charts.map((about) => new Chart(about));

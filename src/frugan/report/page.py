@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from frugan.report.run_view import Curve, RunView
+from frugan.report.run_view import Curve, Picture, RunView
 
 LIVE_SECONDS = 5
 """A page of a run that goes on asks for a newer one so often."""
@@ -27,7 +27,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
     data = {
         "runs": [run.name for run in runs],
         "charts": _charts(runs),
-        "pictures": [[{"step": p.step, "kind": p.kind, "uri": p.uri} for p in run.pictures] for run in runs],
+        "pictures": [[_picture(picture) for picture in run.pictures] for run in runs],
         "live": LIVE_SECONDS if live else 0,
     }
     # "</script" or "<!--" would end the script element, or begin another, also inside a string
@@ -44,6 +44,11 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
         + "".join(_facts(run, several=len(runs) > 1) for run in runs)
         + f'</main><script id="data" type="application/json">{inside}</script><script>{script}</script></body></html>\n'
     )
+
+
+def _picture(picture: Picture) -> dict[str, Any]:
+    named = {"rows": list(picture.rows)} if picture.rows else {}
+    return {"step": picture.step, "kind": picture.kind, "uri": picture.uri, **named}
 
 
 def _charts(runs: Sequence[RunView]) -> list[dict[str, Any]]:

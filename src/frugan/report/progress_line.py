@@ -4,11 +4,13 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
 
@@ -30,11 +32,18 @@ def describe(event: Mapping[str, object]) -> str | None:
     return " | ".join(fields)
 
 
-def _saved(event: Mapping[str, object]) -> str:
-    """What a checkpoint or a snapshot left."""
+def _saved(event: Mapping[str, object]) -> str | None:
+    """What a checkpoint left; None for one of the best, which another event tells."""
+    path = str(event.get("path"))
+    return None if path.startswith("best/") else f"step {_count(event.get('step'))}: saved {path}"
+
+
+def _drew(event: Mapping[str, object]) -> str | None:
+    """What a snapshot left; None: nothing."""
     paths = event.get("paths")
-    shown = ", ".join(map(str, paths)) if isinstance(paths, list) else str(event.get("path"))
-    return f"step {_count(event.get('step'))}: saved {shown}"
+    if not isinstance(paths, list) or not paths:
+        return None
+    return f"step {_count(event.get('step'))}: drew {', '.join(map(str, paths))}"
 
 
 def _phase(name: str, phase: Mapping[str, Any]) -> str:
@@ -120,14 +129,46 @@ def _scores(event: Mapping[str, object]) -> str:
     return f"step {_count(event.get('step'))}: {shown}"
 
 
-_TOLD: dict[str, Callable[[Mapping[str, object]], str]] = {
+_TOLD: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "metrics": _scores,
-    "best": lambda e: f"step {_count(e.get('step'))}: among the best by {e.get('score')}, kept in best/",
+    "best": lambda e: f"step {_count(e.get('step'))}: saved in best/, among the best by {e.get('score')}",
+    "checkpoint": _saved,
+    "snapshot": _drew,
 }
+
+LONG_SECONDS = 10.0
+"""Since the last step: from here on the line says that it waits, and for how long."""
+
+
+@dataclass
+class _Line:
+    """The line of a terminal: the newest step, and something that moves while the next one takes long.
+
+    Attributes:
+        clock: seconds from any start.
+        began: when it began to wait for a step; None: it waits for none.
+        newest: line of the newest step; None: there is none yet.
+    """
+
+    clock: Callable[[], float]
+    began: float | None = None
+    newest: str | None = None
+    _spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
+
+    def __rich__(self) -> RenderableType:
+        """What is shown now."""
+        waited = 0.0 if self.began is None else self.clock() - self.began
+        if self.began is None or (self.newest is not None and waited < LONG_SECONDS):
+            return Text(self.newest or "", no_wrap=True, overflow="ellipsis")
+        since = "the start, no step is done yet" if self.newest is None else self.newest
+        self._spinner.update(text=Text(f"{_duration(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
+        return self._spinner
 
 
 class LiveLine:
     """Shows the newest step: one line that changes on a terminal, else a plain line every so often. Use with `with`.
+
+    On a terminal something moves from the start of training on, also while a step takes long.
 
     Args:
         every_seconds: between two plain lines; the first and the last step are always shown.
@@ -144,6 +185,7 @@ class LiveLine:
         self._console = console or Console(file=sys.stderr)
         self._every, self._clock = every_seconds, clock
         self._live: Live | None = None
+        self._line = _Line(clock)
         self._waiting: str | None = None
         self._printed_at: float | None = None
 
@@ -158,15 +200,18 @@ class LiveLine:
             self.note(f"step {event.get('step')}: phase {event.get('phase')} ran out of memory; repeated by a new plan")
         if event.get("event") == "snapshot_failed":
             self.note(f"step {event.get('step')}: no sheets, memory ran out: {event.get('reason')}")
-        if event.get("event") in _TOLD:
-            self.note(_TOLD[str(event["event"])](event))
-        if event.get("event") in ("checkpoint", "snapshot"):
-            self.note(_saved(event))
+        tell = _TOLD.get(str(event.get("event")))
+        if tell is not None and (told := tell(event)) is not None:
+            self.note(told)
+        if event.get("event") == "start":
+            self._line.began, self._line.newest = self._clock(), None
+        if event.get("event") == "stop":
+            self._line.began = None
         line = describe(event)
         if line is None:
             return
+        self._line.began, self._line.newest = self._clock(), line
         if self._live is not None:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
             return
         self._waiting = line
         if self._printed_at is None or self._clock() - self._printed_at >= self._every:
@@ -184,7 +229,7 @@ class LiveLine:
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             # What other code prints to stderr goes above the line; stdout is not rich's to touch.
-            self._live = Live(console=self._console, redirect_stdout=False, refresh_per_second=4)
+            self._live = Live(self._line, console=self._console, redirect_stdout=False, refresh_per_second=4)
             self._live.start()
         return self
 
@@ -192,6 +237,7 @@ class LiveLine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
+            self._line.began = None
             self._live.stop()
             self._live = None
         self._flush()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +23,8 @@ SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """Score -> title of its chart, and name of its curve."""
+VARIETY = "Score: variety within classes, generated over real (1: as varied)"
+VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest twin"})
 MOST_LAYERS = 8
 """Layers whose singular values are shown, those with the largest last ones."""
 
@@ -88,11 +91,13 @@ class Picture:
         step: of training.
         kind: which sheet ("samples").
         uri: the picture itself, as a data URI.
+        rows: names of its rows, from the top; empty: they have none.
     """
 
     step: int
     kind: str
     uri: str
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,9 @@ class Charts:
                     for name, value in event["scores"].items():
                         title, curve = SCORES.get(name, (name, name))
                         self._add(f"Score: {title}", curve, int(event["step"]), value)
+                if kind == "variety":
+                    for curve in ("mean", "nearest"):
+                        self._add(VARIETY, VARIETY_CURVES[curve], int(event["step"]), fmean(event[curve].values()))
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue  # an event of another version
             yield event

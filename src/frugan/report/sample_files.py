@@ -13,20 +13,20 @@ from PIL.PngImagePlugin import PngInfo
 from frugan.errors import BadInput
 
 Block = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Pictures [n, 3, R, R] and their classes [n]."""
+"""Pictures [n, C, R, R], C = 1 or 3, and their classes [n]."""
 FRAMES_PER_SECOND = 24
 SMALLEST_MOVING = 256
 """Animations of smaller pictures are enlarged by a whole factor."""
 
 
-def write_npz(blocks: Iterable[Block], count: int, resolution: int, path: Path) -> None:
-    """Write pictures and classes as BigGAN's sampling script does: x uint8 [N, 3, R, R], y int64 [N].
+def write_npz(blocks: Iterable[Block], count: int, shape: tuple[int, ...], path: Path) -> None:
+    """Write pictures and classes as BigGAN's sampling script does: x uint8 [N, C, R, R], y int64 [N].
 
     Values are rounded, where that script cut them off. Written block by block.
 
     Args:
         count: pictures in all blocks together.
-        resolution: R.
+        shape: of one picture: (C, R, R).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -34,7 +34,7 @@ def write_npz(blocks: Iterable[Block], count: int, resolution: int, path: Path) 
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             with archive.open("x.npy", "w", force_zip64=True) as member:
-                header = {"descr": "|u1", "fortran_order": False, "shape": (count, 3, resolution, resolution)}
+                header = {"descr": "|u1", "fortran_order": False, "shape": (count, *shape)}
                 np.lib.format.write_array_header_1_0(member, header)
                 for pictures, classes in blocks:
                     member.write(np.ascontiguousarray(pictures).tobytes())
@@ -65,13 +65,13 @@ def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) 
         for picture, label in zip(pictures, classes, strict=True):
             inside = folder / f"{int(label):04d}"
             inside.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(picture.transpose(1, 2, 0)).save(inside / f"{written:06d}.png", pnginfo=chunks)
+            _image(picture.transpose(1, 2, 0)).save(inside / f"{written:06d}.png", pnginfo=chunks)
             written += 1
     return written
 
 
 def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
-    """Write frames [H, W, 3] as GIF or MP4, by the name's ending, there and back again.
+    """Write frames [H, W, 1 or 3] as GIF or MP4, by the name's ending, there and back again.
 
     Raises:
         BadInput: another ending, or OpenCV is missing for MP4.
@@ -80,7 +80,7 @@ def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
     factor = -(-SMALLEST_MOVING // min(frames[0].shape[:2]))
     larger = [frame.repeat(factor, 0).repeat(factor, 1) for frame in (*frames, *frames[-2:0:-1])]
     if path.suffix == ".gif":
-        first, *others = (Image.fromarray(frame) for frame in larger)
+        first, *others = (_image(frame) for frame in larger)
         milliseconds = round(1000 / FRAMES_PER_SECOND)
         first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
         return
@@ -97,6 +97,12 @@ def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
         raise BadInput(f"{path}: this OpenCV writes no MP4; choose .gif")
     try:
         for frame in larger:
-            film.write(np.ascontiguousarray(frame[:height, :width, ::-1]))
+            blue_first = np.broadcast_to(frame, (*frame.shape[:2], 3))[:height, :width, ::-1]
+            film.write(np.ascontiguousarray(blue_first))
     finally:
         film.release()
+
+
+def _image(pixels: NDArray[np.uint8]) -> Image.Image:
+    """[H, W, 1 or 3] -> a picture of mode L or RGB."""
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

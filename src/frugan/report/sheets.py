@@ -7,24 +7,24 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
+
+from frugan.report.lettering import BACKGROUND, label_column, title_line
 
 GAP = 2
 """Pixels between pictures and around the sheet."""
 
-TITLE_HEIGHT = 14
-
-BACKGROUND = 128
-"""Middle grey: shows where a black or a white picture ends."""
+ROWS_KEYWORD = "Rows"
+"""Text chunk of the file that holds the rows' names, one a line."""
 
 SMALLEST_SHOWN = 64
 """Pictures with a smaller side are enlarged: ten columns of 32-pixel pictures would be 340 pixels wide."""
 
 
 def sheet_width(columns: int, side: int) -> int:
-    """Width in pixels of the file that a sheet of pictures of that side makes."""
+    """Width in pixels of the file that a sheet of pictures of that side makes, without names of its rows."""
     return columns * (side * -(-SMALLEST_SHOWN // side) + GAP) + GAP
 
 
@@ -34,6 +34,7 @@ def write_sheet(
     about: Mapping[str, str] | None = None,
     above: NDArray[np.uint8] | None = None,
     titles: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> None:
     """Write a sheet of pictures as a PNG file; a reader never finds half of one.
 
@@ -47,21 +48,29 @@ def write_sheet(
         about: text chunks of the file, by keyword: what made the pictures.
         above: a strip [H, `sheet_width`, 3] to stand above the sheet.
         titles: one for each column, to stand above it; none: no line for them.
+        labels: one for each row, to stand before it; none: no margin for them.
 
     Raises:
         ValueError: another shape or dtype, or no pictures.
     """
-    pixels = _arrange(_levels(sheet))  # [height, width, C]
+    levels = _levels(sheet)
+    pixels = _arrange(levels)  # [height, width, C]
     strips = [above] if above is not None else []
-    strips += [_title_line(titles, pixels.shape[1])] if titles else []
-    if strips:
+    strips += [title_line(titles, pixels.shape[1], GAP)] if titles else []
+    if strips or labels:
         pixels = np.concatenate([*strips, np.broadcast_to(pixels, (*pixels.shape[:2], 3))])
+    if labels:
+        column = label_column(labels, levels.shape[3], GAP)
+        above_it = np.full((len(pixels) - len(column), column.shape[1], 3), BACKGROUND, np.uint8)
+        pixels = np.concatenate([np.concatenate([above_it, column]), pixels], 1)
+    if sheet.shape[2] == 1 and not np.ptp(pixels, axis=2).any():
+        pixels = pixels[:, :, :1]  # words beside grey pictures need no colour
     picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         chunks = PngInfo()
-        for keyword, text in (about or {}).items():
+        for keyword, text in {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels)} if labels else {})}.items():
             chunks.add_itxt(keyword, text)
         picture.save(part, format="PNG", pnginfo=chunks)
         os.replace(part, path)
@@ -93,16 +102,6 @@ def _levels(sheet: Tensor) -> NDArray[np.uint8]:
     levels = ((values + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
     factor = -(-SMALLEST_SHOWN // min(shape[3:]))
     return np.asarray(levels.repeat_interleave(factor, 3).repeat_interleave(factor, 4))
-
-
-def _title_line(titles: Sequence[str], width: int) -> NDArray[np.uint8]:
-    """Titles over the middles of their columns. [TITLE_HEIGHT, width, 3]."""
-    line = Image.new("RGB", (width, TITLE_HEIGHT), (BACKGROUND,) * 3)
-    draw = ImageDraw.Draw(line)
-    for at, title in enumerate(titles):
-        middle = GAP + (at + 0.5) * (width - GAP) / len(titles)
-        draw.text((middle - draw.textlength(title) / 2, 1), title, (255, 255, 255))
-    return np.asarray(line)
 
 
 def _arrange(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:

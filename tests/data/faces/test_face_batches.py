@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
@@ -24,12 +25,13 @@ from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import open_faceset, pack_faceset
 from frugan.data.faces.sample import SampleSettings, make_sample
 from frugan.data.faces.sample_block import SampleBlock
-from frugan.data.faces.sample_processes import LEFT_TO_THE_TRAINER
+from frugan.data.faces.sample_processes import LEFT_TO_THE_TRAINER, SampleProcesses
 from frugan.data.faces.stream import FaceOrder
 from frugan.errors import BadInput, TrainingFailed
 
 FACES = open_faceset(GOLDEN / "faceset" / "aligned")
 SETTINGS = SampleSettings(64, FaceType.FULL, random_warp=True, random_flip=True, hsv_power=0.1, colour_transfer="rct")
+PLAIN = SampleSettings(64, FaceType.FULL, random_warp=True, random_flip=False, eyes_mouth=False)
 
 
 def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
@@ -96,9 +98,10 @@ def test_colours_need_references() -> None:
 
 
 class Rig(NamedTuple):
-    """Batches of faces in a file that a test may damage, made by two processes."""
+    """Batches of faces in a file that a test may damage, and others of the same faces, made by two processes."""
 
     batches: FaceBatches
+    other: FaceBatches
     pak: Path
     processes: list[BaseProcess]
 
@@ -107,9 +110,13 @@ class Rig(NamedTuple):
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     faces = open_faceset(pack_faceset(FACES, tmp_path_factory.mktemp("packed")))
     before = active_children()
-    batches = FaceBatches(faces, SETTINGS, seed=5, name="src", references=faces, workers=2)
-    yield Rig(batches, faces.path, [process for process in active_children() if process not in before])
+    shared = SampleProcesses(2)
+    batches = FaceBatches(faces, SETTINGS, seed=5, name="src", references=faces, processes=shared)
+    other = FaceBatches(faces, PLAIN, seed=5, name="dst", processes=shared)
+    yield Rig(batches, other, faces.path, [process for process in active_children() if process not in before])
     batches.close()
+    other.close()
+    shared.close()
 
 
 def test_processes_do_not_change_the_samples(rig: Rig) -> None:
@@ -120,6 +127,16 @@ def test_processes_do_not_change_the_samples(rig: Rig) -> None:
     earlier = {part: tensor.clone() for part, tensor in found.items()}
     rig.batches.take(3, 3)
     assert_same(found, earlier)  # no batch lies in memory that the next one is written into
+
+
+def test_sources_that_share_processes_get_their_own_samples(rig: Rig) -> None:
+    assert len(rig.processes) == 2
+    plain = FaceBatches(FACES, PLAIN, seed=5, name="dst")
+    with ThreadPoolExecutor(2) as threads:  # as training reads ahead: one for each source
+        for _ in range(3):
+            found = threads.submit(rig.batches.take, 2, 5), threads.submit(rig.other.take, 1, 7)
+            assert_same(found[0].result(), in_this_process().take(2, 5))
+            assert_same(found[1].result(), plain.take(1, 7))
 
 
 def test_processes_leave_signals_to_the_trainer(rig: Rig, capfd: pytest.CaptureFixture[str]) -> None:
@@ -147,35 +164,87 @@ def test_a_lost_process_is_reported(rig: Rig) -> None:
     rig.processes[0].kill()
     with pytest.raises(TrainingFailed, match="a process that makes face samples has ended by itself"):
         rig.batches.take(0, 4)
+    with pytest.raises(TrainingFailed, match="a process that makes face samples has ended by itself"):
+        rig.other.take(0, 4)  # and not that they are closed
+
+
+def test_closed_processes_make_nothing() -> None:
+    closed = SampleProcesses(1)
+    closed.close()
     with pytest.raises(RuntimeError, match="are closed"):
-        rig.batches.take(0, 4)
+        FaceBatches(FACES, PLAIN, seed=1, name="src", processes=closed).take(0, 4)
 
 
 KILLED_TRAINER = """
 import os, signal, sys
 from pathlib import Path
-from frugan.data.faces.batches import FaceBatches
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.faceset import open_faceset
-from frugan.data.faces.sample import SampleSettings
 
 if __name__ == "__main__":
+    from frugan.data.faces.batches import FaceBatches
+    from frugan.data.faces.face_type import FaceType
+    from frugan.data.faces.faceset import open_faceset
+    from frugan.data.faces.sample import SampleSettings
+    from frugan.data.faces.sample_processes import SampleProcesses
+
     settings = SampleSettings(64, FaceType.FULL, random_warp=True, random_flip=True)
-    batches = FaceBatches(open_faceset(Path(sys.argv[1])), settings, seed=1, name="src", workers=1)
+    faces, processes = open_faceset(Path(sys.argv[1])), SampleProcesses(1)
+    batches = FaceBatches(faces, settings, seed=1, name="src", processes=processes)
     print(len(batches.take(0, 2)["mask"]), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+def ended(script: Path, content: str) -> subprocess.CompletedProcess[str]:
+    """What became of a script that is given the faces, once everyone has closed the pipes, orphans included."""
+    script.write_text(content)
+    command = [sys.executable, str(script), str(FACES.path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
 def test_processes_end_with_a_killed_trainer(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(KILLED_TRAINER)
-    # this waits until everyone has closed the pipes, orphans included
-    ended = subprocess.run(
-        [sys.executable, script, FACES.path], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.stdout == "2\n", ended.stderr
-    assert ended.returncode == -signal.SIGKILL
+    found = ended(tmp_path / "train.py", KILLED_TRAINER)
+    assert found.stdout == "2\n", found.stderr
+    assert found.returncode == -signal.SIGKILL
+
+
+WATCHED = """
+import sys
+from pathlib import Path
+
+import frugan  # as scripts that train do
+from frugan.cli.main import run  # as the installed command does: each process reads its top again
+from frugan.data.faces.sample_maker import SampleMaker, Wanted
+from frugan.errors import BadInput
+
+class Watched(SampleMaker):
+    def make(self, wanted, into, place):
+        super().make(wanted, into, place)
+        heavy = {"torch", "pydantic", "typer"} & sys.modules.keys()
+        if __name__ != "__mp_main__" or heavy:
+            raise BadInput(f"{__name__} has {sorted(heavy)}")
+
+if __name__ == "__main__":
+    from frugan.data.faces.face_type import FaceType
+    from frugan.data.faces.faceset import open_faceset
+    from frugan.data.faces.sample import SampleSettings
+    from frugan.data.faces.sample_block import SampleBlock
+    from frugan.data.faces.sample_processes import SampleProcesses
+
+    faces = open_faceset(Path(sys.argv[1]))
+    settings = SampleSettings(64, FaceType.FULL, random_warp=True, random_flip=True, colour_transfer="rct")
+    maker, processes = Watched(faces, settings, faces), SampleProcesses(1)
+    block = SampleBlock(maker.shapes(1))
+    processes.fill(processes.add(maker), block, [Wanted(0, 1, 2)])
+    print(f"{block.arrays['mask'].max():.0f}")
+    block.close()
+    processes.close()
+"""
+
+
+def test_processes_do_without_torch(tmp_path: Path) -> None:
+    """It takes 245 MiB in each of them, and more where it comes with CUDA's libraries."""
+    found = ended(tmp_path / "train.py", WATCHED)
+    assert (found.stdout, found.returncode) == ("1\n", 0), found.stderr
 
 
 def test_blocks_are_shared_by_name_and_given_back() -> None:

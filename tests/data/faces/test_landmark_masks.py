@@ -1,12 +1,40 @@
 """Masks from landmarks against the original's, bit for bit."""
 
+from collections.abc import Sequence
+
+import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from data.faces.golden_faces import load_face, recorded
+from frugan.data.faces.drawn.camera import view_of
+from frugan.data.faces.drawn.landmarks import landmarks
+from frugan.data.faces.drawn.moment import draw_moment
+from frugan.data.faces.drawn.people import PEOPLE
+from frugan.data.faces.drawn.surface import shape
 from frugan.data.faces.landmark_masks import expanded_eyebrows, eyes_mouth_mask, face_mask
 
 RECORDED = recorded("landmarks.npz")
+EIGHT_HULLS = (
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 17],
+    [8, 9, 10, 11, 12, 13, 14, 15, 16, 26],
+    [17, 18, 19, 8],
+    [24, 25, 26, 8],
+    [19, 20, 21, 22, 23, 24, 8],
+    [17, 18, 19, 20, 21, 27, 31, 32, 33, 34, 35, 8],
+    [22, 23, 24, 25, 26, 27, 31, 32, 33, 34, 35, 8],
+    [27, 28, 29, 30, 31, 32, 33, 34, 35],
+)
+"""What the original fills; a hull of all 68 was taken for it, as on all recorded faces the two are the same."""
+ONE_HULL = (list(range(68)),)
+
+
+def filled(points: NDArray[np.int32], hulls: Sequence[list[int]], size: int) -> NDArray[np.float32]:
+    mask = np.zeros((size, size), np.uint8)
+    for hull in hulls:
+        cv2.fillConvexPoly(mask, cv2.convexHull(points[hull]), 1)
+    return mask.astype(np.float32)
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -16,6 +44,42 @@ def test_the_face(index: int) -> None:
     found = face_mask(face.landmarks, face.height, face.width, face.eyebrows_expand_mod)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, RECORDED[f"hull_{index}"][..., 0])
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_recorded_faces_do_not_tell_one_hull_from_eight(index: int) -> None:
+    face, _ = load_face(index)
+    found = face_mask(face.landmarks, face.height, face.width, face.eyebrows_expand_mod)
+    points = expanded_eyebrows(face.landmarks, face.eyebrows_expand_mod)
+    np.testing.assert_array_equal(found, filled(points, ONE_HULL, face.height))
+
+
+@pytest.mark.parametrize("person", [0, 1])
+def test_the_dent_between_the_brows_is_not_the_face(person: int) -> None:
+    moment, size = draw_moment(0, person, 49), 256
+    placed = landmarks(PEOPLE[person], moment, shape(PEOPLE[person], moment), view_of(moment, size))
+    points = expanded_eyebrows(placed)
+    found = face_mask(placed, size, size)
+    np.testing.assert_array_equal(found, filled(points, EIGHT_HULLS, size))
+    one_hull = filled(points, ONE_HULL, size)
+    assert (found <= one_hull).all()
+    assert 1.002 * found.sum() < one_hull.sum() < 1.03 * found.sum()
+    rows, columns = np.nonzero(one_hull > found)
+    assert (rows <= points[17:27, 1].max()).all()
+    assert points[17, 0] < columns.min() < columns.max() < points[26, 0]
+
+
+def test_each_hull_counts_that_is_no_part_of_another() -> None:
+    counted = set()
+    for seed in range(8):
+        points = np.random.RandomState(seed).randint(8, 120, (68, 2)).astype(np.int32)
+        found = face_mask(points, 128, 128, eyebrows_expand_mod=0)
+        np.testing.assert_array_equal(found, filled(points, EIGHT_HULLS, 128))
+        for left_out in range(8):
+            others = [hull for place, hull in enumerate(EIGHT_HULLS) if place != left_out]
+            if (found != filled(points, others, 128)).any():
+                counted.add(left_out)
+    assert counted >= {0, 1, 4, 5, 6, 7}  # 2 and 3 are parts of 5 and 6
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -26,7 +26,7 @@ class FaceBatches:
         name: of the stream ("src"), so that two differ.
         uniform_yaw: show every direction of view as often, instead of every face.
         references: faces that lend their colours, if the settings transfer them.
-        workers: processes that make samples; 0: none, they are made within `take`.
+        processes: that make the samples; they may serve other batches too. None: samples are made within `take`.
 
     Raises:
         BadInput: OpenCV is missing.
@@ -42,7 +42,7 @@ class FaceBatches:
         name: str,
         uniform_yaw: bool = False,
         references: Faceset | None = None,
-        workers: int = 0,
+        processes: SampleProcesses | None = None,
     ) -> None:
         transfers = settings.colour_transfer != "none"
         if transfers and references is None:
@@ -52,7 +52,8 @@ class FaceBatches:
         self._order = FaceOrder(len(faceset), seed=seed, name=name, yaws=yaws)
         self._maker = SampleMaker(faceset, settings, self._references)
         self._block: SampleBlock | None = None
-        self._processes = SampleProcesses(self._maker, workers) if workers else None
+        self._processes = processes
+        self._number = processes.add(self._maker) if processes is not None else 0
 
     def take(self, position: int, count: int) -> dict[str, torch.Tensor]:
         """Return the `count` samples from `position` on.
@@ -78,18 +79,13 @@ class FaceBatches:
                 self._maker.make(one, made, place)
             return {part: torch.from_numpy(array) for part, array in made.items()}
         if self._block is None or self._block.shapes != shapes:
-            self._release_block()
+            self.close()
             self._block = SampleBlock(shapes)
-        self._processes.fill(self._block, wanted)
+        self._processes.fill(self._number, self._block, wanted)
         return {part: torch.from_numpy(array).clone() for part, array in self._block.arrays.items()}
 
     def close(self) -> None:
-        """End the processes and give back the memory; `take` is over then."""
-        if self._processes is not None:
-            self._processes.close()
-        self._release_block()
-
-    def _release_block(self) -> None:
+        """Give back the memory that processes fill; the processes stay."""
         if self._block is not None:
             self._block.close()
         self._block = None

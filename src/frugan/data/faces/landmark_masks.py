@@ -1,7 +1,8 @@
 """Masks drawn from the landmarks: the whole face, and its eyes and mouth.
 
-Source: DeepFaceLab's behaviour. Which points the brows move away from, and that the mouth is the inner lips, was found
-from masks that it made, which these equal bit for bit. All work on landmarks cut to whole pixels.
+Source: DeepFaceLab's behaviour. Which points the brows move away from, that the mouth is the inner lips, and which
+hulls make up a face was found from masks that it made, which these equal bit for bit. All work on landmarks cut to
+whole pixels.
 """
 
 import numpy as np
@@ -14,12 +15,24 @@ Mask = NDArray[np.float32]
 _EYES = (range(36, 42), range(42, 48))
 _MOUTH = (range(60, 68),)
 _BROWS = range(17, 27)
+_UNDER_NOSE = range(31, 36)
+_CHIN = 8
+_FACE = (  # groups whose hulls, one over the other, are the face: less than the hull of all, by up to 2.2 %
+    (*range(9), 17),  # jaw to the chin, and the outer end of the brow above it
+    (*range(8, 17), 26),
+    (*range(17, 20), _CHIN),  # outer half of a brow
+    (*range(24, 27), _CHIN),
+    (*range(19, 25), _CHIN),  # between the middles of both brows
+    (*range(17, 22), 27, *_UNDER_NOSE, _CHIN),  # a whole brow, and the nose
+    (*range(22, 27), 27, *_UNDER_NOSE, _CHIN),
+    tuple(range(27, 36)),  # the nose
+)
 # below each brow point but the two outer ones: the upper lids, from corner to corner
 _UNDER_BROWS = (36, 37, 38, 39, 42, 43, 44, 45)
 
 
 def face_mask(landmarks: ArrayLike, height: int, width: int, eyebrows_expand_mod: float = 1.0) -> Mask:
-    """Return the convex hull of the landmarks with raised brows, filled.
+    """Return the face: convex hulls of eight groups of landmarks with raised brows, each filled.
 
     Args:
         landmarks: x, y in pixels, [68, 2].
@@ -36,7 +49,8 @@ def face_mask(landmarks: ArrayLike, height: int, width: int, eyebrows_expand_mod
     points = expanded_eyebrows(landmarks, eyebrows_expand_mod)
     cv2 = opencv()
     mask = np.zeros((height, width), np.uint8)
-    cv2.fillConvexPoly(mask, cv2.convexHull(points), 1)
+    for part in _FACE:
+        cv2.fillConvexPoly(mask, cv2.convexHull(points[list(part)]), 1)
     return mask.astype(np.float32)
 
 

@@ -1,7 +1,8 @@
-"""Processes that make face samples side by side.
+"""Processes that make face samples side by side, for all sources of a training together.
 
 They know only what they are sent, leave Ctrl-C and its like to the trainer, and end when their pipe closes, even if the
 trainer was killed. (A `ProcessPoolExecutor` keeps both ends of its pipes open in every process, so that orphans stay.)
+They need numpy and OpenCV: 67 MiB each. What this module imports may not import torch, which takes 245 MiB.
 """
 
 import pickle
@@ -12,6 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
+from threading import Lock
 from typing import NamedTuple, cast
 
 from frugan.data.faces.opencv import opencv
@@ -26,10 +28,18 @@ LEFT_TO_THE_TRAINER = tuple(
 """Signals that terminals and batch systems send to a whole group: the trainer still needs samples to end its step."""
 
 
+class _Maker(NamedTuple):
+    """What makes the samples of a source, and the number that jobs name it by."""
+
+    number: int
+    maker: SampleMaker
+
+
 class _Job(NamedTuple):
-    """One sample, and where in which block to put it."""
+    """One sample, the number of its maker, and where in which block to put it."""
 
     wanted: Wanted
+    maker: int
     place: int
     block: str
     shapes: Shapes
@@ -38,14 +48,18 @@ class _Job(NamedTuple):
 class SampleProcesses:
     """Fill blocks with samples, each made by whichever process is free; what is made does not depend on that.
 
+    Several threads may ask at the same time: one block is filled after the other, by all processes.
+
     Args:
-        maker: what makes the samples.
         workers: how many processes, at least 1.
     """
 
-    def __init__(self, maker: SampleMaker, workers: int) -> None:
+    def __init__(self, workers: int) -> None:
         context = get_context("spawn")  # a forked copy of a program with threads and a GPU may hang
-        self._unsent: bytes | None = pickle.dumps(maker)
+        self._lock = Lock()
+        self._makers = 0
+        self._unsent: list[bytes] = []
+        self._lost: Exception | None = None
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
         with _interrupts_held_back():
@@ -59,10 +73,19 @@ class SampleProcesses:
         # A program that ends without `close` would wait for them for ever: they do not listen to being terminated.
         Finalize(self, _close_pipes, (self._pipes,), exitpriority=1)
 
-    def fill(self, block: SampleBlock, wanted: Sequence[Wanted]) -> None:
+    def add(self, maker: SampleMaker) -> int:
+        """Take up what makes the samples of a source, and return its number."""
+        with self._lock:
+            number, self._makers = self._makers, self._makers + 1
+            # sent later: now, each process would be waited for until it has begun
+            self._unsent.append(pickle.dumps(_Maker(number, maker)))
+            return number
+
+    def fill(self, maker: int, block: SampleBlock, wanted: Sequence[Wanted]) -> None:
         """Make samples and put them into a block.
 
         Args:
+            maker: the number of what makes them.
             block: arrays [n, C, R, R].
             wanted: the n samples.
 
@@ -71,18 +94,16 @@ class SampleProcesses:
             TrainingFailed: a process has ended by itself.
             RuntimeError: after `close`.
         """
-        if not self._pipes:
-            raise RuntimeError("the processes that make face samples are closed")
-        jobs = iter([_Job(one, place, block.name, block.shapes) for place, one in enumerate(wanted)])
-        try:
-            self._send_maker()
-            refusals = self._distribute(jobs)
-        except (EOFError, ConnectionError) as error:
-            self.close()
-            raise TrainingFailed(
-                "a process that makes face samples has ended by itself: for lack of memory, or as it says above. A "
-                "script that trains needs its training under `if __name__ == '__main__':`."
-            ) from error
+        jobs = iter([_Job(one, maker, place, block.name, block.shapes) for place, one in enumerate(wanted)])
+        with self._lock:
+            self._check_open()
+            try:
+                self._send_makers()
+                refusals = self._distribute(jobs)
+            except (EOFError, ConnectionError) as error:
+                self._lost = error
+                self.close()
+                raise _loss() from error
         if refusals:
             raise min(refusals, key=lambda refusal: refusal[0])[1]
 
@@ -97,12 +118,17 @@ class SampleProcesses:
             process.close()
         self._processes = []
 
-    def _send_maker(self) -> None:
-        """Send what makes the samples, once; not at the start, as each process would be waited for before the next."""
-        if self._unsent is not None:
+    def _check_open(self) -> None:
+        if self._lost is not None:
+            raise _loss() from self._lost
+        if not self._pipes:
+            raise RuntimeError("the processes that make face samples are closed")
+
+    def _send_makers(self) -> None:
+        while self._unsent:
+            pickled = self._unsent.pop(0)
             for pipe in self._pipes:
-                pipe.send_bytes(self._unsent)
-            self._unsent = None
+                pipe.send_bytes(pickled)
 
     def _distribute(self, jobs: Iterator[_Job]) -> list[tuple[int, BadInput]]:
         """Have all jobs done; return the places of those refused, with the reasons."""
@@ -120,6 +146,13 @@ class SampleProcesses:
                 busy.remove(pipe)
                 if (refusal := pipe.recv()) is not None:
                     refusals.append(refusal)
+
+
+def _loss() -> TrainingFailed:
+    return TrainingFailed(
+        "a process that makes face samples has ended by itself: for lack of memory, or as it says above. A script that "
+        "trains needs its training under `if __name__ == '__main__':`."
+    )
 
 
 def _close_pipes(pipes: list[Connection]) -> None:
@@ -144,18 +177,18 @@ def _serve(pipe: Connection) -> None:
     """Do jobs until the pipe closes; what goes wrong but bad input ends the process, with a traceback."""
     for number in LEFT_TO_THE_TRAINER:
         signal.signal(number, signal.SIG_IGN)
-    block: SampleBlock | None = None
+    makers: dict[int, SampleMaker] = {}
+    blocks: dict[int, SampleBlock] = {}  # of each maker, the last one
     try:
-        maker: SampleMaker = pipe.recv()
         opencv().setNumThreads(0)
         while True:
-            job: _Job = pipe.recv()
-            if block is None or block.name != job.block:
-                if block is not None:
-                    block.close()
-                block = SampleBlock(job.shapes, job.block)
+            job: _Maker | _Job = pipe.recv()
+            if isinstance(job, _Maker):
+                makers[job.number] = job.maker
+                continue
+            block = _opened(blocks, job)
             try:
-                maker.make(job.wanted, block.arrays, job.place)
+                makers[job.maker].make(job.wanted, block.arrays, job.place)
             except BadInput as refusal:
                 pipe.send((job.place, refusal))
             else:
@@ -163,5 +196,15 @@ def _serve(pipe: Connection) -> None:
     except (EOFError, ConnectionError):  # the trainer has closed its end, or is no more
         pass
     finally:
-        if block is not None:
+        for block in blocks.values():
             block.close()
+
+
+def _opened(blocks: dict[int, SampleBlock], job: _Job) -> SampleBlock:
+    """Return the block that a job is for; it takes the place of the last one of the same maker."""
+    known = blocks.get(job.maker)
+    if known is None or known.name != job.block:
+        if known is not None:
+            known.close()
+        blocks[job.maker] = SampleBlock(job.shapes, job.block)
+    return blocks[job.maker]

@@ -46,7 +46,7 @@ class BigGANFamily:
 
     def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, DataNeeds]:
         """One: pictures with classes."""
-        return {"images": DataNeeds(networks.resolution, networks.classes)}
+        return {"images": DataNeeds(networks.resolution, networks.classes, networks.channels)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every residual and attention block."""
@@ -61,7 +61,7 @@ class BigGANFamily:
 
     def forwards(self, networks: BigGANNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """The generator on zero latents, the discriminator on grey pictures; class 0."""
-        side = networks.resolution
+        side, channels = networks.resolution, networks.channels
 
         def generate(network: nn.Module, samples: int) -> Tensor:
             generator = cast(Generator, network)
@@ -73,7 +73,7 @@ class BigGANFamily:
         def discriminate(network: nn.Module, samples: int) -> Tensor:
             device = next(network.buffers()).device
             classes = torch.zeros(samples, dtype=torch.int64, device=device)
-            return cast(Tensor, network(torch.zeros(samples, 3, side, side, device=device), classes))
+            return cast(Tensor, network(torch.zeros(samples, channels, side, side, device=device), classes))
 
         return {"G": generate, "D": discriminate}
 

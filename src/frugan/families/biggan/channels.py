@@ -25,7 +25,7 @@ GENERATOR: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class DiscriminatorStage:
-    """One stage of a discriminator: channels in and out as multiples (None: the 3 of the picture), and its pooling."""
+    """One stage of a discriminator: channels in and out as multiples (None: the picture's own), and its pooling."""
 
     inputs: int | None
     outputs: int

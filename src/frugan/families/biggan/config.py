@@ -4,9 +4,14 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from frugan.augment.settings import AugmentationSettings
 from frugan.families.biggan.channels import RESOLUTIONS, discriminator_channels_at, generator_channels_at
 from frugan.nn.initialise import Initialisation
-from frugan.phase import CHANGEABLE
+from frugan.phase import ADDED, CHANGEABLE, Channels
+
+MOST_CHANNELS = 4096
+"""Multiplier of channels: the widest published has 128; more could not even be counted in 64 bits."""
+MOST_LATENT = 65_536
 
 
 class BigGANNetworks(BaseModel):
@@ -16,12 +21,20 @@ class BigGANNetworks(BaseModel):
 
     architecture: Literal["biggan", "biggan-deep"] = "biggan"
     resolution: int = Field(128, description="side of the square pictures; a power of two from 32 to 512")
-    classes: int = Field(1000, ge=1)
-    generator_channels: int = Field(96, ge=1, description="channel multiplier of the generator")
-    discriminator_channels: int = Field(96, ge=1, description="channel multiplier of the discriminator")
-    latent_size: int = Field(120, ge=1, description="size of z; rounded down to whole chunks if hierarchical")
+    channels: Channels = Field(3, json_schema_extra=ADDED, description="of the pictures: 3 in colour, 1 grey")
+    classes: int = Field(1000, ge=1, le=1_000_000)
+    generator_channels: int = Field(96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the generator")
+    discriminator_channels: int = Field(
+        96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the discriminator"
+    )
+    latent_size: int = Field(
+        120, ge=1, le=MOST_LATENT, description="size of z; rounded down to whole chunks if hierarchical"
+    )
     shared_embedding: int | None = Field(
-        128, ge=1, description="size of the class embedding shared by all blocks; none: a table per normalisation layer"
+        128,
+        ge=1,
+        le=MOST_LATENT,
+        description="size of the class embedding shared by all blocks; none: a table per normalisation layer",
     )
     hierarchical_latent: bool = Field(True, description="a chunk of z for every block (needs shared_embedding)")
     generator_attention: tuple[int, ...] = (64,)
@@ -29,13 +42,13 @@ class BigGANNetworks(BaseModel):
     discriminator_wide: bool = Field(
         True, description="hidden width of a discriminator block: its output's, not input's"
     )
-    blocks_per_stage: int = Field(2, ge=1, description="discriminator blocks per stage; biggan-deep only")
+    blocks_per_stage: int = Field(2, ge=1, le=64, description="discriminator blocks per stage; biggan-deep only")
     generator_initialisation: Initialisation = "orthogonal"
     discriminator_initialisation: Initialisation = "orthogonal"
     batch_norm_eps: float = Field(1e-5, gt=0)
     spectral_norm_eps: float = Field(1e-6, gt=0)
-    power_iterations: int = Field(1, ge=1, description="power iterations of spectral norm per phase")
-    singular_values: int = Field(1, ge=1, description="singular values that are tracked")
+    power_iterations: int = Field(1, ge=1, le=100, description="power iterations of spectral norm per phase")
+    singular_values: int = Field(1, ge=1, le=64, description="singular values that are tracked")
     reference_attention_at_32: bool = Field(
         False, description="the release's wrong 32-pixel table: attention at 16 after every discriminator block"
     )
@@ -90,7 +103,23 @@ class BigGANObjective(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    loss: Literal["hinge", "non-saturating"] = "hinge"
-    discriminator_steps: int = Field(1, ge=1, description="discriminator updates per step, each on fresh pictures")
+    loss: Literal["hinge", "non-saturating", "relativistic"] = Field(
+        "hinge", description="relativistic: the discriminator compares a real and a generated picture of one class"
+    )
+    discriminator_steps: int = Field(
+        1, ge=1, le=1000, description="discriminator updates per step, each on fresh pictures"
+    )
+    r1_gamma: float = Field(
+        0.0,
+        ge=0,
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="strength of the R1 penalty on the discriminator; 0: none",
+    )
+    r1_every: int = Field(
+        16, ge=1, json_schema_extra=CHANGEABLE | ADDED, description="steps from one R1 update to the next"
+    )
+    augmentation: AugmentationSettings = Field(
+        AugmentationSettings(), json_schema_extra=ADDED, description="what the discriminator sees"
+    )
     generator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE, description="paper: 1e-4")
     discriminator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE)

@@ -11,6 +11,7 @@ from frugan.families.biggan.channels import discriminator_stages, stage_resoluti
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.deep_blocks import DeepDiscriminatorBlock
 from frugan.families.biggan.layers import Layers
+from frugan.nn.attention import SelfAttention
 
 
 class Discriminator(nn.Module):
@@ -24,12 +25,12 @@ class Discriminator(nn.Module):
         stages = discriminator_stages(config.resolution, deep=deep)
         sides = stage_resolutions(config.resolution, stages, reference_at_32=config.reference_attention_at_32)
         if deep:
-            self.input_conv: nn.Module = layers.convolution(3, (stages[0].inputs or 1) * channels)
+            self.input_conv: nn.Module = layers.convolution(config.channels, (stages[0].inputs or 1) * channels)
         else:
             self.input_conv = nn.Identity()
         self.blocks = nn.ModuleList()
         for i, (stage, side) in enumerate(zip(stages, sides, strict=True)):
-            inputs = 3 if stage.inputs is None else stage.inputs * channels
+            inputs = config.channels if stage.inputs is None else stage.inputs * channels
             outputs = stage.outputs * channels
             blocks = nn.ModuleList()
             if deep:
@@ -49,12 +50,13 @@ class Discriminator(nn.Module):
         self.linear = layers.linear(outputs, 1)
         self.embed = layers.embedding(config.classes, outputs)
 
-    def forward(self, pictures: Tensor, classes: Tensor) -> Tensor:
+    def forward(self, pictures: Tensor, classes: Tensor, *, differentiable_twice: bool = False) -> Tensor:
         """Judge pictures.
 
         Args:
-            pictures: [B, 3, R, R] in [-1, 1], any floating dtype.
+            pictures: [B, C, R, R] in [-1, 1], C = `channels` of the config, any floating dtype.
             classes: class numbers [B].
+            differentiable_twice: for a penalty on a gradient; costs more memory where there is attention.
 
         Returns:
             Outputs [B, 1], fp32; larger is more real.
@@ -62,7 +64,7 @@ class Discriminator(nn.Module):
         h = self.input_conv(pictures.to(cast(Tensor, self.linear.weight).dtype))
         for stage in self.blocks:
             for block in cast(nn.ModuleList, stage):
-                h = block(h)
+                h = block(h, differentiable_twice) if isinstance(block, SelfAttention) else block(h)
         # A sum over all positions leaves the range of half precision; the head is small, so it runs in fp32.
         features = torch.sum(F.relu(h), dim=(2, 3), dtype=torch.float32)  # [B, C]
         weight, bias = cast(Tensor, self.linear.weight), cast(Tensor, self.linear.bias)

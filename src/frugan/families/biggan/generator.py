@@ -65,7 +65,7 @@ class Generator(nn.Module):
             if side in config.generator_attention:
                 stage.append(layers.attention(outputs))
             self.blocks.append(stage)
-        self.output_layer = nn.Sequential(BatchNorm(outputs), nn.ReLU(), layers.convolution(outputs, 3))
+        self.output_layer = nn.Sequential(BatchNorm(outputs), nn.ReLU(), layers.convolution(outputs, config.channels))
 
     def _condition_size(self, embedding: int | None) -> int | None:
         if embedding is None:
@@ -90,7 +90,7 @@ class Generator(nn.Module):
             condition: `embed(classes)`, or a mixture of rows of `mixable(classes)`.
 
         Returns:
-            Pictures [B, 3, R, R] in [-1, 1], fp32.
+            Pictures [B, C, R, R] in [-1, 1], fp32; C = `channels` of the config.
         """
         z = z.to(cast(Tensor, self.linear.weight).dtype)
         if condition.is_floating_point():

@@ -2,42 +2,137 @@
 
 Source: Brock et al. 2018 (arXiv 1809.11096). The release judges real and generated pictures in one concatenated
 forward; nothing in the discriminator looks across samples, so two parts give the same gradients in half the memory.
+R1 comes in a phase of its own, every few steps (Karras et al. 2019, arXiv 1912.04958, appendix B).
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from frugan.augment.augmentation import Augmentation
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator, latent_size
-from frugan.objectives.adversarial import ADVERSARIAL_LOSSES, AdversarialLoss
+from frugan.objectives.adversarial import ADVERSARIAL_LOSSES, AdversarialLoss, relativistic
+from frugan.objectives.gradient_penalty import r1_penalty
 from frugan.objectives.orthogonal import add_orthogonal_gradient
 from frugan.phase import Draw, MicroBatch, Networks, Part, Phase, PhaseState, Terms
 
 
-def _generate(networks: Networks, micro: MicroBatch) -> Tensor:
+@dataclass(frozen=True)
+class _Game:
+    """Parts in which the discriminator tells real pictures from generated ones, each by itself.
+
+    Attributes:
+        loss: of the game.
+        augmentation: what the discriminator sees.
+        r1_gamma: strength of R1.
+    """
+
+    loss: AdversarialLoss
+    augmentation: Augmentation
+    r1_gamma: float
+
+    def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        outputs = _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
+        self.augmentation.observe(outputs, micro, state)
+        return {"real": self.loss.real(outputs)}
+
+    def fake(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        classes = micro.draws["y"]
+        with torch.no_grad():
+            pictures = _generate(networks, micro, classes)
+        return {"fake": self.loss.fake(_judge(self.augmentation, networks, pictures, classes, "fake", micro, state))}
+
+    def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        classes = micro.draws["y"]
+        pictures = _generate(networks, micro, classes)
+        outputs = _judge(self.augmentation, networks, pictures, classes, "fake", micro, state)
+        return {"adversarial": self.loss.generator(outputs)}
+
+    def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        terms, outputs = _r1(self.r1_gamma, self.augmentation, networks, micro, state)
+        self.augmentation.observe(outputs, micro, state, counts=False)
+        return terms
+
+
+@dataclass(frozen=True)
+class _PairedGame:
+    """Parts in which the discriminator tells which of two pictures of one class is real.
+
+    Attributes:
+        augmentation: what the discriminator sees.
+        r1_gamma: strength of R1.
+    """
+
+    augmentation: Augmentation
+    r1_gamma: float
+
+    def discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        with torch.no_grad():
+            pictures = _generate(networks, micro, _labels(micro))
+        real, fake = self._outputs(networks, pictures, micro, state)
+        self.augmentation.observe(real - fake, micro, state)
+        return {"relativistic": relativistic(real, fake)}
+
+    def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        real, fake = self._outputs(networks, _generate(networks, micro, _labels(micro)), micro, state)
+        return {"adversarial": relativistic(fake, real.detach())}
+
+    def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        return _r1(self.r1_gamma, self.augmentation, networks, micro, state)[
+            0
+        ]  # one picture by itself has no sign here
+
+    def _outputs(
+        self, networks: Networks, pictures: Tensor, micro: MicroBatch, state: PhaseState
+    ) -> tuple[Tensor, Tensor]:
+        """The discriminator's outputs on the real pictures and on generated ones of the same classes, [n, 1] each."""
+        fake = _judge(self.augmentation, networks, pictures, _labels(micro), "fake", micro, state)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not pictures.requires_grad):
+            real = _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
+        return real, fake
+
+
+def _r1(
+    gamma: float, augmentation: Augmentation, networks: Networks, micro: MicroBatch, state: PhaseState
+) -> tuple[Terms, Tensor]:
+    """The penalty, and the discriminator's outputs on the real pictures [n, 1]."""
+    pictures = _real_pictures(micro).requires_grad_()
+    shown = augmentation.apply(pictures, "real", micro, state)
+    outputs = cast(Discriminator, networks["D"])(shown, _labels(micro), differentiable_twice=True)
+    return {"r1": gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()}, outputs
+
+
+def _judge(
+    augmentation: Augmentation,
+    networks: Networks,
+    pictures: Tensor,
+    classes: Tensor,
+    name: str,
+    micro: MicroBatch,
+    state: PhaseState,
+) -> Tensor:
+    """The discriminator's outputs [n, 1] on augmented pictures [n, C, R, R]."""
+    shown = augmentation.apply(pictures, name, micro, state)
+    return cast(Tensor, cast(Discriminator, networks["D"])(shown, classes))
+
+
+def _generate(networks: Networks, micro: MicroBatch, classes: Tensor) -> Tensor:
     generator = cast(Generator, networks["G"])
-    return cast(Tensor, generator(micro.draws["z"], generator.embed(micro.draws["y"])))
+    return cast(Tensor, generator(micro.draws["z"], generator.embed(classes)))
 
 
-def _real(loss: AdversarialLoss, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-    data = micro.pictures["images"]
-    pictures = data["pictures"].float() / 127.5 - 1
-    return {"real": loss.real(cast(Discriminator, networks["D"])(pictures, data["labels"]))}
+def _real_pictures(micro: MicroBatch) -> Tensor:
+    return micro.pictures["images"]["pictures"].float() / 127.5 - 1
 
 
-def _fake(loss: AdversarialLoss, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-    with torch.no_grad():
-        pictures = _generate(networks, micro)
-    return {"fake": loss.fake(cast(Discriminator, networks["D"])(pictures, micro.draws["y"]))}
-
-
-def _generator(loss: AdversarialLoss, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
-    outputs = cast(Discriminator, networks["D"])(_generate(networks, micro), micro.draws["y"])
-    return {"adversarial": loss.generator(outputs)}
+def _labels(micro: MicroBatch) -> Tensor:
+    return micro.pictures["images"]["labels"]
 
 
 def _orthogonal(network: str, strength: float, networks: Networks) -> None:
@@ -47,34 +142,62 @@ def _orthogonal(network: str, strength: float, networks: Networks) -> None:
 
 
 def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
-    """Phases D (repeated `discriminator_steps` times) and G."""
-    loss = ADVERSARIAL_LOSSES[objective.loss]
-    draws = {
-        "z": Draw("normal", (latent_size(networks),)),
-        "y": Draw("classes", classes=networks.classes),
-    }
-
-    def phase(name: str, parts: tuple[Part, ...], strength: float, **extra: object) -> Phase:
-        return Phase(
-            name=name,
-            updates=(name,),
-            uses=("D", "G"),
-            optimizer=name,
-            parts=parts,
-            draws=draws,
-            on_masters=partial(_orthogonal, name, strength) if strength else None,
-            **extra,  # type: ignore[arg-type]
-        )
-
+    """Phases D (repeated `discriminator_steps` times), D_r1 where the objective asks for it, and G."""
+    augmentation = Augmentation.of(objective.augmentation)
     steps = objective.discriminator_steps
-    return (
-        phase(
-            "D",
-            (partial(_real, loss), partial(_fake, loss)),
-            objective.discriminator_orthogonality,
-            sources=("images",),
-            repeats=steps,
-            shared_data=steps == 1,
-        ),
-        phase("G", (partial(_generator, loss),), objective.generator_orthogonality),
+    draws: dict[str, Draw] = {"z": Draw("normal", (latent_size(networks),))}
+    d_parts: tuple[Part, ...]
+    r1: Part
+    g_parts: tuple[Part, ...]
+    g_sources: tuple[str, ...]
+    g_sees: tuple[str, ...]
+    if objective.loss == "relativistic":
+        pairs = _PairedGame(augmentation, objective.r1_gamma)
+        d_parts, r1, g_parts = (pairs.discriminator,), pairs.r1, (pairs.generator,)
+        g_sources, g_sees = ("images",), ("real", "fake")
+    else:
+        game = _Game(ADVERSARIAL_LOSSES[objective.loss], augmentation, objective.r1_gamma)
+        d_parts, r1, g_parts = (game.real, game.fake), game.r1, (game.generator,)
+        g_sources, g_sees = (), ("fake",)
+        draws["y"] = Draw("classes", classes=networks.classes)
+
+    def orthogonal(network: str, strength: float) -> Callable[[Networks], None] | None:
+        return partial(_orthogonal, network, strength) if strength else None
+
+    discriminator = Phase(
+        name="D",
+        updates=("D",),
+        uses=("D", "G"),
+        optimizer="D",
+        parts=d_parts,
+        draws={**draws, **augmentation.draws("real", "fake")},
+        sources=("images",),
+        repeats=steps,
+        shared_data=steps == 1,
+        on_masters=orthogonal("D", objective.discriminator_orthogonality),
+        carried=augmentation.carried(),
     )
+    penalty = Phase(
+        name="D_r1",
+        updates=("D",),
+        uses=("D",),
+        optimizer="D",
+        parts=(r1,),
+        draws=augmentation.draws("real"),
+        sources=("images",),
+        every=objective.r1_every,
+        gain=objective.r1_every,
+        carried=augmentation.carried(),
+    )
+    generator = Phase(
+        name="G",
+        updates=("G",),
+        uses=("D", "G"),
+        optimizer="G",
+        parts=g_parts,
+        draws={**draws, **augmentation.draws(*g_sees)},
+        sources=g_sources,
+        on_masters=orthogonal("G", objective.generator_orthogonality),
+        carried=augmentation.carried(),
+    )
+    return (discriminator, *((penalty,) if objective.r1_gamma else ()), generator)

@@ -33,7 +33,7 @@ def _arc(start: Tensor, end: Tensor, points: int) -> Tensor:
 
 @torch.no_grad()
 def sample(networks: Networks, classes: int, request: SheetRequest) -> Tensor:
-    """Generate a sheet [rows, columns, 3, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
+    """Generate a sheet [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
     Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
     straight line (or latents along an arc), ends included, from one class to another (one latent), one latent to
@@ -70,7 +70,7 @@ def sample(networks: Networks, classes: int, request: SheetRequest) -> Tensor:
             z.flatten(0, 1).split(request.micro_batch), y.flatten(0, 1).split(request.micro_batch), strict=True
         )
     ]
-    sheet = torch.cat(pictures)  # [rows*columns, 3, R, R]
+    sheet = torch.cat(pictures)  # [rows*columns, C, R, R]
     return sheet.view(*z.shape[:2], *sheet.shape[1:])
 
 

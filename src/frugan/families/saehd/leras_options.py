@@ -25,15 +25,9 @@ ORDER = (
 LEGACY = frozenset({"eyes_prio"})
 """What the original throws away when it reads it."""
 
-ENDLESS = 100_000_000
-"""Steps that stand for no end: a hundred times what anyone trains."""
-
 DEFAULT_BATCH = 8
 LEARNING_RATE, DROPOUT, PERIOD, CLIP_NORM = 5e-5, 0.3, 500, 1.0
-FIXED = {
-    **{"learning_rate": LEARNING_RATE, "final_learning_rate": None, "eps": 1e-6},
-    **{"decay": 0.9, "beta1": 0.9, "beta2": 0.999},
-}
+FIXED = {"learning_rate": LEARNING_RATE, "eps": 1e-6, "decay": 0.9, "beta1": 0.9, "beta2": 0.999}
 """Settings of the optimizers that the original has no option for."""
 
 
@@ -68,7 +62,7 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
         "objective": objective,
         "training": {
             "batch": options.get("batch_size", DEFAULT_BATCH),
-            "duration": f"{options.get('target_iter', 0) or ENDLESS} steps",
+            "duration": f"{target} steps" if (target := options.get("target_iter")) else "endless",
         },
         "optimizers": {"default": optimizer},
         "saving": {"backup_every": f"{hours}h" if hours else None},
@@ -97,7 +91,7 @@ def options_of(
     Args:
         values: the recipe as JSON values.
         optimizer: settings of the optimizer of the autoencoder.
-        target_steps: how long it trains; None: not known in steps.
+        target_steps: how long it trains; None: without an end, or for a time.
         backup_hours: between backups; 0: none by the hour.
     """
     found: dict[str, Any] = {**values["networks"], **values["objective"]}
@@ -108,7 +102,7 @@ def options_of(
         "clipgrad": optimizer["clip_norm"] is not None,
         "autobackup_hour": backup_hours,
         "write_preview_history": False,
-        "target_iter": 0 if target_steps is None or target_steps >= ENDLESS else target_steps,
+        "target_iter": 0 if target_steps is None else target_steps,
         "batch_size": values["training"]["batch"],
     }
     return {name: found[name] for name in ORDER}
@@ -133,8 +127,12 @@ def without_counterpart(optimizer: Mapping[str, Any]) -> list[str]:
         for name, fixed in FIXED.items()
         if name in optimizer and optimizer[name] != fixed
     ]
+    if (final := optimizer.get("final_learning_rate")) is not None:
+        kept = f"DeepFaceLab has no such fall and goes on with a rate of {LEARNING_RATE}"
+        lines.append(f"final_learning_rate is {final} here; {kept}")
     if _drops(optimizer) and (optimizer["dropout"], optimizer["period"]) != (DROPOUT, PERIOD):
-        given = f"dropout {optimizer['dropout']}, period {optimizer['period']}"
+        names = ("dropout", "period")
+        given = ", ".join(f"no {name}" if optimizer[name] is None else f"{name} {optimizer[name]}" for name in names)
         lines.append(f"{given} here; DeepFaceLab goes on with lr_dropout y: {DROPOUT} and {PERIOD}")
     if optimizer["clip_norm"] not in (None, CLIP_NORM):
         lines.append(f"clip_norm is {optimizer['clip_norm']} here; DeepFaceLab goes on with clipgrad: {CLIP_NORM}")

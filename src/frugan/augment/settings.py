@@ -1,0 +1,61 @@
+"""What a recipe says about augmentation."""
+
+from typing import Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from frugan.phase import CHANGEABLE
+
+Method = Literal["none", "diffaugment", "ada"]
+DiffAugmentOperation = Literal["colour", "translation", "cutout"]
+AdaOperation = Literal["blit", "geometry", "colour"]
+
+OPERATIONS: dict[Method, tuple[str, ...]] = {
+    "none": (),
+    "diffaugment": get_args(DiffAugmentOperation),
+    "ada": get_args(AdaOperation),
+}
+"""Operations of each method, in the order in which they act."""
+
+
+class AugmentationSettings(BaseModel):
+    """Augmentation that the discriminator sees, of real and generated pictures alike."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Method = Field(
+        "none",
+        json_schema_extra=CHANGEABLE,
+        description="diffaugment: a few strong operations, always on; ada: more of them, as often as is needed",
+    )
+    operations: tuple[DiffAugmentOperation | AdaOperation, ...] | None = Field(
+        None, json_schema_extra=CHANGEABLE, description="which of the method's operations; none: all of them"
+    )
+    probability: float = Field(
+        0.0, ge=0, le=1, json_schema_extra=CHANGEABLE, description="ada: of each operation, at the start of training"
+    )
+    target: float | None = Field(
+        0.6,
+        gt=-1,
+        lt=1,
+        json_schema_extra=CHANGEABLE,
+        description="ada: mean sign of the discriminator on real pictures that the probability is steered to; "
+        "none: the probability stays as it is",
+    )
+    ramp_images: int = Field(
+        500_000, ge=1, json_schema_extra=CHANGEABLE, description="ada: images in which the probability moves by 1"
+    )
+    interval: int = Field(4, ge=1, json_schema_extra=CHANGEABLE, description="ada: updates between two looks")
+
+    @model_validator(mode="after")
+    def _operations_belong_to_the_method(self) -> Self:
+        known = OPERATIONS[self.method]
+        if wrong := [name for name in self.operations or () if name not in known]:
+            raise ValueError(f"operations {', '.join(wrong)}: {self.method} has {', '.join(known) or 'none'}")
+        return self
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Operations that are on, in the order in which they act."""
+        known = OPERATIONS[self.method]
+        return known if self.operations is None else tuple(name for name in known if name in self.operations)

@@ -1,0 +1,63 @@
+"""The `frugan` command with its sub-commands."""
+
+import functools
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from frugan.cli.convert import convert
+from frugan.cli.demo import demo
+from frugan.cli.evaluate import evaluate
+from frugan.cli.info import info
+from frugan.cli.main import TRAINING
+from frugan.cli.plan import plan
+from frugan.cli.prepare import prepare
+from frugan.cli.recipes import recipes
+from frugan.cli.report import report
+from frugan.cli.sample import sample
+from frugan.cli.train import train
+
+INTERRUPTED = 130
+
+
+def application() -> typer.Typer:
+    """The command with its sub-commands."""
+    app = typer.Typer(
+        name="frugan",
+        help="Train big image generators on the GPU you have.",
+        no_args_is_help=True,
+        invoke_without_command=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    for command in (demo, recipes, info, plan, prepare, train, sample, evaluate, report, convert):
+        app.command()(_telling_of_interrupts(command))
+    app.callback()(_options)
+    return app
+
+
+def _options(
+    show_version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
+) -> None:
+    if show_version:
+        print(f"frugan {version('frugan')}, torch {version('torch')}")
+        raise typer.Exit
+
+
+def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:
+    """typer ends in silence on a second Ctrl-C, when one wants to know most what became of the training."""
+
+    @functools.wraps(command)
+    def told(*words: object, **options: object) -> None:
+        try:
+            command(*words, **options)
+        except KeyboardInterrupt:
+            saved = "; what was saved before is whole" if command.__name__ in TRAINING else ""
+            Console(stderr=True, highlight=False).print(f"\ninterrupted: stopped at once{saved}")
+            raise typer.Exit(INTERRUPTED) from None
+
+    return told

@@ -1,0 +1,121 @@
+"""How many threads a step runs with on a CPU, found out by timing it.
+
+More threads are not faster as such. On a machine that did something else as well, two that waited for each other took
+3.7 s of wall time (1.5 s of processor time) for a step that one did in 0.3; and small networks have no work for many.
+"""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import torch
+
+OWN_VARIABLE = "OMP_NUM_THREADS"
+"""By which a person says how many; obeyed."""
+SECONDS_EACH = 10.0
+"""For timing one count, where a step is shorter than half of it; else two steps."""
+ROUNDS = 5
+"""Timings of each count at most, in turn, so that what else the machine does disturbs all of them."""
+HOPELESS = 3.0
+"""Times the fastest: numbers that lie still further from it are not tried."""
+CLOSE = 1.5
+"""Times the fastest: such counts are timed again."""
+GAIN = 0.95
+"""More threads are taken only if a step then takes less than so much of the time: fewer are disturbed less."""
+SHORT_SECONDS = 0.25
+"""A step this short is run twice at each timing, and the shorter time counts: the first wakes the threads up."""
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def candidates(cores: int) -> tuple[int, ...]:
+    """Counts worth timing: powers of two, and all cores."""
+    powers = [2**exponent for exponent in range(cores.bit_length()) if 2**exponent <= cores]
+    return tuple(sorted({*powers, cores}))
+
+
+def asked_for() -> str | None:
+    """What the person's environment says of threads; None: nothing."""
+    return os.environ.get(OWN_VARIABLE) or None
+
+
+def machine_name() -> str:
+    """Processor and cores: on another machine another number of threads may be the fastest."""
+    name = platform.processor() or platform.machine()
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        lines = information.read_text("utf-8", errors="replace").splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name}, {available_cores()} cores"
+
+
+@contextmanager
+def threads_put_back() -> Iterator[None]:
+    """Inside, the number of threads may be set: a caller's own comes back afterwards."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def time_counts(
+    time_step: Callable[[], float], counts: Sequence[int], stopped: Callable[[], bool] = lambda: False
+) -> dict[int, float]:
+    """Median seconds of a step by number of threads; the number in force is the last one timed.
+
+    Args:
+        time_step: runs a step that leaves no trace, and gives its seconds.
+        counts: of threads.
+        stopped: whether to end early, with what is known so far, if anything.
+    """
+    began = time.perf_counter()
+    times: dict[int, list[float]] = {}
+    for direction in _directions(counts):
+        for count in direction:
+            if stopped():
+                return _medians(times)
+            torch.set_num_threads(count)
+            first = time_step()  # what the first run makes, later ones find ready: it tells only what is out of reach
+            is_far = bool(times) and first > 2 * HOPELESS * _fastest(times)
+            times[count] = [first if is_far else time_step()]
+            if times[count][0] > HOPELESS * _fastest(times):
+                break
+    for _ in range(ROUNDS - 1):
+        for count in [count for count, found in times.items() if median(found) <= CLOSE * _fastest(times)]:
+            if stopped() or time.perf_counter() - began > SECONDS_EACH * len(counts):
+                return _medians(times)
+            torch.set_num_threads(count)
+            first = time_step()
+            times[count].append(min(first, time_step()) if first < SHORT_SECONDS else first)
+    return _medians(times)
+
+
+def fastest(seconds: dict[int, float]) -> int:
+    """The number of threads to take: the fewest of those that are about as fast as any."""
+    least = min(seconds.values())
+    return min(count for count, found in seconds.items() if found * GAIN <= least)
+
+
+def _directions(counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Upwards from a quarter of the largest, then downwards: few threads are slow for large networks on many cores, and
+    all of them far slower where something else runs."""
+    start = max(counts) // 4
+    return sorted(count for count in counts if count >= start), sorted((c for c in counts if c < start), reverse=True)
+
+
+def _medians(times: dict[int, list[float]]) -> dict[int, float]:
+    return {count: median(found) for count, found in times.items()}
+
+
+def _fastest(times: dict[int, list[float]]) -> float:
+    return min(_medians(times).values())

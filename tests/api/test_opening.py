@@ -1,0 +1,172 @@
+"""Before the first step: threads by measurement, an estimate, and what would be shorter."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from api.pictures import write_pictures, write_recipe
+from frugan.api.estimate import advice, in_words
+from frugan.api.planner import shipped_predictions
+from frugan.api.sampling import sample
+from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
+from frugan.engine.events import read_events
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.memory.prediction_store import least_work
+from frugan.phase import SheetRequest
+from frugan.recipe import built_in, load_recipe
+
+CPU = TrainingOptions(device="cpu")
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A machine of 2 cores on which 1 thread is the fastest, and any step is worth timing; takes the timings.
+
+    Only the number is set: two threads that wait for each other would make the tests slow, as they do trainings.
+    """
+    number = [2]
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: number.__setitem__(0, count))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: number[0])
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("frugan.engine.threads.available_cores", lambda: 2)
+    monkeypatch.setattr("frugan.engine.threads.machine_name", lambda: "this machine")
+    monkeypatch.setattr("frugan.api.opening.WORTH_TIMING", 0)
+    monkeypatch.setattr("frugan.api.opening.WORTH_AN_ESTIMATE", 1)
+    ran: list[int] = []
+
+    def time_counts(time_step: Callable[[], float], counts: Sequence[int], _: Callable[[], bool]) -> dict[int, float]:
+        assert time_step() > 0
+        ran.append(len(counts))
+        return {1: 0.15, 2: 3.7}
+
+    monkeypatch.setattr("frugan.engine.threads.time_counts", time_counts)
+    return ran
+
+
+def _threads(run: Path) -> object:
+    return json.loads((sorted((run / "checkpoints").iterdir())[-1] / "state.json").read_text())["threads"]
+
+
+def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
+    tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    lines: list[str] = []
+
+    def train_to(steps: int) -> None:
+        lines.clear()
+        words = [f"training.duration={steps} steps"]
+        train(recipe, pictures, tmp_path / "run", options=CPU, overrides=words, say=lines.append)
+
+    train_to(1)
+    words = "threads: 1, the fastest here (0.15 s a step with 1, 3.7 s with 2); override with OMP_NUM_THREADS"
+    assert words in lines
+    assert "estimate: about 0.15 s a step, 0.15 s for 1 steps" in lines
+    assert _threads(tmp_path / "run") == {"number": 1, "machine": "this machine"}
+    assert torch.get_num_threads() == 2  # the caller's own
+    train_to(2)
+    assert "threads: 1, as the run had here; override with OMP_NUM_THREADS" in lines
+    assert len(timed) == 1
+    monkeypatch.setattr("frugan.engine.threads.machine_name", lambda: "another one")
+    train_to(3)
+    assert any("the run was on another machine, with 1;" in line for line in lines)
+    assert len(timed) == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    torch.set_num_threads(2)
+    train_to(4)
+    assert ("threads: 2, as OMP_NUM_THREADS=2 says; the run had 1: from here on its bits may differ") in lines
+    assert len(timed) == 2
+    said = [e["line"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "choice"]
+    assert words in said
+
+
+def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    words = ["training.duration=2 steps"]
+    train(recipe, pictures, tmp_path / "timed", options=CPU, overrides=words)
+    assert timed
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("frugan.api.opening.WORTH_AN_ESTIMATE", 100)
+    train(recipe, pictures, tmp_path / "plain", options=CPU, overrides=words)
+    mine, other = (tmp_path / run / "checkpoints" / "step-000000002" for run in ("timed", "plain"))
+    for file in ("networks", "ema", "optimizers"):
+        one, two = (load_file(where / f"{file}.safetensors") for where in (mine, other))
+        assert one.keys() == two.keys()
+        assert [key for key in one if not torch.equal(one[key], two[key])] == []
+
+
+def test_steps_that_become_slow_are_timed_again(
+    tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    monkeypatch.setattr("frugan.engine.pace.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
+    monkeypatch.setattr("frugan.engine.threads.fastest", lambda found: 2 if len(timed) == 1 else 1)
+    lines: list[str] = []
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"], say=lines.append)
+    assert (
+        "threads at step 1: steps take 12.0 times as long as they did "
+        "(timed again: 0.15 s a step with 1, 3.7 s with 2): 1 from here on"
+    ) in lines
+    assert _threads(tmp_path / "run") == {"number": 1, "machine": "this machine"}
+
+
+def test_a_short_run_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("frugan.api.opening.rehearse", lambda *_: 1 / 0)
+    lines: list[str] = []
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"], say=lines.append)
+    assert not [line for line in lines if line.startswith(("threads", "estimate"))]
+
+
+def test_a_long_training_is_told_what_would_be_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe("biggan-cifar10-32")
+    file = shipped_predictions("biggan-cifar10-32")
+    assert file is not None
+    counted = SimpleNamespace(work=least_work(file))  # counting takes seconds, and has tests of its own
+    monkeypatch.setattr("frugan.api.estimate.predict", lambda *_, rough: counted)
+    plan = Plan(recipe.training.normalisation_batch or 1, resolve_precision("fp32", torch.device("cpu")))
+    day = 24 * 3600.0
+    line = advice(recipe, "biggan-cifar10-32", plan, 6.0, 125_000, 2 * day)
+    smaller, card = line.removeprefix("; ").split("; ")
+    name = smaller.split(",")[0]
+    assert name in built_in()
+    assert name != "biggan-cifar10-32"
+    assert " takes about " in smaller
+    assert card.startswith("this one wants a card such as ")
+    assert card.endswith("by its maker's figures")
+    slow = advice(recipe, "biggan-cifar10-32", plan, 6e6, 125_000, 2 * day)
+    assert "smaller" not in slow  # nothing that ships ends in time
+    assert "wants a card" in slow
+
+
+def test_times_are_said_as_one_says_them() -> None:
+    said = [in_words(seconds) for seconds in (0.0123, 0.3, 9.94, 61, 500, 4000, 20_000, 200_000, 3e6)]
+    assert said == ["0.012 s", "0.3 s", "9.9 s", "61 s", "8.3 min", "67 min", "5.6 h", "2.3 days", "35 days"]
+
+
+def test_rows_of_sheets_are_named(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"])
+    samples = tmp_path / "run" / "samples"
+    with (
+        Image.open(samples / "step-000000001-samples.png") as sheet,
+        Image.open(samples / "step-000000001-interpolation.png") as interpolation,
+    ):
+        assert sheet.info["Rows"] == "dunkel ü\nhell"
+        assert "Rows" not in interpolation.info
+    paths = [
+        sample(tmp_path / "run", tmp_path / name, request, device="cpu", say=lambda _: None)[0]
+        for name, request in {"all": SheetRequest(columns=3), "one": SheetRequest(columns=3, classes=(1,))}.items()
+    ]
+    for path, expected in zip(paths, ("dunkel ü\nhell", "hell"), strict=True):
+        with Image.open(path) as sheet:
+            assert sheet.info["Rows"] == expected

@@ -1,0 +1,228 @@
+"""Collapse is seen where it is, and never in real pictures; a training does not notice that it is looked at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from safetensors.torch import load_file
+from torch import Tensor
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api import variety_watch
+from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights
+from frugan.api.run_report import view
+from frugan.api.training import train
+from frugan.api.training_options import TrainingOptions
+from frugan.api.variety_watch import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
+from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
+from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.engine.events import read_events
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.working_weights import prepared
+from frugan.metrics.diversity import DiversityRatios
+from frugan.phase import SheetRequest
+from frugan.recipe import load_recipe
+from frugan.report import collapse_signs
+from frugan.report.collapse_signs import CollapseSigns
+from frugan.report.run_view import VARIETY
+
+DRAWS = 20
+FIXTURES = Path(__file__).parents[1] / "golden" / "collapse"
+
+
+def watch_of(pictures: NDArray[np.uint8], labels: NDArray[np.int64]) -> VarietyWatch:
+    names = tuple(f"class {number}" for number in range(int(labels.max()) + 1))
+    digest = picture_digest(pictures, labels)
+    return VarietyWatch(load_recipe("biggan-digits-32"), PictureSet(pictures, labels, names, True, digest))
+
+
+def warnings(watch: VarietyWatch, sheet: Tensor) -> list[str]:
+    found = watch.compare(sheet)
+    mean, nearest = ({str(label): ratio for label, ratio in each.items()} for each in (found.mean, found.nearest))
+    return list(CollapseSigns().look({"event": "variety", "step": 600, "mean": mean, "nearest": nearest}))
+
+
+def digits() -> VarietyWatch:
+    """The demo's training half."""
+    found = digits_set(32, split_digits(SPLIT_SEED)[0])
+    return watch_of(found.pictures, found.labels)
+
+
+def digits_of_one_class() -> VarietyWatch:
+    found = digits_set(32, split_digits(SPLIT_SEED)[0])
+    return watch_of(found.pictures, np.zeros_like(found.labels))
+
+
+def letters() -> VarietyWatch:
+    """Black on white, of 4 sizes at 9 places; a few classes have few pictures."""
+    pictures, labels = [], []
+    for number, letter in enumerate("AIMOSWX"):
+        for place in range(36 if number < 5 else 12):
+            image = Image.new("RGB", (32, 32), "white")
+            at = (14 + place % 3 * 2, 14 + place // 3 % 3 * 2)
+            font = ImageFont.load_default(size=14 + 3 * (place // 9))
+            ImageDraw.Draw(image).text(at, letter, "black", font=font, anchor="mm")
+            pictures.append(np.asarray(image).transpose(2, 0, 1))
+            labels.append(number)
+    return watch_of(np.stack(pictures), np.array(labels))
+
+
+def drawn_faces() -> VarietyWatch:
+    """Of two people; see the fixture's README."""
+    with np.load(FIXTURES / "drawn-faces.npz") as arrays:
+        pictures = arrays["pictures"]  # uint8 [2, 32, 3, 16, 16]
+    return watch_of(pictures.reshape(-1, *pictures.shape[2:]), np.repeat(np.arange(2), pictures.shape[1]))
+
+
+@pytest.mark.parametrize("made", [digits, digits_of_one_class, letters, drawn_faces])
+def test_real_pictures_are_never_called_alike(made: Callable[[], VarietyWatch]) -> None:
+    """Drawn anew many times in place of samples; with repetition, as a generator that knows nothing else would."""
+    watch, random = made(), np.random.default_rng(0)
+    members = [np.flatnonzero(watch.pictures.labels == label) for label in watch.classes]
+    for _ in range(DRAWS):
+        at = np.stack([random.choice(each, SAMPLES, replace=len(each) < 2 * SAMPLES) for each in members])
+        sheet = torch.from_numpy(watch.pictures.pictures[at]).float() / 127.5 - 1  # [classes, SAMPLES, 3, R, R]
+        assert warnings(watch, sheet) == []
+
+
+def test_two_collapsed_runs_are_told_at_step_600() -> None:
+    """Digits that the trained weights of two runs of the demo's recipe drew there; see the fixture's README."""
+    whole = digits()
+    small = F.adaptive_avg_pool2d(torch.from_numpy(whole.pictures.pictures.copy()).float(), 16).round()
+    watch = watch_of(small.to(torch.uint8).numpy(), whole.pictures.labels)
+    with np.load(FIXTURES / "digits-at-step-600.npz") as arrays:
+        runs = [torch.from_numpy(arrays[name]) for name in ("seed_0", "seed_1")]  # uint8 [10, 16, 16, 16]
+    for grey in runs:
+        sheet = (grey.float() / 127.5 - 1)[:, :, None].expand(-1, -1, 3, -1, -1)
+        (told,) = warnings(watch, sheet)
+        assert "of 10 classes are more alike than real pictures" in told
+
+
+def test_a_class_that_shows_one_picture_is_named() -> None:
+    watch = digits()
+    at = np.stack([np.flatnonzero(watch.pictures.labels == label)[:SAMPLES] for label in watch.classes])
+    sheet = torch.from_numpy(watch.pictures.pictures[at]).float() / 127.5 - 1
+    sheet[4] = sheet[4, :1] + 0.01 * torch.randn(sheet[4].shape, generator=torch.Generator().manual_seed(0))
+    (told,) = warnings(watch, sheet)
+    assert "samples of 1 of 10 classes" in told
+    assert "lowest: 4 0.0" in told
+
+
+def test_classes_with_pictures_enough_are_looked_at_evenly() -> None:
+    labels = np.repeat(np.arange(40), np.where(np.arange(40) % 2, LEAST_REAL, LEAST_REAL - 1))
+    watch = watch_of(np.zeros((len(labels), 3, 4, 4), np.uint8), labels)
+    assert watch.classes == (1, 5, 9, 13, 17, 23, 27, 31, 35, 39)
+    none = watch_of(np.zeros((5, 3, 4, 4), np.uint8), np.zeros(5, np.int64))
+    assert none.classes == ()
+
+
+def test_real_pictures_are_read_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> list[int]:
+        return [len(ranked) + 1 for ranked in digits()._real.ranked.values()]
+
+    assert min(read()) > 80
+    monkeypatch.setattr(variety_watch, "MOST_REAL", 50)
+    assert set(read()) == {50}
+    monkeypatch.setattr(variety_watch, "MOST_REAL_BYTES", 10 * 40 * 3 * 32 * 32)
+    assert set(read()) == {40}
+    monkeypatch.setattr(variety_watch, "MOST_REAL_BYTES", 1)
+    assert set(read()) == {SAMPLES}
+
+
+def variety_events(run: Path) -> list[int]:
+    return [event["step"] for event in read_events(run / "events.jsonl") if event["event"] == "variety"]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Two runs of one recipe, "plain" and "watched" from its first step on.
+
+    Attributes:
+        folder: of both.
+        lines: said in the watched one.
+        sheets: compared in it.
+    """
+
+    folder: Path
+    lines: list[str]
+    sheets: list[Tensor]
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
+    found = Looked(tmp_path_factory.mktemp("looked"), [], [])
+    compare = VarietyWatch.compare
+
+    def comparing(watch: VarietyWatch, sheet: Tensor) -> DiversityRatios:
+        found.sheets.append(sheet)
+        return compare(watch, sheet)
+
+    pictures = write_pictures(found.folder / "pictures", each=LEAST_REAL)
+    recipe = write_recipe(found.folder, RECIPE.replace('snapshot_every = "4 steps"', 'snapshot_every = "2 steps"'))
+    options = TrainingOptions(device="cpu")
+    train(recipe, pictures, found.folder / "plain", options=options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(variety_watch, "FIRST_LOOK_STEPS", 1)
+        patch.setattr(variety_watch, "FIRST_LOOK_IMAGES", 1)
+        patch.setattr(collapse_signs, "LEAST_VARIETY", 1000.0)
+        patch.setattr(VarietyWatch, "compare", comparing)
+        train(recipe, pictures, found.folder / "watched", options=options, say=found.lines.append)
+    return found
+
+
+def test_training_does_not_notice_that_it_is_looked_at(looked: Looked) -> None:
+    """Weights, averages, optimizers: bit for bit."""
+    assert variety_events(looked.folder / "plain") == []  # too early to call samples alike
+    assert variety_events(looked.folder / "watched") == [2, 4]
+    for file in ("networks", "ema", "optimizers"):
+        newest = f"checkpoints/step-000000004/{file}.safetensors"
+        plain, watched = (load_file(looked.folder / name / newest) for name in ("plain", "watched"))
+        assert plain.keys() == watched.keys()
+        assert all(torch.equal(plain[key], watched[key]) for key in plain)
+
+
+def test_what_is_seen_is_said_once(looked: Looked) -> None:
+    (told,) = [line for line in looked.lines if "more alike than real pictures" in line]
+    assert told.startswith("warning: samples of 2 of 2 classes")
+    assert "hell " in told
+    events = read_events(looked.folder / "watched" / "events.jsonl")
+    assert [event["step"] for event in events if event["event"] == "warning"] == [2]
+    shown = view(RunFolder(looked.folder / "watched"), "run").charts[VARIETY]
+    assert {name: curve.steps for name, curve in shown.items()} == {
+        "mean distance": [2, 4],
+        "to the nearest twin": [2, 4],
+    }
+
+
+def test_the_weights_that_are_trained_are_looked_at(looked: Looked) -> None:
+    """Not their averages, which show a collapse later."""
+
+    def drawn(file: str) -> Tensor:
+        weights = read_weights(looked.folder / "watched" / "checkpoints" / "step-000000004" / file)
+        networks = networks_from(weights)
+        request = SheetRequest(seed=SEED, classes=(0, 1), columns=SAMPLES, micro_batch=4)
+        with prepared(networks["G"]):
+            return weights.recipe.kind.sample(weights.recipe.networks, networks, request)
+
+    torch.testing.assert_close(looked.sheets[-1], drawn(NETWORKS_FILE), rtol=0, atol=1e-5)
+    assert (looked.sheets[-1] - drawn(EMA_FILE)).abs().max() > 1e-3
+
+
+def test_nothing_is_looked_at_before_a_generator_has_learnt() -> None:
+    watch = digits()
+    batch = watch.recipe.training.batch
+    assert batch == 32
+    assert not watch.due(20)
+    assert not watch.due(FIRST_LOOK_STEPS - 1)
+    assert watch.due(FIRST_LOOK_STEPS)  # 16,000 images
+    small = replace(
+        watch, recipe=load_recipe("biggan-digits-32", ["training.batch=8", "training.normalisation_batch=8"])
+    )
+    assert not small.due(FIRST_LOOK_STEPS)
+    assert small.due(FIRST_LOOK_IMAGES // 8)

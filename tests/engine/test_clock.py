@@ -1,0 +1,34 @@
+"""When sheets are due."""
+
+from frugan.engine.clock import SheetClock
+from frugan.engine.progress import Duration
+
+
+def due(clock: SheetClock, step_seconds: float, steps: int, took_seconds: float = 1.0) -> list[int]:
+    found = []
+    for step in range(1, steps + 1):
+        if clock.due(step, step * step_seconds):
+            clock.drew(step * step_seconds, took_seconds)
+            found.append(step)
+    return found
+
+
+def test_fast_steps_give_sheets_at_the_first_and_by_the_interval() -> None:
+    assert due(SheetClock(Duration.parse("400 steps"), 8), 0.01, 1000) == [1, 10, 100, 400, 800, 1000]
+
+
+def test_slow_steps_give_sheets_by_the_clock_and_ever_fewer() -> None:
+    found = due(SheetClock(Duration.parse("1k steps"), 8), 60.0, 240)
+    assert found[:5] == [1, 6, 10, 15, 20]  # five minutes after the last
+    assert found[-1] - found[-2] > 15  # a tenth of four hours
+    assert len(found) < 30
+
+
+def test_sheets_that_take_long_are_not_asked_for_by_the_clock() -> None:
+    assert due(SheetClock(Duration.parse("1k steps"), 8), 60.0, 70, took_seconds=60.0) == [1, 10, 60]
+
+
+def test_a_resumed_run_waits_from_where_it_goes_on() -> None:
+    clock = SheetClock(Duration.parse("1k steps"), 8, 1000.0)
+    assert not clock.due(11, 1010.0)
+    assert clock.due(12, 1300.0)

@@ -1,0 +1,23 @@
+"""Ctrl-C is heard at once."""
+
+import signal
+import time
+
+import pytest
+
+from frugan.engine.interrupt import stop_on_signals
+
+
+def test_a_request_is_acknowledged_at_once_and_the_second_stops() -> None:
+    said: list[str] = []
+    with stop_on_signals(said.append) as stop:
+        stop.doing = "step 12"
+        signal.raise_signal(signal.SIGINT)
+        end = time.monotonic() + 5
+        while not said and time.monotonic() < end:
+            time.sleep(0.005)
+        assert stop.asked
+        assert said == ["finishing step 12; Ctrl-C again stops now"]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,33 @@
+"""The predictions that ship are what the planner finds now: some at every run, all of them in `make test-long`."""
+
+import json
+
+import pytest
+
+from frugan.api.planner import shipped_predictions
+from frugan.api.planning import PlanOptions, planner_of
+from frugan.memory.prediction_store import prediction_version
+from frugan.recipe import built_in
+
+QUICK = ("biggan-digits-32", "saehd-demo-64")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in built_in()]
+)
+def test_shipped_predictions_hold(name: str) -> None:
+    """The plain plan, the thriftiest and those that estimates come from, run anew."""
+    planner, _ = planner_of(name, (), PlanOptions())
+    file = shipped_predictions(name)
+    assert file is not None, f"{name} ships without predictions: run benchmarks/what_fits.py {name}"
+    shipped = json.loads(file.read_text("utf-8"))
+    assert shipped["version"] == prediction_version()
+    planner.shipped = None
+    search = planner.search
+    search.run(search.least().plan)
+    planner.close()
+    found = planner.store.known
+    assert found.keys() <= shipped["predictions"].keys(), (
+        "of another recipe, or other plans: run benchmarks/what_fits.py"
+    )
+    assert {key: shipped["predictions"][key] for key in found} == found
