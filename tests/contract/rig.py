@@ -66,6 +66,25 @@ class PositionPictures:
         }
 
 
+@dataclass(frozen=True)
+class HostDraws:
+    """Draws that are the same on every device: also the large ones are made on the host, and then taken there."""
+
+    streams: Streams
+
+    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
+        return self.streams.batch(phase, step, repeat, count)
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        made = self.streams.micro_batch(phase, step, repeat, first, count, CPU)
+        return {name: draw.to(device, non_blocking=True) for name, draw in made.items()}
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        return self.streams.update_seed(phase, step, repeat)
+
+
 @dataclass
 class Rig:
     """A family's training, ready to step."""

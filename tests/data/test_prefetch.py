@@ -121,3 +121,26 @@ def test_pinned_memory_where_there_is_a_gpu(recording: Recording) -> None:
         pytest.skip("needs a GPU")
     with Prefetcher(recording, pin_memory=True) as prefetcher:
         assert prefetcher.take(0, 4)["pictures"].is_pinned()
+
+
+def test_pictures_that_cannot_be_pinned_go_from_pageable_memory_and_it_is_said_once(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WSL2 lets little be pinned and calls it "out of memory": it must not be taken for the card's."""
+    attempts: list[int] = []
+
+    def refused(tensor: torch.Tensor) -> torch.Tensor:
+        attempts.append(len(tensor))
+        raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", refused)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    said: list[str] = []
+    with Prefetcher(recording, pin_memory=True, say=said.append) as prefetcher:
+        for first in (0, 4):
+            assert len(prefetcher.take(first, 4)["labels"]) == 4
+    assert len(said) == 1
+    assert "pageable memory" in said[0]
+    assert "(CUDA error: out of memory)" in said[0]
+    assert attempts == [4]

@@ -1,23 +1,106 @@
 """How precision is chosen, and the loss scale."""
 
+from typing import Literal
+
 import pytest
 import torch
 
-from frugan.engine.precision import LossScale, Precision, cpu_has_bf16_units, resolve_precision
+from frugan.engine.precision import (
+    LossScale,
+    Precision,
+    PrecisionName,
+    card_precision,
+    continued_precision,
+    cpu_has_bf16_units,
+    resolve_precision,
+)
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
 
-@pytest.mark.parametrize(
-    ("capability", "name"), [((6, 1), "fp32"), ((7, 0), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16")]
+CARDS: tuple[tuple[str, tuple[int, int], PrecisionName], ...] = (
+    ("NVIDIA GeForce GTX 1060 6GB", (6, 1), "fp32"),
+    ("Tesla V100-SXM2-16GB", (7, 0), "fp16"),
+    ("NVIDIA GeForce RTX 2060", (7, 5), "fp16"),
+    ("Tesla T4", (7, 5), "fp16"),
+    ("NVIDIA GeForce GTX 1660 Ti", (7, 5), "fp32"),
+    ("NVIDIA GeForce GTX 1650 with Max-Q Design", (7, 5), "fp32"),
+    ("NVIDIA GeForce MX450", (7, 5), "fp32"),
+    ("NVIDIA T1000 8GB", (7, 5), "fp32"),
+    ("Quadro RTX 5000", (7, 5), "fp16"),
+    ("gtx-1660-super", (7, 5), "fp32"),
+    ("NVIDIA A100-SXM4-40GB", (8, 0), "bf16"),
+    ("NVIDIA H100", (9, 0), "bf16"),
+    ("NVIDIA GeForce RTX 5090", (12, 0), "bf16"),
 )
-def test_cuda_goes_by_compute_capability(
-    capability: tuple[int, int], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int, int]) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+
+
+@pytest.mark.parametrize(("name", "capability", "best"), CARDS, ids=str)
+def test_a_card_goes_by_capability_and_name(
+    name: str, capability: tuple[int, int], best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend(monkeypatch, name, capability)
     chosen = resolve_precision("auto", CUDA)
-    assert chosen.name == name
-    assert f"{capability[0]}.{capability[1]}" in chosen.reason
+    assert chosen.name == best
+    assert chosen.warning is None
+    assert f"{name} with compute capability {capability[0]}.{capability[1]}" in chosen.reason
+    assert resolve_precision("fp32", CUDA).name == "fp32"
+
+
+@pytest.mark.parametrize(("name", "capability", "best"), CARDS, ids=str)
+def test_bf16_is_fp32_where_there_is_none_and_says_so(name: str, capability: tuple[int, int], best: str) -> None:
+    chosen = card_precision("bf16", name, capability)
+    assert (chosen.name, chosen.dtype) == (("bf16", torch.bfloat16) if best == "bf16" else ("fp32", torch.float32))
+    assert (chosen.warning is None) == (best == "bf16")
+    if chosen.warning is not None:
+        assert name in chosen.warning
+        assert ("fp16 is faster" in chosen.warning) == (best == "fp16")
+
+
+@pytest.mark.parametrize(("name", "capability", "best"), CARDS, ids=str)
+def test_fp16_is_kept_where_asked_for_and_warned_of_where_it_is_no_good(
+    name: str, capability: tuple[int, int], best: str
+) -> None:
+    chosen = card_precision("fp16", name, capability)
+    assert chosen.name == "fp16"
+    if best == "fp32":
+        assert chosen.warning is not None
+        assert ("NaN" in chosen.warning) == (capability == (7, 5))
+    else:
+        assert chosen.warning is None
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "capability", "now"),
+    [
+        ("bf16", "NVIDIA GeForce RTX 3060", (8, 6), "bf16"),
+        ("bf16", "NVIDIA GeForce RTX 2060", (7, 5), "fp32"),  # and not fp16, which has a smaller range
+        ("fp16", "NVIDIA GeForce RTX 3060", (8, 6), "fp16"),
+        ("fp16", "NVIDIA GeForce GTX 1660", (7, 5), "fp32"),
+        ("fp16", "NVIDIA GeForce GTX 1080", (6, 1), "fp32"),
+        ("fp32", "NVIDIA GeForce RTX 3060", (8, 6), "fp32"),
+    ],
+)
+def test_a_run_goes_on_in_its_precision_where_the_card_has_it(
+    before: Literal["fp32", "fp16", "bf16"],
+    name: str,
+    capability: tuple[int, int],
+    now: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _pretend(monkeypatch, name, capability)
+    chosen = continued_precision(before, CUDA)
+    assert chosen.name == now
+    assert (name in chosen.reason) == (before != now)
+
+
+def test_a_run_goes_on_in_its_precision_on_a_cpu() -> None:
+    assert continued_precision("bf16", CPU).name == "bf16"
 
 
 @pytest.mark.parametrize("units", [True, False])

@@ -17,10 +17,17 @@ from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.errors import TrainingFailed
+from frugan.memory.sizes import MIB
 from frugan.memory.tracker import storages_bytes
 from memory.ceiling import Ceiling
 
 BATCH = 64
+AMBIGUOUS = (
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    "GET was unable to find an engine to execute this computation",
+    "FIND was unable to find an engine to execute this computation",
+)
 
 
 def rig(micro_batch: int = BATCH, optimizers: Callable[[float], OptimizerSettings] = adam) -> Rig:
@@ -88,10 +95,62 @@ def test_a_repetition_by_the_same_plan_is_bit_equal() -> None:
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("CUDA error: out of memory"), False),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"), True),
+        (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
+        (TrainingFailed("memory ran out in phase D (CUDA error: out of memory)"), False),  # judged already
+        *((RuntimeError(message), False) for message in AMBIGUOUS),  # there is no card here
     ],
 )
 def test_what_counts_as_out_of_memory(error: Exception, is_memory: bool) -> None:
     assert ran_out_of_memory(error) is is_memory
+
+
+@pytest.mark.parametrize("message", AMBIGUOUS)
+@pytest.mark.parametrize(
+    ("free", "reserved", "allocated", "capped", "is_memory"),
+    [
+        (100, 5000, 4950, 1.0, True),
+        (3000, 2000, 1900, 1.0, False),
+        (100, 5000, 2000, 1.0, False),  # its allocator holds what it does not use
+        (3000, 3000, 2950, 0.5, True),  # capped at what it has
+    ],
+)
+def test_what_may_mean_out_of_memory_does_where_little_is_free(
+    message: str,
+    free: int,
+    reserved: int,
+    allocated: int,
+    capped: float,
+    is_memory: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a card of 6,000 MiB."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * MIB, 6000 * MIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: reserved * MIB)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: allocated * MIB)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: capped)
+    assert ran_out_of_memory(RuntimeError(message)) is is_memory
+    assert not ran_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_a_card_that_answers_no_more_has_not_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> tuple[int, int]:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", broken)
+    assert not ran_out_of_memory(RuntimeError(AMBIGUOUS[0]))
+
+
+def test_memory_that_runs_out_by_another_name_in_an_update_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    monkeypatch.setattr(step, "update_parameters", full)
+    with pytest.raises(TrainingFailed, match="in the midst of the update of phase critic"):
+        rig().step.run(rig().state, rig().plan, next_plan=lambda plan, *_: plan)
 
 
 def test_memory_that_runs_out_in_an_update_is_no_case_for_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from frugan.api.card_support import cpu_build, not_served
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.engine.working_weights import normalises_groups
@@ -17,25 +18,42 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
     """The device, and why.
 
     Raises:
-        BadInput: no such device here.
+        BadInput: no such device here, or this torch has no kernels for it.
     """
     if asked == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", torch.cuda.current_device()), "a CUDA card is there; override with --device"
-        return torch.device("cpu"), "no CUDA card is there; override with --device"
+        return _automatic()
     try:
         device = torch.device(asked)
     except RuntimeError as error:
         raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
         raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N")
-    if device.type == "cuda" and not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
+    if device.type == "cpu":
+        return device, "asked for"
+    if reason := cpu_build(wanted=True):
+        raise BadInput(f"--device {asked}: {reason}")
+    if not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
         raise BadInput(
-            f"--device {asked}: this torch ({torch.__version__}) sees {torch.cuda.device_count()} CUDA cards"
+            f"--device {asked}: this torch ({torch.__version__}) sees {torch.cuda.device_count()} CUDA cards; "
+            "`nvidia-smi` says whether the driver sees more, and which CUDA version it serves"
         )
-    if asked == "cuda":
-        device = torch.device("cuda", torch.cuda.current_device())  # what torch wants where it sets or caps a device
-    return device, "asked for"
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if reason := not_served(index):
+        raise BadInput(f"--device {asked}: {reason}; or train on the CPU: --device cpu")
+    return torch.device("cuda", index), "asked for"  # with an index: what torch wants where it sets or caps a device
+
+
+def _automatic() -> tuple[torch.device, str]:
+    """The current card, or the first that this torch has kernels for; the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu"), f"{cpu_build(wanted=False) or 'no CUDA card is there'}; override with --device"
+    current = torch.cuda.current_device()
+    reasons: list[str] = []
+    for index in dict.fromkeys((current, *range(torch.cuda.device_count()))):
+        if (reason := not_served(index)) is None:
+            return torch.device("cuda", index), "; ".join((*reasons, "a CUDA card is there; override with --device"))
+        reasons.append(reason)
+    return torch.device("cpu"), "; ".join(reasons)
 
 
 def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:

@@ -14,7 +14,8 @@ from frugan.api.scorer import METRICS, Evaluation, EvaluationOptions, Scorer
 from frugan.api.sources import open_real
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
-from frugan.engine.precision import accumulate_in_fp32
+from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.metrics.low_recall import low_recall
 from frugan.recipe import Recipe
@@ -72,9 +73,12 @@ def truncation_curve(
     device, why = choose_device(options.device)
     say(f"weights: {file}")
     say(f"device: {device} ({why})")
+    precision = resolve_precision(recipe.training.precision, device)
+    if precision.warning:
+        say(f"precision {precision.name}: {precision.warning}")
     network = choose_network(options.network, options.network_file, device, say)
     pictures = _pictures(recipe, data, say, progress)
-    accumulate_in_fp32()
+    pin_arithmetic()
     networks = networks_from(weights, device)
     if str(data) == DIGITS and options.split == "all":
         options = replace(options, split="unseen by the demo")

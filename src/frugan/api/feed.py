@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from frugan.api.faces import sample_settings
+from frugan.api.pictures import Say
 from frugan.api.sources import Source
 from frugan.data.batches import Batches
 from frugan.data.faces.batches import FaceBatches
@@ -42,17 +43,20 @@ class SourceFeed:
         recipe: as it is at present: seed, and how samples are made.
         pinned: host memory that a GPU can copy from by itself.
         workers: processes that make samples of faces, for all sources together; 0: threads of this one.
+        say: is told what cannot be had here.
     """
 
     sources: Mapping[str, Source]
     recipe: Recipe
     pinned: bool
     workers: int
+    say: Say = lambda _: None
     _open: ExitStack = field(default_factory=ExitStack)
     _processes: SampleProcesses | None = None
     _streams: dict[str, Prefetcher] = field(default_factory=dict)
     _last: dict[str, tuple[tuple[int, int], Mapping[str, Tensor]]] = field(default_factory=dict)
     _previews: dict[tuple[str, int], Mapping[str, Tensor]] = field(default_factory=dict)
+    _said: list[str] = field(default_factory=list)
 
     def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
         """Pictures position, position+1, ... of a stream.
@@ -66,10 +70,16 @@ class SourceFeed:
             batches = self._batches(source, stream, in_processes=self.workers > 0)
             if isinstance(batches, FaceBatches):
                 self._open.callback(batches.close)
-            self._streams[stream] = self._open.enter_context(Prefetcher(batches, pin_memory=self.pinned))
+            reader = Prefetcher(batches, pin_memory=self.pinned, say=self._say_once)
+            self._streams[stream] = self._open.enter_context(reader)
         self._last.pop(stream, None)  # else two batches would be held while the third is read
         self._last[stream] = ((position, count), self._streams[stream].take(position, count))
         return self._last[stream][1]
+
+    def _say_once(self, line: str) -> None:
+        if not self._said:
+            self._said.append(line)
+            self.say(line)
 
     def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
         """The same few pictures each time, apart from the training streams."""
@@ -105,8 +115,10 @@ class SourceFeed:
 
 
 @contextmanager
-def feeding(sources: Mapping[str, Source], recipe: Recipe, *, pinned: bool, workers: int) -> Iterator[SourceFeed]:
+def feeding(
+    sources: Mapping[str, Source], recipe: Recipe, *, pinned: bool, workers: int, say: Say = lambda _: None
+) -> Iterator[SourceFeed]:
     """A feed whose reading threads and processes end with the block."""
-    feed = SourceFeed(sources, recipe, pinned, workers)
+    feed = SourceFeed(sources, recipe, pinned, workers, say)
     with feed._open:
         yield feed

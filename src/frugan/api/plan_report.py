@@ -25,6 +25,7 @@ class Rung:
         accumulation: forwards for one update.
         savers: savings that it uses.
         peak_bytes: on the card in all: what the allocator reserves, CUDA's context and its libraries' workspaces.
+        host_bytes: most that it keeps in the host's memory: averages, optimizer state, what blocks are given.
         extra_compute: multiply-accumulates beyond those without recompute, as a share.
         extra_time: predicted time beyond the fastest plan's, as a share.
         step_seconds: predicted; additive, so that it is slow at worst.
@@ -34,6 +35,7 @@ class Rung:
     accumulation: int
     savers: tuple[SaverName, ...]
     peak_bytes: int
+    host_bytes: int
     extra_compute: float
     extra_time: float
     step_seconds: float

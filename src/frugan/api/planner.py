@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from frugan.api.prediction_helper import PredictionHelper
 from frugan.api.task import task_of
-from frugan.engine.precision import Precision, resolve_precision
+from frugan.engine.precision import DTYPES, Precision, card_precision
 from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.memory.calibration import device_name, load_calibration
@@ -177,15 +177,11 @@ def choose_card(asked: str | None, device: torch.device) -> Card:
 def planned_precision(recipe: Recipe, card: Card) -> Precision:
     """The precision that training would have on a card."""
     asked = recipe.training.precision
-    if asked != "auto":
-        return resolve_precision(asked, torch.device("cuda"))
-    if card.capability is None:
+    if card.capability is not None:
+        return card_precision(asked, card.name, card.capability)
+    if asked == "auto":
         return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes the same")
-    major = card.capability[0]
-    reason = f"compute capability {major}.{card.capability[1]} of {card.name}"
-    if major >= 8:
-        return Precision("bf16", torch.bfloat16, reason)
-    return Precision("fp16", torch.float16, reason) if major == 7 else Precision("fp32", torch.float32, reason)
+    return Precision(asked, DTYPES[asked], "asked for")
 
 
 def _divisors(number: int) -> str:

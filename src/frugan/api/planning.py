@@ -232,6 +232,7 @@ def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastes
         accumulation=-(-batch // choice.plan.micro_batch),
         savers=savers_of(choice.plan, batch),
         peak_bytes=choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + between_bytes,
+        host_bytes=choice.prediction.host_bytes,
         extra_compute=max(0.0, choice.work.macs / search.estimates.plain.work.macs - 1),
         extra_time=max(0.0, choice.seconds / fastest_seconds - 1),
         step_seconds=choice.seconds,
@@ -258,6 +259,11 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
             yield f"{saver}: asked for"
         elif saver != "micro-batch":
             yield f"{saver}: {_why(saver, fits)}"
+    if rung.host_bytes:
+        yield (
+            f"host memory: {show_size(rung.host_bytes)} for what is kept there, most of it pinned, besides pictures "
+            "and the program itself"
+        )
     if fits and not {"recompute", "keep-products"} & {*rung.savers}:
         yield "no recompute: it fits without; ask for it with --use recompute"
     if planner.wishes.avoid:

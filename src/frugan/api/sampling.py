@@ -17,8 +17,9 @@ from frugan.api.row_labels import row_labels
 from frugan.api.sheets import provenance, with_pictures
 from frugan.api.sources import Data, Source, open_sources
 from frugan.data.decoding import MOST_PIXELS
+from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.plan import Plan
-from frugan.engine.precision import accumulate_in_fp32, resolve_precision
+from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.errors import BadInput
 from frugan.phase import DataNeeds, FaceNeeds, SheetRequest
@@ -115,7 +116,7 @@ def open_networks(source: str | Path, device: str, say: Say) -> Opened:
     precision = resolve_precision(recipe.training.precision, where)
     if precision.warning:
         say(f"precision {precision.name}: {precision.warning}")
-    accumulate_in_fp32()
+    pin_arithmetic()
     networks = networks_from(weights, where)
     missing = set(recipe.kind.averaged()) - set(networks)
     if missing:

@@ -1,7 +1,7 @@
 """One call of `train` on a locked run: the state it starts from, and its stages one after the other."""
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from frugan.api.devices import choose_device
 from frugan.api.feed import SourceFeed, default_workers, feeding
+from frugan.api.loading import load_fitting, told_when_full
 from frugan.api.loss_history import LossHistory
 from frugan.api.networks import (
     EMA_FILE,
@@ -34,8 +35,10 @@ from frugan.api.training_plan import TrainingPlanner
 from frugan.api.training_scores import scoring_of
 from frugan.api.variety_watch import VarietyWatch, variety_watch_of
 from frugan.data.wording import first_names
+from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import (
     OPTIMIZERS,
+    Checkpoint,
     load_networks,
     newest_whole,
     restore,
@@ -48,7 +51,7 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
-from frugan.engine.precision import accumulate_in_fp32, resolve_precision
+from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Soundness
@@ -62,6 +65,9 @@ from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe import Recipe
 from frugan.recipe_differences import Difference, differences
 from frugan.report.collapse_signs import CollapseSigns
+
+Found = tuple[Checkpoint, dict[str, Any], list[str]]
+"""A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,11 @@ class Session:
         changed = changed_fields(before, recipe, self.run.path)
         if found:
             self._refuse_swapped({name: known.digest for name, known in read_run_data(found[1]).items()})
-        state, plan, planner = self._create(found[1] if found else None)
+        device, why = choose_device(self.options.device)
+        self._choose(f"device: {device} ({why})")
+        restarts = {name for change in changed.values() for name in change.restarts}
+        with told_when_full(device, "training was set up"):
+            state, plan, planner = self._create(device, found, restarts)
         seconds = 0.0
         if found is not None:
             checkpoint, saved, damage = found
@@ -155,9 +165,6 @@ class Session:
                 self._choose(f"damaged checkpoint passed over: {line}")
             for moved in set_aside_newer(self.run.checkpoints, checkpoint):
                 self._choose(f"set aside as {moved}; delete it when it is of no more use")
-            restarts = {name for change in changed.values() for name in change.restarts}
-            for line in restore(checkpoint, saved, state, restarts):
-                self._choose(line)
             seconds = float(saved["seconds"])
             self._resumed(state.step, before, saved, init)
         elif init is not None:
@@ -180,6 +187,7 @@ class Session:
         kept = {
             "data": {name: data.as_json() for name, data in self.data.items()},
             "device": state.device.type,
+            "card": planner.where,
             "memory_budget_bytes": planner.asked_bytes,
         }
         opening = Opening(recipe, self.name, self._choose, stop, last, kept)
@@ -212,7 +220,8 @@ class Session:
         workers = self.options.workers
         if workers is None:
             workers = default_workers(state.device)
-        with feeding(self.sources, recipe, pinned=state.device.type == "cuda", workers=workers) as feed:
+        pinned = state.device.type == "cuda"
+        with feeding(self.sources, recipe, pinned=pinned, workers=workers, say=self._choose) as feed:
             loop = Loop(
                 step=Step(phases, recipe.optimizer_settings(), feed, Streams(training.seed), batch, length),
                 state=state,
@@ -268,37 +277,55 @@ class Session:
             )
             self._shown(self.log.write("variety", step=state.step, mean=mean, nearest=nearest))
 
-    def _create(self, saved: Mapping[str, Any] | None) -> tuple[TrainingState, Plan, TrainingPlanner]:
-        recipe, training = self.recipe, self.recipe.training
-        device, why = choose_device(self.options.device)
-        self._choose(f"device: {device} ({why})")
+    def _create(
+        self, device: torch.device, found: Found | None, restarts: Collection[str]
+    ) -> tuple[TrainingState, Plan, TrainingPlanner]:
+        """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
+        recipe = self.recipe
+        saved = None if found is None else found[1]
+        pin_arithmetic()
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        accumulate_in_fp32()
-        asked = training.precision
-        if asked == "auto" and saved is not None and saved["plan"]["precision"] != "auto":
-            asked = saved["plan"]["precision"]
-            self._choose(f"precision: {asked}, as the run was begun with")
-        precision = resolve_precision(asked, device)
-        if asked == "auto":
+            if line := tf32_decision(torch.cuda.get_device_capability(device)):
+                self._choose(line)
+        precision = self._precision(device, saved)
+        phases = every_phase(recipe)
+        used = {name for phase in phases for name in phase.uses}
+        described = {name: n for name, n in recipe.kind.build(recipe.networks, "meta").items() if name in used}
+        planner = TrainingPlanner(recipe, self.name, self.options, device, precision, self._choose)
+        plan, report = planner.first(described, phases, saved)
+
+        def load(by: Plan) -> tuple[TrainingState, list[str]]:
+            networks = {name: network for name, network in build_networks(recipe).items() if name in used}
+            for network in networks.values():
+                network.to(device)
+            averaged, settings = recipe.kind.averaged(), recipe.optimizer_settings()
+            group = recipe.training.normalisation_batch
+            state = create_state(networks, phases, settings, averaged, recipe.ema, by, group, device)
+            return state, [] if found is None else restore(found[0], found[1], state, restarts)
+
+        (state, lines), loaded_by = load_fitting(load, plan, planner)
+        in_force = loaded_by if report is None or loaded_by != plan else report
+        write_json(self.run.plan, in_force.as_json())
+        for line in lines:
+            self._choose(line)
+        return state, loaded_by, planner
+
+    def _precision(self, device: torch.device, saved: Mapping[str, Any] | None) -> Precision:
+        asked = self.recipe.training.precision
+        before: PrecisionName = "auto" if saved is None else saved["plan"]["precision"]
+        if asked == "auto" and before != "auto":
+            precision = continued_precision(before, device)
+            self._choose(f"precision: {precision.name} ({precision.reason})")
+        else:
+            precision = resolve_precision(asked, device)
+        if asked == before == "auto":
             self._choose(
                 f"precision: {precision.name} ({precision.reason}; a new run can have training.precision=fp32)"
             )
         if precision.warning:
             self._choose(f"precision {precision.name}: {precision.warning}")
-        phases = every_phase(recipe)
-        used = {name for phase in phases for name in phase.uses}
-        networks = {name: network for name, network in build_networks(recipe).items() if name in used}
-        planner = TrainingPlanner(recipe, self.name, self.options, device, precision, self._choose)
-        plan, report = planner.first(networks, phases, saved)
-        write_json(self.run.plan, plan.as_json() if report is None else report.as_json())
-        for network in networks.values():
-            network.to(device)
-        averaged, settings = recipe.kind.averaged(), recipe.optimizer_settings()
-        state = create_state(
-            networks, phases, settings, averaged, recipe.ema, plan, training.normalisation_batch, device
-        )
-        return state, plan, planner
+        return precision
 
     def _resumed(self, step: int, before: Recipe, saved: Mapping[str, Any], init: str | Path | None) -> None:
         self._event("resume", step=step)

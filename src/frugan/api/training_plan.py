@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from frugan.api.card_support import card_identity
 from frugan.api.devices import choose_plan, normalisation_group
 from frugan.api.pictures import Say
 from frugan.api.plan_report import PlanReport, needed_size
@@ -18,7 +19,7 @@ from frugan.api.training_options import TrainingOptions
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
-from frugan.memory.budget import Budget, free_bytes
+from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
 from frugan.memory.sizes import parse_size, show_size
 from frugan.phase import Phase
@@ -60,7 +61,7 @@ class TrainingPlanner:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
         """
         group = normalisation_group(self.recipe, networks, phases)
-        if saved is not None and not self.options.asks_for_a_plan and self._was_here(saved):
+        if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
             self.say("plan: as the run went on with; --memory or --micro-batch chooses anew")
@@ -88,17 +89,38 @@ class TrainingPlanner:
         """
         reason = message.partition("\n")[0]
         self.say(f"out of memory in phase {phase}: {reason}. Nothing of it was committed; looking for a smaller plan")
+        return self._smaller(plan, f"in phase {phase}", reason, use=frozenset())
+
+    def next_to_load(self, plan: Plan, message: str) -> Plan:
+        """A plan that keeps less on the card between steps than one whose networks and state did not find room.
+
+        Raises:
+            TrainingFailed: there is none.
+        """
+        reason = message.partition("\n")[0]
+        self.say(f"out of memory while networks and their state were loaded: {reason}; looking for a smaller plan")
+        away = {"optimizer-on-host"} | ({"ema-on-host"} if self.recipe.kind.averaged() else set())
+        on_card = self.device.type == "cuda"
+        use = frozenset(away - {*self.options.avoid}) if on_card else frozenset()
+        return self._smaller(plan, "while networks and their state were loaded", reason, use=use)
+
+    def _smaller(self, plan: Plan, where: str, reason: str, use: frozenset[str]) -> Plan:
+        """The fastest plan that takes less, and no more than there is room for now."""
         planner = self._planner
-        planner.wishes = Wishes(avoid=frozenset(self.options.avoid))  # what was asked for has proved too much
+        # what was asked for has proved too much
+        planner.wishes = Wishes(use=use, avoid=frozenset(self.options.avoid))
         planner.__dict__.pop("search", None)
+        room = self._room_bytes()
         try:
             now = planner.search.run(plan).prediction.reserved_bytes
-            choice = planner.search.within(int(now * STEP_DOWN))
+            most = int(now * STEP_DOWN)
+            choice = planner.search.within(most if room is None else min(most, room))
         finally:
             planner.remember()
         if choice is None:
+            free = "" if room is None else f", and there is room for {show_size(room)}"
             raise TrainingFailed(
-                f"memory ran out in phase {phase} and no plan takes less ({reason}). Close other programs that use the "
+                f"memory ran out {where} and no plan takes less{free} ({reason}). Close other programs that use the "
                 "card, or start a new run with a smaller recipe: `frugan plan` says which would fit"
             )
         self.say(
@@ -107,10 +129,39 @@ class TrainingPlanner:
         )
         return choice.plan
 
-    def _was_here(self, saved: Mapping[str, Any]) -> bool:
-        """Whether the run was trained on a device of this kind; one that was converted has no plan yet."""
-        same_kind = saved.get("device", self.device.type) == self.device.type
-        return same_kind and "micro_batch" in saved["plan"]
+    def _room_bytes(self) -> int | None:
+        """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
+        if self.device.type != "cuda":
+            return None
+        card = self._planner.card
+        room = room_bytes(self.device) - card.workspace_bytes
+        return room if self.asked_bytes is None else min(room, Budget.on(card, self.asked_bytes).step_bytes)
+
+    @property
+    def where(self) -> dict[str, Any] | None:
+        """The card that plans are made for, for a checkpoint to keep beside the plan; None: a CPU."""
+        return card_identity(self.device)
+
+    def _goes_on(self, saved: Mapping[str, Any]) -> bool:
+        """Whether the plan that a checkpoint was written by is one for this device and precision."""
+        if "micro_batch" not in saved["plan"]:
+            return False  # a converted model has no plan yet
+        if saved.get("device", self.device.type) != self.device.type:
+            return False
+        if self.device.type != "cuda":
+            return True
+        before, here = saved.get("card"), self.where
+        if before != here:
+            was = "a card that it did not note"
+            if before is not None:
+                was = f"{before['name']} with {show_size(before['memory_bytes'])}"
+            budget = ", without the budget that was for that one" if saved.get("memory_budget_bytes") else ""
+            self.say(f"plan: the run went on with {was} so far, and this is another one: chosen anew{budget}")
+            return False
+        if saved["plan"]["precision"] != self.precision.name:
+            self.say(f"plan: chosen anew for {self.precision.name}, for {saved['plan']['precision']} so far")
+            return False
+        return True
 
     @cached_property
     def _planner(self) -> Planner:

@@ -99,6 +99,8 @@ def twin(
     own = resolve_precision(loaded.training.precision, device).name
     if own == precision:
         raise BadInput(f"--twin {precision}: the recipe's own precision is {precision} here already; choose another")
+    if precision == "bf16" and resolve_precision("bf16", device).name != "bf16":
+        raise BadInput(f"--twin bf16: {resolve_precision('bf16', device).warning}; choose another")
     for folder, words in zip(folders, ((), (f"training.precision={precision}",)), strict=True):
         say(f"twin: {folder}")
         result = train(

@@ -1,7 +1,7 @@
 """Read the next batches while the current one is trained on."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count as counting
 from types import TracebackType
@@ -29,13 +29,18 @@ class Prefetcher:
     Args:
         batches: where batches come from.
         depth: how many batches to hold ready.
-        pin_memory: put them into page-locked memory, for asynchronous copies to a GPU.
+        pin_memory: put them into page-locked memory, for asynchronous copies to a GPU, as far as the system lets.
+        say: is told once where it does not: WSL2 gives about a gigabyte, and calls the end of it "out of memory".
     """
 
-    def __init__(self, batches: Reader, *, depth: int = 2, pin_memory: bool = False) -> None:
+    def __init__(
+        self, batches: Reader, *, depth: int = 2, pin_memory: bool = False, say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._batches = batches
         self._depth = depth
         self._pin_memory = pin_memory
+        self._say = say
+        self._refusal: str | None = None
         # page-locked memory belongs to the thread's current card: without this always the first one
         card = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin_memory else (None, ())
         self._pool = ThreadPoolExecutor(1, "frugan-prefetch", *card)
@@ -64,7 +69,11 @@ class Prefetcher:
         _, batch = self._ready.popleft()
         self._last = request
         self._fill()
-        return batch.result()
+        found = batch.result()
+        if self._refusal is not None:
+            self._say(self._refusal)
+            self._refusal = None
+        return found
 
     def close(self) -> None:
         """Stop the thread; what it is reading is dropped."""
@@ -93,7 +102,17 @@ class Prefetcher:
 
     def _read(self, request: Request) -> Batch:
         batch = self._batches.take(*request)
-        return {name: tensor.pin_memory() for name, tensor in batch.items()} if self._pin_memory else batch
+        if not self._pin_memory:
+            return batch
+        try:
+            return {name: tensor.pin_memory() for name, tensor in batch.items()}
+        except RuntimeError as error:
+            self._pin_memory = False  # every further attempt would fail again, slowly
+            self._refusal = (
+                f"pictures go to the card from pageable memory, which takes about twice as long: this system pins no "
+                f"more ({str(error).partition(chr(10))[0]}). Training is the same"
+            )
+            return batch
 
     def __enter__(self) -> "Prefetcher":
         return self

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import named_parameters
+from frugan.engine.precision import LossScale
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
 from frugan.errors import BadInput
@@ -261,9 +262,7 @@ def restore(
     lines += restore_optimizers(path, state, fresh | set(restarts))
     for name, (scale, good, was_found) in saved["loss_scales"].items():
         if name in state.loss_scales and not set(state.moves[name]) <= set(fresh):
-            state.loss_scales[name].scale.fill_(scale)
-            state.loss_scales[name].good.fill_(good)
-            state.loss_scales[name].found = was_found
+            _restore_scale(state.loss_scales[name], scale, good, was_found=was_found)
     for name, value in saved["carried"].items():
         if name in state.carried:  # else no phase has it at present
             state.carried[name].copy_(torch.tensor(value))
@@ -276,6 +275,15 @@ def restore(
         )
     state.step = checkpoint.step
     return lines
+
+
+def _restore_scale(into: LossScale, scale: float, good: float, *, was_found: bool) -> None:
+    """A loss scale belongs to fp16: from it to another precision there is none, and back it is looked for anew."""
+    if not into.dynamic or (scale, good) == (1.0, 0.0):
+        return
+    into.scale.fill_(scale)
+    into.good.fill_(good)
+    into.found = was_found
 
 
 def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str]) -> list[str]:

@@ -65,25 +65,26 @@ class SliceSum:
 class _Product(torch.autograd.Function):
     """x Wᵀ in a compute dtype, of an fp32 slice of W that is cast when it is used, forward and backward.
 
-    Gradients leave in fp32: the input's are summed over slices, which half precision would round each time.
+    Gradients leave in fp32: the input's are summed over slices, which half precision would round each time. So the
+    input comes twice: in fp32, which takes the gradient, and cast once for all slices.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """[N, in] fp32, [slice, in] fp32 -> [N, slice]."""
-        ctx.save_for_backward(x, rows)
-        ctx.dtype = dtype
-        return F.linear(x.to(dtype), rows.to(dtype))
+    def forward(ctx: Any, x: Tensor, cast: Tensor, rows: Tensor) -> Tensor:
+        """[N, in] fp32, the same in the compute dtype, [slice, in] fp32 -> [N, slice]."""
+        ctx.save_for_backward(cast, rows)
+        ctx.dtype = x.dtype
+        return F.linear(cast, rows.to(cast.dtype))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
         """To x and to the slice."""
-        x, rows = ctx.saved_tensors
+        cast, rows = ctx.saved_tensors
         (gradient,) = gradients
-        to_x = torch.mm(gradient, rows.to(ctx.dtype)).to(x.dtype) if ctx.needs_input_grad[0] else None
-        to_rows = torch.mm(gradient.t(), x.to(ctx.dtype)).to(rows.dtype) if ctx.needs_input_grad[1] else None
-        return to_x, to_rows, None
+        to_x = torch.mm(gradient, rows.to(cast.dtype)).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        to_rows = torch.mm(gradient.t(), cast).to(rows.dtype) if ctx.needs_input_grad[2] else None
+        return to_x, None, to_rows
 
 
 def slices_of(weight: Tensor, total: SliceSum | None) -> tuple[Tensor, ...]:
@@ -111,6 +112,7 @@ def sliced_forward(module: nn.Linear, slices: Sequence[Tensor], dtype: torch.dty
         RuntimeError: in a backward through the backward (R1, path length), which this way does not know.
     """
     flat = x.flatten(0, -2).to(slices[0].dtype)
-    parts = [_Product.apply(flat, rows, dtype) for rows in slices]
+    cast = flat.detach().to(dtype)
+    parts = [_Product.apply(flat, cast, rows) for rows in slices]
     out: Tensor = torch.cat(parts, 1).unflatten(0, x.shape[:-1])
     return out if module.bias is None else out + module.bias.to(dtype)

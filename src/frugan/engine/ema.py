@@ -13,6 +13,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
+from frugan.engine.card_events import queued_so_far
+from frugan.engine.host_state import host_likes
 from frugan.engine.progress import Duration
 from frugan.phase import CHANGEABLE, BufferRule
 
@@ -71,6 +73,8 @@ class Ema:
         self.on_host = on_host
         self._sources = {name: networks[name] for name in rules}
         self.networks = {name: copy.deepcopy(network) for name, network in self._sources.items()}
+        self._landings: dict[str, dict[str, Tensor]] = {}
+        """Network -> host memory into which its weights come over; "" is the verdict."""
         self._copied = {name: _copied_buffers(network, rules[name]) for name, network in self._sources.items()}
         for network in self.networks.values():
             network.requires_grad_(False)
@@ -80,6 +84,7 @@ class Ema:
     def move(self, *, on_host: bool) -> None:
         """Take the averages to host memory, or back beside their networks."""
         self.on_host = on_host
+        self._landings.clear()
         for name, network in self.networks.items():
             _to(network, torch.device("cpu") if on_host else next(self._sources[name].parameters()).device)
 
@@ -96,9 +101,10 @@ class Ema:
         for name, source in self._sources.items():
             if name not in moved:
                 continue
-            accepted, values = moved[name], source.state_dict()
+            accepted: Tensor = moved[name]
+            values: Mapping[str, Tensor] = source.state_dict()
             if self.on_host:
-                accepted, values = _to_host(accepted, values)
+                accepted, values = self._to_host(name, accepted, values)
             weight = accepted.float() * (1 - decay)  # scalar beside the average
             averages = self.networks[name].state_dict()
             for key, new in values.items():
@@ -107,20 +113,27 @@ class Ema:
                 else:
                     averages[key].lerp_(new, weight.to(new.dtype))
 
+    def _to_host(
+        self, name: str, accepted: Tensor, values: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Copy to host memory, all copies under way together; this is the one place where a step waits for the card."""
+        if accepted.device.type == "cpu":
+            return accepted, values
+        if name not in self._landings:
+            made = host_likes([accepted, *values.values()], "what the average takes over")
+            self._landings[name] = dict(zip(("", *values), made, strict=True))
+        landing = self._landings[name]
+        for key, value in {"": accepted, **values}.items():
+            landing[key].copy_(value, non_blocking=True)
+        if accepted.is_cuda:
+            queued_so_far(accepted.device).synchronize()
+        return landing[""], {key: landing[key] for key in values}
+
 
 def _to(network: nn.Module, device: torch.device) -> None:
     """Move a network, if it is not there already: torch refuses to on tensors without data, even then."""
     if any(tensor.device != device for tensor in (*network.parameters(), *network.buffers())):
         network.to(device)
-
-
-def _to_host(accepted: Tensor, values: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Copy to host memory, all copies under way together; this is the one place where a step waits for the card."""
-    here = accepted.to("cpu", non_blocking=True)
-    copies = {key: value.to("cpu", non_blocking=True) for key, value in values.items()}
-    if accepted.is_cuda:
-        torch.cuda.synchronize(accepted.device)
-    return here, copies
 
 
 def _copied_buffers(network: nn.Module, rule: BufferRule) -> set[str]:

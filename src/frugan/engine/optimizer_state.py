@@ -5,9 +5,9 @@ same activations, and memory grows. Made before the first step, it costs what it
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from frugan.engine.host_state import beside, zeros_for
+from frugan.engine.host_state import beside, host_likes
 from frugan.engine.leras_optimizers import LerasOptimizer
 
 ADAM_SLOTS = ("exp_avg", "exp_avg_sq")
@@ -19,28 +19,29 @@ def make_state(optimizer: torch.optim.Optimizer, *, on_host: bool) -> None:
     Args:
         on_host: in host memory (pinned beside a card); each then comes over for its parameter's update alone.
     """
-    if isinstance(optimizer, LerasOptimizer):
-        optimizer.on_host = on_host
-    for parameter in _parameters(optimizer):
-        if isinstance(optimizer, LerasOptimizer):
-            optimizer.state_of(parameter)
-        else:
-            statistics = {slot: zeros_for(parameter, on_host=on_host) for slot in ADAM_SLOTS}
+    made = _statistics(optimizer, on_host=on_host)
+    for parameter, statistics in made.items():
+        for value in statistics.values():
+            value.zero_()
+        if not isinstance(optimizer, LerasOptimizer):
             step = torch.zeros((), dtype=torch.float32, device=parameter.device)  # where the fused kernel counts
-            optimizer.state[parameter] = {"step": step, **statistics}
+            optimizer.state[parameter]["step"] = step
+        optimizer.state[parameter].update(statistics)
 
 
 @torch.no_grad()
 def move_state(optimizer: torch.optim.Optimizer, *, on_host: bool) -> None:
     """Take the statistics to host memory, or back beside the parameters."""
-    slots = optimizer.slots if isinstance(optimizer, LerasOptimizer) else ADAM_SLOTS
+    if on_host:
+        for parameter, statistics in _statistics(optimizer, on_host=True).items():
+            for slot, value in statistics.items():
+                optimizer.state[parameter][slot] = value.copy_(optimizer.state[parameter][slot])
+        return
     if isinstance(optimizer, LerasOptimizer):
-        optimizer.on_host = on_host
+        optimizer.on_host = False
     for parameter in _parameters(optimizer):
-        for slot in slots:
-            optimizer.state[parameter][slot] = zeros_for(parameter, on_host=on_host).copy_(
-                optimizer.state[parameter][slot]
-            )
+        for slot in slots_of(optimizer):
+            optimizer.state[parameter][slot] = beside(optimizer.state[parameter][slot], parameter)
 
 
 @torch.no_grad()
@@ -65,6 +66,27 @@ def step_parameter_by_parameter(optimizer: torch.optim.Optimizer) -> None:
         optimizer.state[parameter] = host
     for parameter, gradient in gradients.items():
         parameter.grad = gradient
+
+
+def slots_of(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+    """Names of the statistics that an optimizer keeps for each parameter."""
+    return optimizer.slots if isinstance(optimizer, LerasOptimizer) else ADAM_SLOTS
+
+
+def _statistics(optimizer: torch.optim.Optimizer, *, on_host: bool) -> dict[nn.Parameter, dict[str, Tensor]]:
+    """Memory for every parameter's statistics, in the parameters' layouts: on the host in few allocations."""
+    if isinstance(optimizer, LerasOptimizer):
+        optimizer.on_host = on_host
+    slots = slots_of(optimizer)
+    parameters = [parameter for parameter in _parameters(optimizer) for _ in slots]
+    if on_host:
+        made = host_likes(parameters, "optimizer state")
+    else:
+        made = [torch.empty_like(parameter.detach()) for parameter in parameters]
+    found: dict[nn.Parameter, dict[str, Tensor]] = {}
+    for parameter, slot, value in zip(parameters, slots * (len(parameters) // len(slots)), made, strict=True):
+        found.setdefault(parameter, {})[slot] = value
+    return found
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

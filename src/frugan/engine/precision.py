@@ -1,12 +1,22 @@
 """Precision of the working weights, and the loss scale that fp16 needs."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 PrecisionName = Literal["auto", "fp32", "fp16", "bf16"]
+DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+)
+
+_WITHOUT_MATRIX_UNITS = re.compile(r"GTX[ -]?16\d\d|\bMX ?(450|550)\b|\bT(400|500|550|600|1000|1200|2000)\b", re.I)
+"""Cards of compute capability 7.5 that are no RTX ones and no T4. Convolutions in fp16 that return NaN on them have
+been reported for years and in many versions (pytorch/pytorch#58123, #77955)."""
 
 
 @dataclass(frozen=True)
@@ -32,42 +42,66 @@ def cpu_has_bf16_units() -> bool:
 
 
 def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
-    """Decide "auto" by what the hardware multiplies fast, and say why.
+    """Decide "auto" by what the hardware multiplies fast, and say why; for what it cannot do, fp32, with a warning.
 
-    CUDA goes by compute capability: 8.0 and newer bf16, 7.x fp16, older fp32. `torch.cuda.is_bf16_supported()` is of no
-    use here: it is also true where bf16 is emulated.
+    `torch.cuda.is_bf16_supported()` is of no use here: it is also true where bf16 is emulated.
     """
-    if asked == "auto":
-        return _automatic(device)
-    if asked == "fp32":
-        return Precision("fp32", torch.float32, "asked for")
-    if asked == "bf16":
-        slow = device.type == "cpu" and not cpu_has_bf16_units()
-        warning = "this CPU has no bf16 units: slower than fp32; precision = auto decides by that" if slow else None
-        return Precision("bf16", torch.bfloat16, "asked for", warning)
-    slow = device.type == "cpu"
-    warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here" if slow else None
-    return Precision("fp16", torch.float16, "asked for", warning)
-
-
-def _automatic(device: torch.device) -> Precision:
     if device.type == "cuda":
-        major, minor = torch.cuda.get_device_capability(device)
-        capability = f"compute capability {major}.{minor}"
-        if major >= 8:
-            return Precision("bf16", torch.bfloat16, f"{capability} has bf16 matrix units")
-        if major == 7:
-            return Precision("fp16", torch.float16, f"{capability} has fp16 matrix units and no bf16")
-        return Precision("fp32", torch.float32, f"{capability} has no half-precision matrix units")
-    if device.type == "cpu" and cpu_has_bf16_units():
-        return Precision("bf16", torch.bfloat16, "this CPU has bf16 matrix instructions")
-    return Precision("fp32", torch.float32, f"no known half-precision units on this {device.type}")
+        return card_precision(asked, torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    if asked == "auto":
+        if device.type == "cpu" and cpu_has_bf16_units():
+            return Precision("bf16", torch.bfloat16, "this CPU has bf16 matrix instructions")
+        return Precision("fp32", torch.float32, f"no known half-precision units on this {device.type}")
+    warning = None
+    if asked == "bf16" and device.type == "cpu" and not cpu_has_bf16_units():
+        warning = "this CPU has no bf16 units: slower than fp32; precision = auto decides by that"
+    if asked == "fp16" and device.type == "cpu":
+        warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here"
+    return Precision(asked, DTYPES[asked], "asked for", warning)
 
 
-def accumulate_in_fp32() -> None:
-    """Let half-precision matrix products add up in fp32 on CUDA, in this process; torch's default allows less."""
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+def card_precision(asked: PrecisionName, name: str, capability: tuple[int, int]) -> Precision:
+    """Decide for a card by compute capability and name: 8.0 and newer bf16, 7.x with matrix units fp16, others fp32.
+
+    Before 8.0 bf16 is never used: torch then goes without cuDNN and unrolls convolutions, which is slower than fp32
+    and takes memory that no plan has counted.
+    """
+    card = f"{name} with compute capability {capability[0]}.{capability[1]}"
+    plain_turing = capability == (7, 5) and _WITHOUT_MATRIX_UNITS.search(name) is not None
+    has_fp16_units = capability >= (7, 0) and not plain_turing
+    if asked == "auto":
+        return _best_precision(card, capability, has_fp16_units=has_fp16_units)
+    warning = None
+    if asked == "bf16" and capability < (8, 0):
+        faster = "; training.precision=fp16 is faster there" if has_fp16_units else ""
+        warning = f"in place of bf16, which {card} does not have: fp32 has all of its range{faster}"
+        return Precision("fp32", torch.float32, "bf16 was asked for", warning)
+    if asked == "fp16" and plain_turing:
+        warning = f"fp16 convolutions may give NaN on {card}; training.precision=auto or fp32 is safe"
+    elif asked == "fp16" and not has_fp16_units:
+        warning = f"{card} has no fp16 matrix units: it saves memory and no time; training.precision=fp32 is no slower"
+    return Precision(asked, DTYPES[asked], "asked for", warning)
+
+
+def _best_precision(card: str, capability: tuple[int, int], *, has_fp16_units: bool) -> Precision:
+    if capability >= (8, 0):
+        return Precision("bf16", torch.bfloat16, f"{card} has bf16 matrix units")
+    if has_fp16_units:
+        return Precision("fp16", torch.float16, f"{card} has fp16 matrix units and no bf16")
+    nan = ", and fp16 convolutions may give NaN on its kind" if capability >= (7, 0) else ""
+    return Precision("fp32", torch.float32, f"{card} has no half-precision matrix units{nan}")
+
+
+def continued_precision(before: Literal["fp32", "fp16", "bf16"], device: torch.device) -> Precision:
+    """The precision in which a run goes on that may choose: the one before, unless this card speaks against it.
+
+    Then fp32, which has the range and the digits of both others.
+    """
+    same = resolve_precision(before, device)
+    if device.type == "cuda" and same.warning is not None:
+        card = torch.cuda.get_device_name(device)
+        return Precision("fp32", torch.float32, f"the run went on in {before} so far, which is not for {card}")
+    return replace(same, reason="as the run went on so far")
 
 
 @dataclass

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from frugan.engine.card_events import queued_so_far
+from frugan.engine.host_state import host_like
 from frugan.engine.step import PhaseResult
 
 Place = tuple[str, int, str, str]
@@ -52,10 +54,9 @@ class Readout:
         packed = torch.stack([value.detach().double().reshape(()) for value in numbers.values()])
         arrived = None
         if packed.is_cuda:
-            host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
-            packed = host.copy_(packed, non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
+            device = packed.device
+            packed = host_like(packed, "a step's numbers").copy_(packed, non_blocking=True)
+            arrived = queued_so_far(device)
         return cls(step, results, tuple(numbers), packed, arrived)
 
     def read(self) -> tuple[dict[str, Any], dict[str, float]]:

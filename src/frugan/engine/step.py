@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from frugan.engine.gradients import GradientReport, clip, measure
+from frugan.engine.host_state import pinned_copy
 from frugan.engine.offload import HostCopies
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, update_parameters
 from frugan.engine.out_of_memory import ran_out_of_memory
@@ -212,7 +213,9 @@ class Step:
                 raise _RanOut(error) from None
             try:
                 return self._commit(state, plan, update, ready)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not ran_out_of_memory(error):
+                    raise
                 raise TrainingFailed(
                     f"memory ran out in the midst of the update of phase {update.phase.name}, which cannot be "
                     f"repeated: resume from the last checkpoint with a smaller --memory ({error})"
@@ -305,7 +308,8 @@ class Step:
         phase, repeat, step = update.phase, update.repeat, update.step
         samples = phase.samples(self.batch)
         pictures = {source: self._take(update, source, samples) for source in phase.sources}
-        draws = self.draws.batch(phase, step, repeat, samples)
+        drawn = self.draws.batch(phase, step, repeat, samples)
+        draws = {name: pinned_copy(draw, state.device, "what is drawn") for name, draw in drawn.items()}
         first = 0
         for size in micro_batch_sizes(samples, plan.micro_batch):
             here = slice(first, first + size)

@@ -75,6 +75,12 @@ def free_bytes(device: torch.device) -> tuple[int, int]:
     return usable - max(LEAST_MARGIN_BYTES, int(MARGIN * usable)), whole
 
 
+def room_bytes(device: torch.device) -> int:
+    """What the allocator of this process may come to reserve on a CUDA card: what it has, and what is free."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device)
+
+
 def load_libraries(device: torch.device) -> None:
     """Run a convolution and a product, forward and backward, and give back what they took from the allocator."""
     x = torch.zeros(1, 8, 8, 8, device=device, requires_grad=True)

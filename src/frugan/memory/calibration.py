@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from frugan.engine.precision import resolve_precision
+from frugan.engine.host_state import host_like
+from frugan.engine.precision import DTYPES, resolve_precision
 from frugan.memory.cards import Card
 from frugan.memory.machine import measure_latency, measure_peaks
 from frugan.memory.sizes import MIB
@@ -30,11 +31,9 @@ def calibrate(device: torch.device) -> Card:
 
     On a card, close other programs first: what they hold cannot be told from what the CUDA context does.
     """
-    dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
     bytes_per_s = measure_peaks(device).bytes_per_s
     on_card = device.type == "cuda"
-    names = ("fp32", "fp16", "bf16") if on_card else ("fp32", resolve_precision("auto", device).name)
-    reached = {name: measure_peaks(device, dtypes[name]).macs_per_s for name in dict.fromkeys(names)}
+    reached = {name: measure_peaks(device, DTYPES[name]).macs_per_s for name in _precisions(device)}
     slowest = min(reached.values())
     small = torch.zeros(16, device=device)
     per_operation = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
@@ -42,7 +41,7 @@ def calibrate(device: torch.device) -> Card:
     return Card(
         name=device_name(device),
         memory_bytes=torch.cuda.get_device_properties(device).total_memory if on_card else None,
-        macs_per_s={name: reached.get(name, slowest) for name in dtypes},
+        macs_per_s={name: reached.get(name, slowest) for name in DTYPES},
         bytes_per_s=bytes_per_s,
         host_bytes_per_s=_host_bytes_per_s(device) if on_card else bytes_per_s,
         seconds_per_operation=per_operation,
@@ -51,6 +50,13 @@ def calibrate(device: torch.device) -> Card:
         source="measured",
         capability=torch.cuda.get_device_capability(device) if on_card else None,
     )
+
+
+def _precisions(device: torch.device) -> tuple[str, ...]:
+    """What is worth measuring: bf16 where the hardware has it, for elsewhere it is refused or emulated."""
+    if device.type != "cuda":
+        return tuple(dict.fromkeys(("fp32", resolve_precision("auto", device).name)))
+    return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
 
 
 def save_calibration(card: Card, folder: Path) -> Path:
@@ -79,8 +85,8 @@ def _file(name: str, folder: Path) -> Path:
 
 
 def _host_bytes_per_s(device: torch.device) -> float:
-    there = torch.empty(256 * MIB, dtype=torch.uint8, pin_memory=True)
     here = torch.empty(256 * MIB, dtype=torch.uint8, device=device)
+    there = host_like(here, "what is copied to measure the bus")
     return there.nbytes / measure_latency(lambda: here.copy_(there, non_blocking=True), device)
 
 

@@ -39,6 +39,7 @@ class Prediction:
         categories: bytes that live at the peak, by what they are for.
         by_phase: phase -> its own peak of what lives; "sheets": that of making sheets of samples.
         work: of an average step.
+        host_bytes: most that the plan keeps in host memory, besides pictures.
     """
 
     live_bytes: int
@@ -48,6 +49,7 @@ class Prediction:
     categories: dict[str, int]
     by_phase: dict[str, int]
     work: Work
+    host_bytes: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -56,7 +58,7 @@ class Prediction:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """What `as_json` gave."""
-        known = {each.name: values[each.name] for each in fields(cls)}
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         return cls(**known | {"work": Work(**values["work"])})
 
     def worst(self, other: "Prediction") -> "Prediction":
@@ -66,7 +68,7 @@ class Prediction:
             phase: max(self.by_phase.get(phase, 0), other.by_phase.get(phase, 0))
             for phase in {**self.by_phase, **other.by_phase}
         }
-        return replace(higher, by_phase=by_phase)
+        return replace(higher, by_phase=by_phase, host_bytes=max(self.host_bytes, other.host_bytes))
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ def predict(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool
         categories={str(name): size for name, size in memory.peak.categories.items()},
         by_phase={name: peak.size_bytes for name, peak in memory.by_phase.items()},
         work=memory.work,
+        host_bytes=memory.host_bytes,
     )
 
 

@@ -3,6 +3,7 @@
 On fake tensors nothing is computed and no memory taken: that predicts. On real ones it measures.
 """
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from frugan.engine.host_arena import pinned_bytes, rounded_bytes
 from frugan.engine.leras_optimizers import PIECES, LerasOptimizer
 from frugan.engine.offload import HostCopies
 from frugan.engine.plan import Plan, micro_batch_sizes
@@ -37,6 +39,7 @@ class StepMemory:
         trace: of all of it.
         begins: number of the event with which the step begins.
         work: of an average step, phases that are not always due counted by their share.
+        host_bytes: most that the plan keeps in host memory beside the card, pinned memory as torch allocates it.
     """
 
     peak: Peak
@@ -45,6 +48,7 @@ class StepMemory:
     trace: Trace
     begins: int
     work: Work
+    host_bytes: int
 
     @property
     def reserved_bytes(self) -> int:
@@ -116,11 +120,35 @@ def measure_step(
         trace=trace,
         begins=begins,
         work=sum(watched.found, _host_work(state, plan, step.phases)),
+        host_bytes=_kept_on_host_bytes(state, plan) + watched.sent.peak_bytes if as_card else 0,
     )
 
 
 def _peak_of(trace: Trace, phase: str) -> Peak:
     return trace.peak(lambda place: place.split("/")[0] == phase)
+
+
+@dataclass
+class _Sent:
+    """Host memory that copies take.
+
+    Attributes:
+        live_bytes: now.
+        peak_bytes: most so far.
+    """
+
+    live_bytes: int = 0
+    peak_bytes: int = 0
+
+    def watch(self, copy: Tensor) -> None:
+        """Count a copy until it is freed."""
+        size_bytes = rounded_bytes(copy.nbytes)
+        self.live_bytes += size_bytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        weakref.finalize(copy.untyped_storage(), self._free, size_bytes).atexit = False
+
+    def _free(self, size_bytes: int) -> None:
+        self.live_bytes -= size_bytes
 
 
 @dataclass(frozen=True)
@@ -133,6 +161,7 @@ class _WatchedStep(Step):
     whole: int = field(kw_only=True)
     found: list[Work] = field(default_factory=list)
     growth: dict[str, int] = field(default_factory=dict)
+    sent: _Sent = field(default_factory=_Sent)
     _ends: list[int] = field(default_factory=list)
     _laps: list[Work] = field(default_factory=list)
 
@@ -175,7 +204,7 @@ class _WatchedStep(Step):
         self._laps.append(self.counter.work)
 
     def _host_copies(self) -> HostCopies:
-        return _WatchedCopies(self.tracker if self.as_card else None, self.counter)
+        return _WatchedCopies(self.tracker if self.as_card else None, self.counter, self.sent)
 
     def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
         return len(micro_batch_sizes(phase.samples(self.whole), plan.micro_batch))
@@ -202,15 +231,19 @@ class _WatchedCopies(HostCopies):
     Attributes:
         tracker: of the card; None: host and device are one, and copies count.
         counter: of work.
+        sent: how much of them there is at once.
     """
 
     tracker: Tracker | None
     counter: WorkCounter
+    sent: _Sent
 
     def send(self, tensor: Tensor) -> Tensor:
         self.counter.host_bytes += tensor.nbytes
         with self.tracker.elsewhere() if self.tracker is not None else nullcontext():
-            return super().send(tensor)
+            copy = super().send(tensor)
+        self.sent.watch(copy)
+        return copy
 
     def bring(self, there: Tensor, device: torch.device) -> Tensor:
         self.counter.host_bytes += there.nbytes
@@ -264,6 +297,19 @@ def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, 
 def _on_host(state: TrainingState, plan: Plan) -> list[Tensor]:
     """What a plan keeps in host memory."""
     return [*(_statistics(state) if plan.optimizer_on_host else ()), *(_averages(state) if plan.ema_on_host else ())]
+
+
+def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
+    """What a plan keeps in host memory between steps."""
+    kept = 0
+    if plan.ema_on_host:
+        for network in state.ema.networks.values():
+            sizes = [t.nbytes for t in network.state_dict().values()]
+            kept += sum(sizes) + pinned_bytes(sizes)  # the average, and where the network's own weights come over to
+    if plan.optimizer_on_host:
+        for optimizer in state.optimizers.values():
+            kept += pinned_bytes([v.nbytes for slots in optimizer.state.values() for v in slots.values() if v.ndim])
+    return kept
 
 
 def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Work:

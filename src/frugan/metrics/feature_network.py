@@ -62,13 +62,17 @@ def in_colour(pictures: Tensor) -> Tensor:
 
 @contextmanager
 def full_fp32() -> Iterator[None]:
-    """Inside, cards multiply fp32 in fp32: TF32 has three digits, and features were recorded with seven."""
-    kept = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    """Inside, cards multiply fp32 in fp32: TF32 has three digits, and features were recorded with seven.
+
+    Read by torch's newer names, which always answer, and set by its older ones, which set both.
+    """
+    backends = torch.backends
+    kept = (backends.cudnn.conv.fp32_precision == "tf32", backends.cuda.matmul.fp32_precision == "tf32")  # type: ignore[attr-defined]
+    backends.cudnn.allow_tf32 = backends.cuda.matmul.allow_tf32 = False
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = kept
+        backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32 = kept
 
 
 @dataclass(frozen=True)

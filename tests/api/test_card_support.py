@@ -1,0 +1,100 @@
+"""Cards that are there and that this torch has no kernels for; no card is needed to tell."""
+
+import re
+
+import pytest
+import torch
+
+from frugan.api.card_support import Capability, cpu_build, has_kernels
+from frugan.api.devices import choose_device
+from frugan.errors import BadInput
+
+CU126 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
+CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "built_for", "runs"),
+    [
+        ((6, 1), CU126, True),  # 6.0's binaries run on 6.1
+        ((6, 1), CU130, False),  # GTX 10xx
+        ((7, 0), CU130, False),  # V100
+        ((7, 5), CU130, True),
+        ((8, 9), CU130, True),  # RTX 40xx by 8.6's
+        ((8, 9), ["sm_90"], False),
+        ((8, 0), ["sm_86"], False),
+        ((12, 0), CU126, False),  # RTX 50xx
+        ((12, 1), CU130, True),
+        ((13, 0), CU130, True),  # compiled by the driver
+        ((13, 0), CU130[:-1], False),
+        ((9, 0), ["sm_90a"], True),
+        ((9, 1), ["sm_90a"], False),
+        ((10, 3), ["sm_100f"], True),
+        ((12, 0), ["compute_90a"], False),
+        ((9, 0), ["gfx90a"], True),  # AMD's are not judged
+        ((8, 6), [], True),
+    ],
+)
+def test_a_build_runs_on_what_it_has_kernels_for(capability: Capability, built_for: list[str], runs: bool) -> None:
+    assert has_kernels(capability, built_for) is runs
+
+
+def _machine(monkeypatch: pytest.MonkeyPatch, *cards: tuple[str, Capability], built_for: list[str] = CU130) -> None:
+    """Pretend that these cards are here."""
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(cards))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: cards[index][1])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: cards[index][0])
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built_for)
+
+
+OLD, NEW = ("NVIDIA GeForce GTX 1060", (6, 1)), ("NVIDIA GeForce RTX 3060", (8, 6))
+
+
+def test_a_card_older_than_the_build_is_passed_over_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    _machine(monkeypatch, OLD)
+    device, why = choose_device()
+    assert device.type == "cpu"
+    serves = r"GTX 1060 has compute capability 6.1.*for 7.5, 8.0.*torch==2.13.0 --index-url \S+/cu126"
+    assert re.search(serves, why)
+    for asked in ("cuda", "cuda:0"):
+        with pytest.raises(BadInput, match=f"--device {asked}: NVIDIA GeForce {serves}"):
+            choose_device(asked)
+
+
+def test_a_card_that_is_served_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    _machine(monkeypatch, NEW)
+    assert choose_device() == (torch.device("cuda", 0), "a CUDA card is there; override with --device")
+    assert choose_device("cuda") == (torch.device("cuda", 0), "asked for")
+
+
+def test_of_two_cards_the_one_that_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    _machine(monkeypatch, OLD, NEW)
+    device, why = choose_device()
+    assert device == torch.device("cuda", 1)
+    assert "GTX 1060" in why
+    assert choose_device("cuda:1")[0].index == 1
+
+
+def test_a_card_that_no_build_serves_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    _machine(monkeypatch, ("Tesla K80", (3, 7)))
+    assert "no build of this version serves it" in choose_device()[1]
+
+
+def test_a_cpu_build_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert choose_device()[0].type == "cpu"
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert choose_device()[1] == f"this torch ({torch.__version__}) is a CPU build; override with --device"
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/nvidia-smi")
+    assert "/cu130" in choose_device()[1]  # a driver is there, so a card is
+    with pytest.raises(BadInput, match=r"--device cuda: this torch \(\S+\) is a CPU build; .*/cu130"):
+        choose_device("cuda")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert cpu_build(wanted=True) is None
+    with pytest.raises(BadInput, match=r"sees 0 CUDA cards; `nvidia-smi`"):
+        choose_device("cuda")

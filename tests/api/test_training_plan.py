@@ -1,0 +1,158 @@
+"""The plan in force and the card that it belongs to, with a card that is pretended."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from api.pictures import write_recipe
+from frugan.api.loading import load_fitting, told_when_full
+from frugan.api.training_options import TrainingOptions
+from frugan.api.training_plan import TrainingPlanner
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.errors import TrainingFailed
+from frugan.memory import prediction_store
+from frugan.memory.sizes import GIB, MIB
+from frugan.recipe import load_recipe
+from memory.formula import predicted_by_formula
+
+BF16 = Precision("bf16", torch.bfloat16, "test")
+CUDA = torch.device("cuda", 0)
+FULL = "CUDA out of memory. Tried to allocate 2.00 GiB.\nSee documentation"
+
+
+@dataclass
+class Pretended:
+    """A card: its name and memory, and what is free and held of it."""
+
+    name: str = "NVIDIA GeForce RTX 3060"
+    total_memory: int = 12 * GIB
+    free: int = 11 * GIB
+    reserved: int = 0
+    allocated: int = 0
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
+    pretended = Pretended()
+    monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
+    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
+    monkeypatch.setattr("frugan.memory.budget.load_libraries", lambda device: None)
+    answers: dict[str, Callable[..., Any]] = {
+        "get_device_name": lambda device: pretended.name,
+        "get_device_capability": lambda device: (8, 6),
+        "get_device_properties": lambda device: pretended,
+        "mem_get_info": lambda device: (pretended.free, pretended.total_memory),
+        "memory_reserved": lambda device: pretended.reserved,
+        "memory_allocated": lambda device: pretended.allocated,
+        "set_per_process_memory_fraction": lambda share, device: None,
+        "empty_cache": lambda: None,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    return pretended
+
+
+def _planner(tmp_path: Path, said: list[str], **options: Any) -> TrainingPlanner:
+    recipe_file = write_recipe(tmp_path)
+    recipe = load_recipe(recipe_file, ["training.batch=512", "training.normalisation_batch=8"])
+    return TrainingPlanner(recipe, recipe_file, TrainingOptions(**options), CUDA, BF16, said.append)
+
+
+def _first(planner: TrainingPlanner, saved: dict[str, Any] | None) -> Plan:
+    from frugan.api.stages import every_phase  # noqa: PLC0415
+
+    networks = planner.recipe.kind.build(planner.recipe.networks, "meta")
+    return planner.first(networks, every_phase(planner.recipe), saved)[0]
+
+
+def _saved(plan: Plan, planner: TrainingPlanner, changed: dict[str, Any]) -> dict[str, Any]:
+    saved = {"device": "cuda", "card": planner.where, "memory_budget_bytes": None, "plan": plan.as_json()}
+    return saved | changed
+
+
+def test_a_run_goes_on_by_its_plan_on_the_same_card(card: Pretended, tmp_path: Path) -> None:
+    said: list[str] = []
+    planner = _planner(tmp_path, said)
+    plan = Plan(24, BF16)
+    assert _first(planner, _saved(plan, planner, {})) == plan
+    assert said[0].startswith("plan: as the run went on with")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"card": {"name": "NVIDIA GeForce RTX 4090", "memory_bytes": 24 * GIB}}, "RTX 4090 with 24.00 GiB"),
+        ({"card": {"name": "NVIDIA GeForce RTX 3060", "memory_bytes": 8 * GIB}}, "RTX 3060 with 8.00 GiB"),
+        ({"card": None}, "a card that it did not note"),
+        ({"plan": Plan(512, replace(BF16, name="fp16")).as_json()}, "chosen anew for bf16, for fp16 so far"),
+    ],
+)
+def test_a_run_is_planned_anew_on_another_card(
+    changed: dict[str, Any], why: str, card: Pretended, tmp_path: Path
+) -> None:
+    """A plan for 24 GB would fail at once on 6, and one for 6 would waste 24."""
+    said: list[str] = []
+    card.free = 1 * GIB
+    planner = _planner(tmp_path, said)
+    plan = _first(planner, _saved(Plan(512, BF16), planner, changed))
+    assert plan.micro_batch < 512
+    assert why in said[0]
+    assert any(line.startswith("plan: predicted peak") for line in said)
+
+
+def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, tmp_path: Path) -> None:
+    said: list[str] = []
+    planner = _planner(tmp_path, said)
+    card.free, card.reserved = 100 * MIB, 460 * MIB  # 560 for torch, of which libraries take 160
+    plan = planner.next(Plan(512, BF16), "G", FULL)
+    found = planner._planner.search.run(plan).prediction.reserved_bytes
+    assert found <= 400 * MIB < 0.6 * planner._planner.search.run(Plan(512, BF16)).prediction.reserved_bytes
+    card.free = 60 * MIB
+    card.reserved = 150 * MIB
+    with pytest.raises(TrainingFailed, match=r"no plan takes less, and there is room for 50 MiB \(CUDA out of memory"):
+        planner.next(plan, "G", FULL)
+
+
+def test_a_budget_holds_for_the_next_plan_too(card: Pretended, tmp_path: Path) -> None:
+    planner = _planner(tmp_path, [])
+    planner.asked_bytes = 1000 * MIB
+    plan = planner.next(Plan(512, BF16), "G", FULL)
+    assert planner._planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 160) * MIB
+
+
+def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(card: Pretended, tmp_path: Path) -> None:
+    said: list[str] = []
+    tried: list[Plan] = []
+
+    def load(plan: Plan) -> str:
+        tried.append(plan)
+        if not plan.optimizer_on_host:
+            raise torch.OutOfMemoryError(FULL)
+        return "loaded"
+
+    loaded, plan = load_fitting(load, Plan(512, BF16), _planner(tmp_path, said))
+    assert loaded == "loaded"
+    assert tried == [Plan(512, BF16), plan]
+    assert plan.ema_on_host
+    assert said[0].startswith("out of memory while networks and their state were loaded: CUDA out of memory.")
+
+
+def test_loading_that_never_finds_room_ends_in_a_sentence(card: Pretended, tmp_path: Path) -> None:
+    def load(plan: Plan) -> None:
+        raise RuntimeError("CUDA driver error: out of memory")
+
+    with pytest.raises(TrainingFailed, match=r"by the smaller plan as well \(CUDA driver.*room for 11.00 GiB.*again"):
+        load_fitting(load, Plan(512, BF16), _planner(tmp_path, []))
+
+
+def test_other_errors_are_passed_on() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), told_when_full(torch.device("cpu"), "set up"):
+        raise RuntimeError("shapes cannot be multiplied")
+    with pytest.raises(TrainingFailed, match="no plan"), told_when_full(torch.device("cpu"), "set up"):
+        raise TrainingFailed("no plan takes less (CUDA out of memory)")

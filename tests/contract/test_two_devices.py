@@ -1,0 +1,171 @@
+"""A step beside a card, without a card: what a card would hold is on `meta`, pictures and draws are on the host.
+
+Every operation is looked at: none may mix the two, look at a value, or copy between them so that the host waits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from contract.made_up import MadeUpFamily
+from contract.rig import BF16, OPTIMIZERS, HostDraws, Rig, adam
+from frugan.engine import offload
+from frugan.engine.optimizers import OptimizerSettings
+from frugan.engine.readout import Readout
+from frugan.engine.streams import Streams
+from frugan.families import families
+from frugan.memory.counting import tensors_in
+from frugan.phase import Family
+
+META = torch.device("meta")
+ALL = [MadeUpFamily(), *families().values()]
+_aten = torch.ops.aten
+LOOKS = {_aten._local_scalar_dense, _aten.nonzero, _aten.masked_select, _aten.is_nonzero, _aten.equal, _aten._unique2}
+"""Operations whose result's shape or value the host has to wait for."""
+INDEXING = {_aten.index, _aten.index_put_, _aten.index_put}
+"""So do these, where the index is a mask."""
+COPIES = {_aten.copy_, _aten._to_copy, _aten._copy_from}
+
+
+@dataclass
+class Faults(TorchDispatchMode):
+    """Notes what a card would refuse or wait for. Copies to the host are made blank, which `meta` alone cannot do."""
+
+    found: list[str] = field(default_factory=list)
+    to_card: int = 0
+    to_host: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = tensors_in((args, kwargs))
+        here = {t.device.type for t in given if t.ndim or t.is_meta}  # a scalar of the host goes along as a number
+        by_mask = func.overloadpacket in INDEXING and any(t.dtype in (torch.bool, torch.uint8) for t in given)
+        if "meta" in here and (func.overloadpacket in LOOKS or by_mask):
+            self.found.append(f"{func} looks at a value")
+        if func.overloadpacket in COPIES:
+            return self._copy(func, args, kwargs)
+        if len(here) > 1:
+            self.found.append(f"{func} mixes {[(t.device.type, tuple(t.shape)) for t in given]}")
+        return func(*args, **kwargs)
+
+    def _copy(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        if func.overloadpacket is _aten.copy_:
+            target, source = args[0], args[1]
+            waits = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
+            to = target.device
+        else:
+            target, source = None, args[0]
+            waits = not kwargs.get("non_blocking", False)
+            to = torch.device(kwargs.get("device") or source.device)
+        if to.type != source.device.type:
+            if waits:
+                self.found.append(f"{func} of {tuple(source.shape)} from {source.device} to {to} waits")
+            if to.type == "cpu":
+                self.to_host += 1
+                blank = torch.zeros_like(source, device="cpu", dtype=kwargs.get("dtype"))
+                return blank if target is None else target.copy_(blank)
+            self.to_card += 1
+        return func(*args, **kwargs)
+
+
+class Lent(torch.Generator):
+    """The host's generator in place of the one that `meta` does not have."""
+
+    def __new__(cls, device: torch.device | str = "cpu") -> "Lent":
+        return super().__new__(cls, "cpu" if torch.device(device).type == "meta" else device)  # type: ignore[call-arg]
+
+
+@contextmanager
+def beside_a_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """What only a card has is lent to `meta`: generators of its own."""
+    monkeypatch.setattr(torch, "Generator", Lent)
+    with Faults() as faults:
+        yield faults
+
+
+def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
+    rig = Rig.create(family, device=device, **settings)
+    rig.step = replace(rig.step, draws=HostDraws(Streams(7)))
+    return rig
+
+
+@pytest.fixture(params=ALL, ids=lambda family: family.name)
+def family(request: pytest.FixtureRequest) -> Family:
+    chosen: Family = request.param
+    return chosen
+
+
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+def test_a_step_mixes_no_devices_and_waits_for_none(
+    family: Family, optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rig_on(META, family, optimizers=optimizers, recompute=family.name == "made-up")
+    if optimizers is not adam:  # forward and backward are the same by all of them
+        rig.step = replace(rig.step, phases=rig.phases[:1])
+    with beside_a_card(monkeypatch) as faults:
+        results = rig.step.run(rig.state, rig.plan)
+        Readout.start(rig.state.step, results, {})
+    assert faults.found == []
+    assert faults.to_card > 0
+    assert faults.to_host == 0
+    assert all(tensor.is_meta for tensor in rig.tensors().values())
+
+
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
+    optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Averages, optimizer state and what blocks are given; the average waits once, for an event and not for a copy."""
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    away = {"offload": True, "ema_on_host": True, "optimizer_on_host": True}
+    with beside_a_card(monkeypatch) as faults:
+        rig = rig_on(META, ALL[0], optimizers=optimizers, precision=BF16, recompute=True, **away)
+        faults.found.clear()  # the average may wait while it is set up
+        faults.to_host = 0
+        rig.step.run(rig.state, rig.plan, count_zeros=True)
+    assert faults.found == []
+    kept = {f"{n}.{key}" for n, m in rig.state.ema.networks.items() for key in m.state_dict()}
+    slots = [t for o in rig.state.optimizers.values() for state in o.state.values() for t in state.values() if t.ndim]
+    assert faults.to_host >= len(kept) + len(slots)
+    assert {tensor.device.type for tensor in slots} == {"cpu"}
+    assert all(tensor.is_meta for network in rig.state.networks.values() for tensor in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda here, there: here + there, "mixes"),
+        (lambda here, there: here.to("cpu"), "waits"),
+        (lambda here, there: there.copy_(here), "waits"),
+        (lambda here, there: there.to(META), "waits"),
+        (lambda here, there: here[here > 0], "looks at a value"),
+        (lambda here, there: here[0].item(), "looks at a value"),
+    ],
+)
+def test_a_fault_would_be_seen(wrong: Callable[[Tensor, Tensor], object], said: str) -> None:
+    here, there = torch.ones(2, device=META), torch.ones(2)
+    faults = Faults()
+    with faults, suppress(RuntimeError, NotImplementedError):
+        wrong(here, there)
+    assert len(faults.found) == 1
+    assert said in faults.found[0]
+
+
+def test_draws_made_on_the_host_are_those_of_a_cpu_on_every_device() -> None:
+    """What tests on a card compare with: a card's own generator gives other numbers than the host's from one seed."""
+    streams, family = Streams(7), MadeUpFamily()
+    critic = family.phases(*family.tiny())[0]
+    own = streams.micro_batch(critic, 3, 1, 2, 4, torch.device("cpu"))
+    assert set(own) == {"dropout"}
+    there = HostDraws(streams).micro_batch(critic, 3, 1, 2, 4, torch.device("cpu"))
+    assert torch.equal(own["dropout"], there["dropout"])
+    assert HostDraws(streams).micro_batch(critic, 3, 1, 2, 4, META)["dropout"].is_meta
