@@ -252,8 +252,7 @@ def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
     _train(tmp_path / "many", "objective.pretrain=true", steps=2)
     with pytest.raises(BadInput, match=r"objective\.pretrain: True in the run, False now"):
         _train(tmp_path / "many", steps=3)
-    result, said = _train(tmp_path / "one", steps=0, init=tmp_path / "many")
-    assert result.step == 0
+    _, said = _train(tmp_path / "one", steps=1, init=tmp_path / "many")
     assert "fresh: inter" in said
     _, said = _train(tmp_path / "two", "training.seed=1", steps=1, init=tmp_path / "many")
     assert "optimizer state is taken over" in said

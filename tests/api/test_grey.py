@@ -86,7 +86,7 @@ def test_everything_drawn_is_grey(folder: Path, tmp_path: Path) -> None:
     sheets += sample(run, tmp_path / "asked", SheetRequest(interpolate="both", columns=3), device="cpu", say=silent)
     drawn = draw(run, tmp_path / "many", DrawRequest(), npz=5, pngs=5, sheet=(1, 2), device="cpu", say=silent)
     pngs = sorted(drawn[1].rglob("*.png"), key=lambda path: path.name)
-    assert len(sheets) == 5
+    assert len(sheets) == 7  # of the run: after the first step and at its end
     assert modes([*sheets, drawn[2], *pngs]) == {"L"}
     with np.load(drawn[0]) as archive:
         assert archive["x"].shape == (5, 1, 32, 32)

@@ -168,7 +168,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     options = TrainingOptions(device="cpu")
     train(recipe, pictures, found.folder / "plain", options=options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(variety_watch, "FIRST_LOOK_STEPS", 1)
+        patch.setattr(variety_watch, "FIRST_LOOK_STEPS", 2)  # sheets are drawn after the first step too
         patch.setattr(variety_watch, "FIRST_LOOK_IMAGES", 1)
         patch.setattr(collapse_signs, "LEAST_VARIETY", 1000.0)
         patch.setattr(VarietyWatch, "compare", comparing)
