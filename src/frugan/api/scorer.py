@@ -141,6 +141,7 @@ class Scorer:
         Args:
             weights, step, ema: for the card: where the networks come from, and whether they are averages.
         """
+        _ = self.metrics  # what cannot be measured is refused before anything is drawn
         precision = resolve_precision(self.recipe.training.precision, device)
         layout = Plan(draw.micro_batch, precision).layout(device)
         options = self.options

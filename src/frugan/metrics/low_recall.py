@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from frugan.metrics.card import MetricCard
 
 FAR_BELOW = 0.5
-"""Recall below this share of precision. Two random halves of real pictures have about equal ones, whatever their sizes:
-the share was never below 0.8 in hundreds of draws of 30 to 400 pictures."""
+"""Recall below this share of precision. Two random parts of a set of real pictures have about equal ones, whatever
+their sizes: the share was at least 0.75 in 300 draws of 100 to 900 pictures, of digits and icons."""
 LEAST_GAP = 0.2
 """And by at least so much, or both are too small to say anything but that the pictures are poor."""
 LEAST_PICTURES = 100
