@@ -7,7 +7,7 @@ import pytest
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.sampling import sample
+from frugan.api.sampling import check_request, sample
 from frugan.api.training import train
 from frugan.api.training_options import TrainingOptions
 from frugan.errors import BadInput
@@ -47,6 +47,23 @@ def test_unknown_recipe_and_keys_name_the_nearest() -> None:
         (("normalisation_batch = 4\n", ""), "normalisation_batch is missing"),
         (("generator_attention = [16]", "generator_attention = [12]"), "power of two"),
         (("generator_channels = 2", "generator_channels = 1"), "at least 8 channels"),
+        (("generator_channels = 2", "generator_channels = 100_000_000"), "less than or equal to 4096"),
+        (("latent_size = 8", "latent_size = 1_000_000_000"), "less than or equal to 65536"),
+        (("\nbatch = 8", "\nbatch = 1_000_000_000"), "less than or equal to 1000000"),
+        (('checkpoint_every = "2 steps"', 'checkpoint_every = "0 steps"'), "'0 steps': expected more than nothing"),
+        (('snapshot_every = "4 steps"', 'snapshot_every = "0s"'), "'0s': expected more than nothing"),
+        (('snapshot_every = "4 steps"', f'snapshot_every = "{10**300} steps"'), "expected at most 1e15"),
+        (('duration = "4 steps"', 'duration = "0 images"'), "'0 images': expected more than nothing"),
+        (
+            ("learning_rate = 4e-4", "learning_rate = inf"),
+            r"D\.learning_rate: inf: expected a finite number",
+        ),
+        (("learning_rate = 4e-4", "clip_norm = nan"), r"optimizers\.D\.clip_norm: nan: expected a finite number"),
+        (("decay = 0.9", "decay = nan"), r"ema\.decay: nan: expected a finite number"),
+        (("[networks]", "networks = 3\n[other]"), r"networks: expected a table \[networks\], not '3'"),
+        (('family = "biggan"', "family = [1]"), "family: expected a name in quotes"),
+        (('family = "biggan"', 'family = "biggan"\nstages = 3'), r"stages: expected tables \[\[stages\]\]"),
+        (("[optimizers.D]", "[optimizers]\nD = 3\n[other]"), r"optimizers\.D: expected a table"),
     ],
 )
 def test_recipes_that_cannot_be(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -55,6 +72,45 @@ def test_recipes_that_cannot_be(tmp_path: Path, change: tuple[str, str], message
     with pytest.raises(BadInput, match=message):
         train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU)
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (RECIPE.encode("utf-16"), "not UTF-8 text, which TOML is"),
+        (bytes(range(255, 0, -1)), "not UTF-8 text, which TOML is"),
+        (b"\0" * 100, "not valid TOML"),
+        (b" " * (2 << 20), "no TOML file of at most 1 MiB"),
+    ],
+    ids=["utf-16", "random", "zeros", "large"],
+)
+def test_files_that_are_no_recipe(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "r.toml").write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        frugan.load_recipe(str(tmp_path / "r.toml"))
+
+
+def test_recipes_that_are_no_file_or_no_recipe_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(BadInput, match="a folder; expected a TOML file"):
+        frugan.load_recipe(str(tmp_path / "folder.toml"))
+    with pytest.raises(BadInput, match="'/dev/null' is unknown"):
+        frugan.load_recipe("/dev/null")
+    for content in ("[1]", "3", "null", "{"):
+        (tmp_path / "recipe.json").write_text(content)
+        with pytest.raises(BadInput, match="damaged"):
+            frugan.load_recipe(str(tmp_path))
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_bytes(b"\xef\xbb\xbf" + RECIPE.encode())
+    assert frugan.load_recipe(str(tmp_path / "r.toml")).family == "biggan"
+
+
+def test_overrides_of_odd_types() -> None:
+    for word in ("optimizers.D.kind=[1]", "stages=3", "stages=[3]", "training.batch=[]"):
+        with pytest.raises(BadInput, match=word.partition(".")[0].partition("=")[0]):
+            frugan.load_recipe("biggan-digits-32", [word])
 
 
 def test_data_folders(tmp_path: Path) -> None:
@@ -73,6 +129,9 @@ def test_data_folders(tmp_path: Path) -> None:
     refused(write_pictures(tmp_path / "small", side=20), "smaller than")
     refused({"faces": tmp_path}, "no such source")
     refused({}, "no pictures given")
+    refused("/dev/null", "neither a file nor a folder")
+    (write_pictures(tmp_path / "gap") / "third").mkdir()
+    refused(tmp_path / "gap", "third holds no pictures, beside the class folders")
     pictures = write_pictures(tmp_path / "bad")
     (pictures / "hell" / "broken.png").write_bytes(b"not a picture")
     refused(pictures, "broken.png")
@@ -145,6 +204,23 @@ def test_samples_that_cannot_be_drawn(run: Path, tmp_path: Path, request_: Sheet
     with pytest.raises(BadInput, match=message):
         sample(run, tmp_path / "sheets", request_, device="cpu", say=lambda _: None)
     assert not (tmp_path / "sheets").exists()
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (SheetRequest(truncation=float("nan")), "--truncation nan: expected a number above 0 and at most 100"),
+        (SheetRequest(truncation=float("inf")), "--truncation inf"),
+        (SheetRequest(truncation=-1.0), "--truncation -1"),
+        (SheetRequest(columns=100_000), "10 x 100,000 pictures .*expected at most 10,000 together at 32 pixels"),
+        (SheetRequest(rows=10**12, interpolate="both"), "expected at most 10,000"),
+        (SheetRequest(seed=-1), "--seed -1: expected a whole number"),
+        (SheetRequest(seed=2**64), "--seed"),
+    ],
+)
+def test_requests_that_cannot_be(tmp_path: Path, request_: SheetRequest, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        check_request(request_, frugan.load_recipe(write_recipe(tmp_path)))
 
 
 def test_devices(tmp_path: Path) -> None:

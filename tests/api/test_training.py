@@ -88,6 +88,21 @@ def test_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     ]
 
 
+def test_two_identical_runs_write_identical_files(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    runs = tmp_path / "a", tmp_path / "b"
+    for run in runs:
+        train(recipe, pictures, run, options=CPU, overrides=["training.duration=1 step"])
+    names = [sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()) for run in runs]
+    assert names[0] == names[1]
+    timed = {"events.jsonl", "state.json", "MANIFEST.json"}  # the manifest has a digest of the state
+    for name in (name for name in names[0] if Path(name).name not in timed):
+        assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes(), name
+    states = [json.loads(next(run.rglob("state.json")).read_text("utf-8")) for run in runs]
+    assert all(state.pop("seconds") > 0 for state in states)
+    assert states[0] == states[1]
+
+
 def test_fixed_fields_are_refused_at_resume(tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"])

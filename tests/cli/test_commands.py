@@ -1,11 +1,14 @@
 """The commands as a person or a program calls them: by exit code and output."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +80,10 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["sample", "/does/not/exist", "--out", "y", "--animate", "y.avi"], "ends in .gif or .mp4"),
         (["sample", "x", "--out", "y", "--animate", "y.gif", "--npz", "3"], "one kind at a time"),
         (["sample", "x", "--out", "y", "--npz", "3", "--interpolate", "both"], "not with --random, --npz"),
+        (["sample", "x", "--out", "y", "--animate", "z/y.gif"], "a name without folders"),
+        (["sample", "x", "--out", "y", "--classes", "0-99999999"], "no network has so many classes"),
+        (["train", "biggan-digits-32", "--data", "x", "--map-class", "dog"], "expected OLD=NEW"),
+        (["train", "biggan-digits-32", "--data", "/dev/null", "--out", "y"], "neither a file nor a folder"),
         (["sample", "x", "--out", "y", "--spherical"], "goes with --interpolate"),
         (["sample", "x", "--out", "y", "--statistics", "batch"], "goes with --random"),
         (["evaluate", "/does/not/exist", "--data", "x"], "expected a run folder"),
@@ -137,11 +144,26 @@ def test_prepare_train_sample_evaluate_report_info(
     )
     assert result.returncode == 0, result.stderr
     assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
+    both = ["--columns", "2", "--rows", "2"]
     films = ["--animate", "film.gif", "--frames", "4", "--rows", "2"]
     many = ["--npz", "3", "--random", "--rows", "2", "--columns", "2"]
-    for words, names in ((films, ["film.gif"]), (many, ["samples.npz", "random.png"])):
+    for words, names in (
+        (both, ["samples.png", "interpolation.png"]),
+        (["--classes", "1", *both], ["samples.png"]),
+        (films, ["film.gif"]),
+        (many, ["samples.npz", "random.png"]),
+    ):
         result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *words)
-        assert [Path(p).name for p in json.loads(result.stdout)] == names, result.stderr
+        written = [Path(path) for path in json.loads(result.stdout)]
+        assert [path.name for path in written] == names, result.stderr
+        assert all(path.parent == tmp_path / "s" and path.is_file() for path in written)
+    newest = sorted((out / "checkpoints").iterdir())[-1] / "ema.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"!")
+    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *both)
+    assert [line for line in result.stderr.splitlines() if "damaged" in line] == [
+        f"damaged checkpoint passed over: {newest}: its digest is not the manifest's"
+    ]
+    assert ".py" not in result.stderr
     words = ["--data", str(prepared), "--samples", "20", "--network", "tests_network:means", "--metrics", "fid,pr"]
     (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -259,3 +281,38 @@ def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: s
     found = frugan("plan", "biggan-digits-32", *words)
     assert found.returncode == 2
     assert message in found.stderr.replace("\n", " ")
+
+
+def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("frugan.cli.report.write_report", full)
+    result = frugan("report", str(tmp_path))
+    assert (result.returncode, "The disk is full" in result.stderr) == (1, True)
+    assert "checkpoints" not in result.stderr
+    monkeypatch.setattr("frugan.cli.train.train_run", full)
+    assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
+
+
+def test_warnings_and_faults_in_threads_take_a_line_each(
+    tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def report(*_: object) -> str:
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+        warnings.warn("careful [so]", stacklevel=2)
+        return "page"
+
+    monkeypatch.setattr("frugan.cli.report.write_report", report)
+    before = threading.excepthook
+    result = frugan("report", str(tmp_path))
+    assert threading.excepthook is before
+    assert result.stderr.splitlines() == [
+        "warning: a thread in the background ended: [Errno 28] No space left on device",
+        "warning: careful [so]",
+    ]

@@ -52,6 +52,40 @@ def test_labels_of_dataset_json(pack: Pack, picture: MakePicture) -> None:
         np.testing.assert_array_equal(np.asarray(found.picture(2)), np.asarray(picture(2)))
 
 
+def test_classes_without_pictures_are_told_of(pack: Pack) -> None:
+    with open_source(pack(dataset_json=labels((NAMES[2], 1), (NAMES[0], 3), (NAMES[1], 0)))) as found:
+        assert "4 numbered classes" in found.classes.lines[0]
+        assert "1 of them without pictures" in found.classes.lines[0]
+
+
+def test_labels_of_pictures_that_are_not_there(pack: Pack) -> None:
+    rows = [(name, 0) for name in NAMES]
+    with pytest.raises(BadInput, match=r"names 5 pictures, of which 2 are not there: not/there.png, nor/this.png"):
+        open_source(pack(dataset_json=labels(*rows, ("not/there.png", 9), ("nor/this.png", 1))))
+    with pytest.raises(BadInput, match=rf"gives several labels to {NAMES[0]}"):
+        open_source(pack(dataset_json=labels(*rows, (NAMES[0], 1))))
+
+
+@pytest.mark.parametrize("name", ["../cat/1.png", "cat/../../dog/1.png", "/etc/1.png"])
+def test_names_that_lead_out_of_the_zip(pack: Pack, name: str) -> None:
+    with pytest.raises(BadInput, match=r"holds the name '.*', which leads out of the zip"):
+        open_source(pack(("cat/1.png", name)))
+
+
+def test_class_folders_without_pictures(pack: Pack) -> None:
+    with pytest.raises(BadInput, match="fox holds no pictures, beside the class folders cat, dog"):
+        open_source(pack(("cat/1.png", "dog/1.png"), fox__=""))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.99])
+def test_zips_that_are_cut_short(pack: Pack, share: float) -> None:
+    path = pack()
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(BadInput, match="cut short or no zip"):
+        open_source(path)
+
+
 def test_labels_null_is_unlabelled(pack: Pack) -> None:
     with open_source(pack(dataset_json='{"labels": null}')) as found:
         assert not found.classes.labelled

@@ -27,7 +27,7 @@ def check_needs(name: str, path: Path, pictures: PictureSet, needs: DataNeeds) -
     if pictures.resolution != needs.resolution:
         raise BadInput(
             f"{name} {path}: pictures of {pictures.resolution} pixels, the recipe wants {needs.resolution}; prepare "
-            f"them with --resolution {needs.resolution}, or choose a recipe of {pictures.resolution}"
+            f"them with --resolution {needs.resolution}"
         )
     if needs.classes is None:
         return

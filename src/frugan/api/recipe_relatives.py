@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from frugan.recipe import Recipe
+from frugan.phase import DataNeeds
+from frugan.recipe import Recipe, built_in, load_recipe
 
 Largest = Literal["resolution", "batch", "width"]
 """In what recipes may differ."""
@@ -44,6 +45,25 @@ def relatives(recipe: Recipe, what: Largest) -> Iterator[tuple[tuple[str, ...], 
             yield tuple(f"networks.{key}={value}" for key, value in fields.items()), with_networks(recipe, fields)
         except ValueError:
             continue  # does not go with the recipe's other fields
+
+
+def of_resolution(recipe: Recipe, most: int) -> tuple[str, ...]:
+    """Overrides that give a recipe the largest resolution that its family has up to `most` pixels; none: ()."""
+    fitting = [words for words, other in relatives(recipe, "resolution") if _size(other, "resolution") <= most]
+    return fitting[-1] if fitting else ()
+
+
+def picture_resolutions() -> list[int]:
+    """Every resolution of pictures that the recipes that ship, and their relatives, are trained at, in order."""
+    found: set[int] = set()
+    for recipe in map(load_recipe, built_in()):
+        needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+        if all(isinstance(need, DataNeeds) for need in needs):
+            found |= {
+                _size(recipe, "resolution"),
+                *(_size(other, "resolution") for _, other in relatives(recipe, "resolution")),
+            }
+    return sorted(found)
 
 
 def smaller_recipes(recipe: Recipe, precision: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:

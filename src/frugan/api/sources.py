@@ -8,6 +8,7 @@ from frugan.api.faces import check_alike, check_faces, open_faces
 from frugan.api.pictures import Progress, Say, as_needed, check_needs, open_pictures
 from frugan.api.run_classes import as_in_run
 from frugan.api.run_data import RunData
+from frugan.api.small_pictures import small_for_training
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.data.picture_set import PictureSet
@@ -83,7 +84,8 @@ def open_sources(
         if isinstance(need, FaceNeeds):
             opened[name] = open_faces(name, path, say)
             continue
-        pictures = open_pictures(path, need.resolution, recipe.data, say, progress)
+        with small_for_training(path, need.resolution, recipe):
+            pictures = open_pictures(path, need.resolution, recipe.data, say, progress)
         if name in known:
             pictures = as_in_run(f"{name} {path}", pictures, need, known[name], map_classes)
         check_needs(name, path, pictures, need)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frugan.api.host_room import refuse_too_large
+from frugan.api.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.networks import weights_file
 from frugan.api.pictures import Progress, Say, grey_offer
 from frugan.api.run_data import last_run_data, run_data_of
@@ -86,6 +86,7 @@ def train(
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
     _check_fields(run, loaded)
     refuse_too_large(loaded)
+    refuse_full_disk(loaded, run.path)
     if init is not None:
         weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
     known = last_run_data(run)
@@ -119,6 +120,10 @@ def train(
             command = _command(run, data, options)
             session = Session(loaded, name, sources, trained_on, run, log, options, say, shown, requests, command)
             return session.train(init, stop)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(run.path)) from error  # a write does not say to where
     except BadInput:
         if is_new and not run.exists:
             shutil.rmtree(run.path, ignore_errors=True)

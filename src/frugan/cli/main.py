@@ -6,7 +6,10 @@ commands, and torch with them, are imported only once one of them runs.
 
 import errno
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 
@@ -15,6 +18,26 @@ from frugan.errors import BadInput, TrainingFailed
 FAILED, BAD_INPUT = 1, 2
 TRAINING = ("train", "demo")
 """Commands that write checkpoints."""
+
+
+@contextmanager
+def _told_in_lines(console: Console) -> Iterator[None]:
+    """Tell of warnings, and of faults in threads, in a line each: without source code, without tracebacks."""
+
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"warning: {message}", markup=False, soft_wrap=True)
+
+    def end_of_thread(fault: threading.ExceptHookArgs) -> None:
+        if fault.exc_type is not SystemExit:
+            warn(f"a thread in the background ended: {fault.exc_value}")
+
+    before, threading.excepthook = threading.excepthook, end_of_thread
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = warn
+            yield
+    finally:
+        threading.excepthook = before
 
 
 def run() -> None:
@@ -28,25 +51,26 @@ def run() -> None:
         console.print(message, markup=False, soft_wrap=True)
         sys.exit(code)
 
-    def warn(message: Warning | str, *_: object, **__: object) -> None:
-        console.print(f"warning: {message}", markup=False, soft_wrap=True)
-
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = warn  # else a line of source code follows each
+    with _told_in_lines(console):
+        try:
             application()()
-    except BadInput as error:
-        end("bad input", str(error), BAD_INPUT)
-    except TrainingFailed as error:
-        end("training stopped", str(error), FAILED)
-    except (FileExistsError, NotADirectoryError) as error:
-        end("bad input", f"{error.filename}: is a file, and a folder is wanted there; choose another path", BAD_INPUT)
-    except OSError as error:
-        hint = (
-            " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
-        )
-        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-        end("failed", f"{error}.{hint}{' Earlier checkpoints are untouched.' if command in TRAINING else ''}", FAILED)
+        except BadInput as error:
+            end("bad input", str(error), BAD_INPUT)
+        except TrainingFailed as error:
+            end("training stopped", str(error), FAILED)
+        except (FileExistsError, NotADirectoryError) as error:
+            wanted = "is a file, and a folder is wanted there; choose another path"
+            end("bad input", f"{error.filename}: {wanted}", BAD_INPUT)
+        except OSError as error:
+            end("failed", _words(error), FAILED)
+
+
+def _words(error: OSError) -> str:
+    """What the system refused, what to do about it, and what became of the training, if it was one."""
+    full = " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    untouched = " Earlier checkpoints are untouched." if command in TRAINING else ""
+    return f"{error}.{full}{untouched}"
 
 
 if __name__ == "__main__":

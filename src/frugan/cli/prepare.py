@@ -8,6 +8,7 @@ import typer
 from frugan.api import prepare as prepare_set
 from frugan.api.drawn_faces import FACES, SIDE_PIXELS, draw_faces
 from frugan.api.faces import pack
+from frugan.api.small_pictures import small_for_preparing
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
 
@@ -54,7 +55,7 @@ def prepare(
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
     if resample not in ("bilinear", "lanczos"):
         raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
-    with Bar("preparing") as move:
+    with Bar("preparing") as move, small_for_preparing(source, out, resolution, resample):
         report = prepare_set(
             source,
             out,

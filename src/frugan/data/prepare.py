@@ -86,8 +86,8 @@ def prepare(
             return _write(opened, out, fitting, found, key, workers, progress)
         except OSError as error:  # reading errors are Unreadable: this is the writing side
             raise BadInput(
-                f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. "
-                "Free some room or choose another OUT."
+                f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some "
+                "room, or choose another place (OUT; FRUGAN_PREPARED for what train prepares)."
             ) from error
 
 
@@ -179,7 +179,8 @@ def _check_room(out: Path, pictures: int, resolution: int) -> None:
     if needed > free:
         raise BadInput(
             f"{shown(str(out))} needs {size(needed)} for {pictures:,} pictures of {resolution} pixels; the disk has "
-            f"{size(free)} free. Free some room, choose another OUT, or a smaller resolution."
+            f"{size(free)} free. Free some room, or choose another place (OUT; FRUGAN_PREPARED for what train "
+            "prepares)."
         )
 
 

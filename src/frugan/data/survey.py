@@ -18,6 +18,20 @@ MOST_BAD = 0.01  # share of pictures that may be left out
 Progress = Callable[[int, int], None]
 
 
+class SmallPictures(BadInput):
+    """Pictures that would have to be enlarged; what to do is said in the words of whoever asked for them.
+
+    Attributes:
+        reason: which they are.
+        least: short side of the smallest, in pixels.
+    """
+
+    def __init__(self, reason: str, least: int) -> None:
+        super().__init__(f"{reason}. Remove them, or enlarge them (allow_upscale=True).")
+        self.reason = reason
+        self.least = least
+
+
 @dataclass(frozen=True, eq=False)
 class Survey:
     """What the headers of N pictures say.
@@ -67,18 +81,17 @@ def refuse_small(source: Source, found: Survey, fitting: Fitting) -> None:
     """Refuse pictures that would have to be enlarged.
 
     Raises:
-        BadInput: there are some, and `fitting` does not allow it.
+        SmallPictures: there are some, and `fitting` does not allow it.
     """
     small = found.smaller_than(fitting.resolution)
     if fitting.allow_upscale or not small.size:
         return
     width, height = found.sizes[small[0]]
-    least = found.sizes[found.sizes.min(axis=1) > 0].min()
-    raise BadInput(
+    raise SmallPictures(
         f"{count(small.size, 'picture')} of {len(source):,} in {shown(str(source.path))} "
         f"{'is' if small.size == 1 else 'are'} smaller than {fitting.resolution} x {fitting.resolution}: "
-        f"{first_names([source.names[index] for index in small])} (the first has {width} x {height}). "
-        f"Choose a resolution up to {least}, remove them, or allow enlarging (allow_upscale=True)."
+        f"{first_names([source.names[index] for index in small])} (the first has {width} x {height})",
+        int(found.sizes[small].min()),
     )
 
 
