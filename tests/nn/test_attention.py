@@ -58,3 +58,19 @@ def test_never_stores_the_map(layout: torch.memory_format) -> None:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         layer(x)
     assert largest < side**2 * side**2 // 4
+
+
+def test_a_gradient_may_be_differentiated() -> None:
+    """What R1 needs; the fused kernels have no second derivative."""
+    torch.manual_seed(0)
+    layer = SelfAttention(16, lambda a, b: nn.Conv2d(a, b, 1, bias=False))
+    nn.init.constant_(layer.gamma, 0.7)
+    x = torch.randn(2, 16, 8, 8, requires_grad=True)
+    ours, theirs = layer(x, True), _formula(layer, x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    penalties = []
+    for made in (ours, theirs):
+        (slope,) = torch.autograd.grad(made.square().sum(), x, create_graph=True)
+        penalties.append(torch.autograd.grad(slope.square().sum(), list(layer.parameters())))
+    for a, b in zip(*penalties, strict=True):
+        assert float((a - b).norm()) <= 1e-5 * float(b.norm())
