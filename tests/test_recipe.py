@@ -48,7 +48,7 @@ PARAMETERS = {
 
 
 def test_what_ships_is_what_is_checked_here() -> None:
-    assert set(built_in()) == {*EXPECTED, "biggan-digits-32", *FACES}
+    assert set(built_in()) == {*EXPECTED, "biggan-digits-32", "biggan-small-32", "biggan-small-64", *FACES}
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -78,7 +78,7 @@ def _runs(capability: Capability, kind: str, major: str, minor: str, limit: str)
 
 def _install(build: str) -> str:
     version = str(torch.__version__).partition("+")[0]
-    return f"pip install torch=={version} --index-url https://download.pytorch.org/whl/{build}"
+    return f"torch {version} in its {build} build, by the command of PyTorch's own install selector (Get started)"
 
 
 def card_identity(device: torch.device) -> dict[str, Any] | None:

@@ -49,7 +49,7 @@ class Augmentation:
     @classmethod
     def of(cls, settings: AugmentationSettings) -> "Augmentation":
         """What a recipe asks for."""
-        if settings.method == "none" or not settings.chosen:
+        if not settings.chosen:
             return cls(settings, None)
         return cls(settings, (Ada if settings.method == "ada" else DiffAugment)(settings.chosen))
 

@@ -6,12 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from frugan.phase import CHANGEABLE
 
-Method = Literal["none", "diffaugment", "ada"]
+Method = Literal["diffaugment", "ada"]
 DiffAugmentOperation = Literal["colour", "translation", "cutout"]
 AdaOperation = Literal["blit", "geometry", "colour"]
 
 OPERATIONS: dict[Method, tuple[str, ...]] = {
-    "none": (),
     "diffaugment": get_args(DiffAugmentOperation),
     "ada": get_args(AdaOperation),
 }
@@ -23,10 +22,10 @@ class AugmentationSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: Method = Field(
-        "none",
+    method: Method | None = Field(
+        None,
         json_schema_extra=CHANGEABLE,
-        description="diffaugment: a few strong operations, always on; ada: more of them, as often as is needed",
+        description="diffaugment: a few strong operations, always on; ada: more, as often as is needed; none: off",
     )
     operations: tuple[DiffAugmentOperation | AdaOperation, ...] | None = Field(
         None, json_schema_extra=CHANGEABLE, description="which of the method's operations; none: all of them"
@@ -49,13 +48,16 @@ class AugmentationSettings(BaseModel):
 
     @model_validator(mode="after")
     def _operations_belong_to_the_method(self) -> Self:
-        known = OPERATIONS[self.method]
-        if wrong := [name for name in self.operations or () if name not in known]:
-            raise ValueError(f"operations {', '.join(wrong)}: {self.method} has {', '.join(known) or 'none'}")
+        if wrong := [name for name in self.operations or () if name not in self._known]:
+            known = f"{self.method} has {', '.join(self._known)}" if self.method else "there is no method"
+            raise ValueError(f"operations {', '.join(wrong)}: {known}")
         return self
+
+    @property
+    def _known(self) -> tuple[str, ...]:
+        return OPERATIONS[self.method] if self.method is not None else ()
 
     @property
     def chosen(self) -> tuple[str, ...]:
         """Operations that are on, in the order in which they act."""
-        known = OPERATIONS[self.method]
-        return known if self.operations is None else tuple(name for name in known if name in self.operations)
+        return tuple(name for name in self._known if self.operations is None or name in self.operations)

@@ -10,7 +10,6 @@ from PIL import Image
 from frugan.data.class_folders import classes_from_folders, in_class_order
 from frugan.data.dataset_json import MOST_JSON_BYTES, classes_from_json
 from frugan.data.decoding import SUFFIXES, read_picture, read_size
-from frugan.data.set_file import refuse_half_prepared
 from frugan.data.source import Source
 from frugan.data.wording import count, shown
 from frugan.errors import BadInput
@@ -71,6 +70,9 @@ def open_folder(path: Path) -> Source:
     names = in_class_order(pictures)
     aside = ", ".join(f"{shown(suffix)} {number:,}" for suffix, number in others.most_common(5))
     if not names:
+        # Only now: processes that make face samples read this file too, and can do without pydantic.
+        from frugan.data.set_file import refuse_half_prepared  # noqa: PLC0415
+
         refuse_half_prepared(path)
         raise BadInput(
             f"no pictures in {shown(str(path))}: expected {' '.join(sorted(SUFFIXES))} in it or in class folders"
