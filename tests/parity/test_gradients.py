@@ -16,7 +16,8 @@ OUTPUT_LIMIT = 1e-5
 GRADIENT_LIMIT = 5e-4
 """Of each parameter's norm; where ten times the original's recorded rounding is more (deep128's generator), that.
 
-Measured with AVX-512: at most 3e-6; deep128's discriminator 1e-5, its generator 2.4e-4 (ten times its rounding: 3.9e-3).
+Measured with AVX-512: at most 3e-6; deep128's discriminator 1e-5, its generator 2.4e-4 (ten times its rounding:
+3.9e-3).
 With AVX2 alone sngan64's generator is 2.0e-4 off in one layer: its convolutions add up in another order.
 """
 

@@ -34,6 +34,7 @@ def _told_in_lines(console: Console) -> Iterator[None]:
     before, threading.excepthook = threading.excepthook, end_of_thread
     try:
         with warnings.catch_warnings():
+            warnings.filterwarnings("default", category=UserWarning)
             warnings.showwarning = warn
             yield
     finally:
