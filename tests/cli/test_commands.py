@@ -158,12 +158,14 @@ def test_prepare_train_sample_evaluate_report_info(
         assert [path.name for path in written] == names, result.stderr
         assert all(path.parent == tmp_path / "s" and path.is_file() for path in written)
     newest = sorted((out / "checkpoints").iterdir())[-1] / "ema.safetensors"
-    newest.write_bytes(newest.read_bytes()[:-1] + b"!")
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:-1] + b"!")
     result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *both)
     assert [line for line in result.stderr.splitlines() if "damaged" in line] == [
         f"damaged checkpoint passed over: {newest}: its digest is not the manifest's"
     ]
     assert ".py" not in result.stderr
+    newest.write_bytes(whole)
     words = ["--data", str(prepared), "--samples", "20", "--network", "tests_network:means", "--metrics", "fid,pr"]
     (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -295,6 +297,7 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
 
 
+@pytest.mark.filterwarnings("always")
 def test_warnings_and_faults_in_threads_take_a_line_each(
     tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
