@@ -93,16 +93,24 @@ def test_a_run_goes_on_by_its_plan_on_the_same_card(card: Pretended, tmp_path: P
         ({"plan": Plan(512, replace(BF16, name="fp16")).as_json()}, "chosen anew for bf16, for fp16 so far"),
     ],
 )
-def test_a_run_is_planned_anew_on_another_card(
+def test_a_plan_is_for_one_card_and_precision(
     changed: dict[str, Any], why: str, card: Pretended, tmp_path: Path
 ) -> None:
     """A plan for 24 GB would fail at once on 6, and one for 6 would waste 24."""
     said: list[str] = []
-    card.free = 1 * GIB
     planner = _planner(tmp_path, said)
-    plan = _first(planner, _saved(Plan(512, BF16), planner, changed))
-    assert plan.micro_batch < 512
+    assert not planner._goes_on(_saved(Plan(512, BF16), planner, changed))
+    assert len(said) == 1
     assert why in said[0]
+
+
+def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, tmp_path: Path) -> None:
+    said: list[str] = []
+    planner = _planner(tmp_path, said)
+    saved = _saved(Plan(512, BF16), planner, {"memory_budget_bytes": 11 * GIB})
+    card.name, card.total_memory, card.free = "NVIDIA GeForce RTX 2060", 6 * GIB, 1 * GIB
+    assert _first(planner, saved).micro_batch < 512
+    assert "RTX 3060 with 12.00 GiB so far, and this is another one: chosen anew, without the budget" in said[0]
     assert any(line.startswith("plan: predicted peak") for line in said)
 
 

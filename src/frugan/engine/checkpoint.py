@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on bit for bit, in one directory, whole or not there.
+"""Checkpoints: everything a run needs to go on (bit for bit on a CPU), in one directory, whole or not there.
 
 A checkpoint is written beside its final name, flushed, and renamed. Every file has a digest in MANIFEST.json; one that
 does not agree is named, and the checkpoint before it is used. Random streams are functions of seed and step, so the
