@@ -1,16 +1,18 @@
 """Resampling of reflected pictures by any affine map, between twofold upsampling and downsampling.
 
 Source: Karras et al. 2020 (arXiv 2006.06676), appendix B. The same orthogonal filter up and down gives back a picture
-that was not moved.
+that was not moved. (One that was mirrored or turned it gives back to a few hundredths only: it is not symmetric.)
 
 A picture that goes on by reflection beyond its border repeats with the period 2·(side - 1), before the filter and so
 after it. One period, upsampled, is therefore all that is ever sampled, with coordinates modulo the period: the memory
 is known beforehand, and no picture of a batch matters to another. The reference program extends all pictures of a
 batch by the largest margin that one of them needs, at most by side - 1, with zeros beyond: there alone it differs.
+
+Both filters are band matrices, which hold the reflection too: a product is several times as fast as a convolution of
+one channel up to 128 pixels, as fast at 256, exact in fp32 whatever cuDNN may round, and has every derivative.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from frugan.augment.sampling import sample
@@ -31,8 +33,6 @@ SYM6 = (
 )
 """Scaling filter of the wavelet sym6 (Daubechies 1992, table 8.3): its squares sum to 1."""
 TAPS = len(SYM6)
-REACH = TAPS // 4
-"""Pixels on either side that an upsampled value looks at."""
 MARGIN = TAPS - 2
 """Values by which the canvas is longer than a picture upsampled."""
 BEFORE = TAPS // 2 - 1
@@ -43,42 +43,39 @@ def resample(pictures: Tensor, inverse: Tensor) -> Tensor:
     """Move pictures.
 
     Args:
-        pictures: [N, C, H, W] in fp32 or more, sides of at least 4 pixels.
+        pictures: [N, C, H, W] in fp32 or more, sides of at least 2 pixels.
         inverse: where pixels are taken from, from the centre [N, 3, 3]; takes no gradient.
 
     Returns:
         [N, C, H, W], differentiable in the pictures any number of times.
     """
-    grid = _grid(inverse.to(pictures.dtype), *pictures.shape[2:])
-    canvas = sample(_upsampled_period(pictures), grid)  # [N, C, 2·H + 10, 2·W + 10]
-    return _downsampled(canvas)
+    height, width = pictures.shape[2:]
+    period = _upsampling(height, pictures) @ pictures @ _upsampling(width, pictures).T  # [N, C, 4·H - 2, 4·W - 2]
+    canvas = sample(period, _grid(inverse.to(pictures.dtype), height, width))  # [N, C, 2·H + 10, 2·W + 10]
+    return _downsampling(height, canvas) @ canvas @ _downsampling(width, canvas).T
 
 
-def _filter(like: Tensor) -> Tensor:
-    """The filter, on the device without waiting for it; its squares sum to 1. [12]."""
-    return torch.tensor(SYM6, dtype=like.dtype).to(like.device, non_blocking=True)
+def _upsampling(side: int, like: Tensor) -> Tensor:
+    """Pixels -> one period of the reflected picture upsampled, and a value more on either end. [4·side - 2, side]."""
+    period = 2 * (side - 1)
+    pixels = torch.arange(-(TAPS // 4), period + TAPS // 4, device=like.device)  # all that the period looks at
+    values = torch.arange(-1, 2 * period + 1, device=like.device)
+    extended = _taps(values[:, None] - 2 * pixels + BEFORE, like)
+    back = pixels.remainder(period)
+    reflected = torch.minimum(back, period - back)
+    return extended @ (reflected[:, None] == torch.arange(side, device=like.device)).to(like.dtype)
 
 
-def _upsampled_period(pictures: Tensor) -> Tensor:
-    """One period of the reflected pictures, upsampled; one value more before it and one after.
-
-    Returns:
-        [N, C, 4·H - 2, 4·W - 2].
-    """
-    count, channels = pictures.shape[:2]
-    taps = _filter(pictures)
-    x = pictures.flatten(0, 1)[:, None]  # [N·C, 1, H, W]
-    cut = TAPS - 2  # what a transposed convolution gives beyond the values whose inputs are all known
-    x = F.conv_transpose2d(_period(x, 2), taps.view(1, 1, TAPS, 1), stride=(2, 1), padding=(cut, 0))
-    x = F.conv_transpose2d(_period(x, 3), taps.view(1, 1, 1, TAPS), stride=(1, 2), padding=(0, cut))
-    return x.view(count, channels, *x.shape[2:])
+def _downsampling(side: int, like: Tensor) -> Tensor:
+    """Canvas -> pixels, by the flipped filter. [side, 2·side + 10]."""
+    values, pixels = (torch.arange(count, device=like.device) for count in (2 * side + MARGIN, side))
+    return _taps(values - 2 * pixels[:, None], like)
 
 
-def _period(x: Tensor, dimension: int) -> Tensor:
-    """Go on by reflection from `REACH` pixels before the first to as many beyond the period: side 2·(side - 1) + 6."""
-    side = x.shape[dimension]
-    before, back = x.narrow(dimension, 1, REACH), x.narrow(dimension, 1, side - 2)
-    return torch.cat([before.flip(dimension), x, back.flip(dimension), x.narrow(dimension, 0, REACH)], dimension)
+def _taps(index: Tensor, like: Tensor) -> Tensor:
+    """The filter's taps by their index, 0 where there is none."""
+    taps = torch.tensor(SYM6, dtype=like.dtype).to(like.device, non_blocking=True)  # without waiting for the device
+    return torch.where((index >= 0) & (index < TAPS), taps[index.clamp(0, TAPS - 1)], 0.0)
 
 
 def _grid(inverse: Tensor, height: int, width: int) -> Tensor:
@@ -99,12 +96,3 @@ def _grid(inverse: Tensor, height: int, width: int) -> Tensor:
         place = (2 * from_centre + (side - 1)).remainder(period) + 1
         places.append(place * (2 / (period + 1)) - 1)
     return torch.stack(places, 3)
-
-
-def _downsampled(canvas: Tensor) -> Tensor:
-    """[N, C, 2·H + 10, 2·W + 10] -> [N, C, H, W], by the flipped filter."""
-    taps = _filter(canvas)
-    x = canvas.flatten(0, 1)[:, None]
-    x = F.conv2d(x, taps.view(1, 1, TAPS, 1), stride=(2, 1))
-    x = F.conv2d(x, taps.view(1, 1, 1, TAPS), stride=(1, 2))
-    return x.view(*canvas.shape[:2], *x.shape[2:])
