@@ -179,8 +179,8 @@ def _check_room(out: Path, pictures: int, resolution: int) -> None:
     if needed > free:
         raise BadInput(
             f"{shown(str(out))} needs {size(needed)} for {pictures:,} pictures of {resolution} pixels; the disk has "
-            f"{size(free)} free. Free some room, or choose another place (OUT; FRUGAN_PREPARED for what train "
-            "prepares)."
+            f"{size(free)} free. Free some room, choose another place (OUT; FRUGAN_PREPARED for what train prepares), "
+            "or a smaller resolution."
         )
 
 
