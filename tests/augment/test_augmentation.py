@@ -48,6 +48,13 @@ def test_a_recipe_names_its_pipeline() -> None:
 def test_operations_belong_to_their_method() -> None:
     with pytest.raises(ValidationError, match="operations cutout: ada has blit, geometry, colour"):
         AugmentationSettings(method="ada", operations=("blit", "cutout"))
+    with pytest.raises(ValidationError, match="operations colour: set method to diffaugment or ada as well"):
+        AugmentationSettings(operations=("colour",))
+
+
+def test_ada_that_never_acts_is_refused() -> None:
+    with pytest.raises(ValidationError, match="ada would change no picture"):
+        AugmentationSettings(method="ada", target=None)
 
 
 def test_the_probability_moves_every_interval_by_the_pictures_seen() -> None:
@@ -87,13 +94,13 @@ def test_a_probability_without_target_stays() -> None:
     assert state.observed() == {}
 
 
-@pytest.mark.parametrize(("target", "value"), [(None, 0.0), (0.6, 1.0)])
-def test_the_probability_in_force_is_the_state_s_where_it_is_steered(target: float | None, value: float) -> None:
-    """The recipe's is 0, the state's 1."""
-    augmentation = steered(target=target, operations=("colour",))
+@pytest.mark.parametrize(("target", "acts"), [(None, False), (0.6, True)])
+def test_the_probability_in_force_is_the_state_s_where_it_is_steered(target: float | None, acts: bool) -> None:
+    """The recipe's is 0.1, the state's 1; the draws are 0.3."""
+    augmentation = steered(target=target, probability=0.1, operations=("colour",))
     draws = {name: torch.full((2, *draw.shape), 0.3) for name, draw in augmentation.draws("real").items()}
     pictures = torch.zeros(2, 1, 8, 8, dtype=torch.bfloat16)
     state = PhaseState({STATE: torch.tensor([1.0, 0, 0, 0, 0])}, torch.ones(()))
     made: Tensor = augmentation.apply(pictures, "real", MicroBatch({}, draws, 2), state)
     assert made.dtype == torch.float32
-    assert bool((made != 0).all()) == bool(value)
+    assert bool((made != 0).all()) == acts

@@ -49,8 +49,15 @@ class AugmentationSettings(BaseModel):
     @model_validator(mode="after")
     def _operations_belong_to_the_method(self) -> Self:
         if wrong := [name for name in self.operations or () if name not in self._known]:
-            known = f"{self.method} has {', '.join(self._known)}" if self.method else "there is no method"
-            raise ValueError(f"operations {', '.join(wrong)}: {known}")
+            known = f"{self.method} has {', '.join(self._known)}"
+            cure = known if self.method else "set method to diffaugment or ada as well"
+            raise ValueError(f"operations {', '.join(wrong)}: {cure}")
+        return self
+
+    @model_validator(mode="after")
+    def _something_happens(self) -> Self:
+        if self.method == "ada" and self.target is None and self.probability == 0:
+            raise ValueError("target none, probability 0: ada would change no picture; set probability, or a target")
         return self
 
     @property
