@@ -49,7 +49,7 @@ def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureS
 
 def fold_of(pictures: PictureSet, seed: int) -> tuple[PictureSet, PictureSet]:
     """A fifth of a set to choose by, another one for each seed, behind the rest to learn from."""
-    order = random_order(f"abl/{seed}", len(pictures))
+    order = random_order(f"abl/{seed}", len(pictures))  # the name that the recorded ablations drew from
     fifth = len(order) // SHARE
     return part_of(pictures, order[fifth:]), part_of(pictures, order[:fifth])
 

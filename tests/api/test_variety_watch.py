@@ -91,6 +91,18 @@ def test_real_pictures_are_never_called_alike(made: Callable[[], VarietyWatch]) 
         assert warnings(watch, sheet) == []
 
 
+def test_grey_samples_are_compared_with_grey_pictures() -> None:
+    """Pictures that differ by colour and hardly by grey: real ones, turned grey, in the places of grey samples."""
+    random = np.random.default_rng(0)
+    red = random.integers(0, 256, (64, 1, 8, 8))
+    pictures = np.concatenate([red, 255 - red, np.full_like(red, 128)], 1).astype(np.uint8)
+    watch = watch_of(pictures, np.zeros(64, np.int64))
+    in_grey = replace(watch, pictures=watch.pictures.in_grey())
+    sheet = torch.from_numpy(in_grey.pictures[np.arange(SAMPLES)]).float()[None] / 127.5 - 1  # [1, SAMPLES, 1, R, R]
+    assert in_grey.compare(sheet).mean[0] == pytest.approx(1, abs=0.05)
+    assert watch.compare(sheet).mean[0] < 0.6  # beside the colours they would pass for alike
+
+
 def test_two_collapsed_runs_are_told_at_step_600() -> None:
     """Digits that the trained weights of two runs of the demo's recipe drew there; see the fixture's README."""
     whole = digits()

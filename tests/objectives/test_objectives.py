@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from frugan.objectives.adversarial import ADVERSARIAL_LOSSES
+from frugan.objectives.adversarial import ADVERSARIAL_LOSSES, relativistic
 from frugan.objectives.orthogonal import add_orthogonal_gradient
 
 
@@ -22,6 +22,16 @@ def test_non_saturating_is_cross_entropy() -> None:
     torch.testing.assert_close(loss.real(outputs), entropy(outputs, torch.ones(9, 1)))
     torch.testing.assert_close(loss.fake(outputs), entropy(outputs, torch.zeros(9, 1)))
     torch.testing.assert_close(loss.generator(outputs), entropy(outputs, torch.ones(9, 1)))
+
+
+def test_relativistic_is_cross_entropy_of_the_difference_of_each_pair() -> None:
+    real, fake = torch.tensor([[3.0], [-1.0], [0.5]]), torch.tensor([[1.0], [2.0], [0.5]])
+    entropy = nn.functional.binary_cross_entropy_with_logits
+    torch.testing.assert_close(relativistic(real, fake), entropy(real - fake, torch.ones(3, 1)))
+    torch.testing.assert_close(relativistic(fake, real), entropy(real - fake, torch.zeros(3, 1)))
+    shuffled = relativistic(real, fake[[1, 2, 0]])  # pair by pair: an average over all pairs would not notice
+    assert abs(float(shuffled) - float(relativistic(real, fake))) > 0.1
+    assert relativistic(real.bfloat16(), fake.bfloat16()).dtype == torch.float32
 
 
 def test_losses_are_fp32_of_half_outputs() -> None:

@@ -13,13 +13,15 @@ from parity.passes import Update, first_update
 OUTPUT_LIMIT = 1e-5
 """Of discriminator outputs and losses, relative to the largest output. Measured: at most 6e-7; deep128 6e-6."""
 
-GRADIENT_LIMIT = 5e-4
+GRADIENT_LIMIT = 1e-4
 """Of each parameter's norm; where ten times the original's recorded rounding is more (deep128's generator), that.
 
 Measured with AVX-512: at most 3e-6; deep128's discriminator 1e-5, its generator 2.4e-4 (ten times its rounding:
 3.9e-3).
-With AVX2 alone sngan64's generator is 2.0e-4 off in one layer: its convolutions add up in another order.
 """
+
+OTHER_ORDER = {("sngan64", "G"): 5e-4}
+"""Where a processor with AVX2 alone adds up in another order: 2.0e-4 in one layer, and in no other case."""
 
 NOTHING = 1e-6
 """A gradient whose norm is below this share of the largest is rounding. Measured: cancelled biases are at most 1.3e-7,
@@ -54,7 +56,7 @@ def errors(name: str, network: str, ours: dict[str, float]) -> dict[str, float]:
 
 
 def limit(name: str, network: str) -> float:
-    return max(GRADIENT_LIMIT, 10 * rounding(name, network))
+    return max(OTHER_ORDER.get((name, network), GRADIENT_LIMIT), 10 * rounding(name, network))
 
 
 def rounding(name: str, network: str) -> float:

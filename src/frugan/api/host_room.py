@@ -35,7 +35,7 @@ def refuse_too_large(recipe: Recipe) -> None:
     if has is None:
         return
     pixels = [
-        3 * need.resolution**2
+        need.channels * need.resolution**2
         for need in recipe.kind.sources(recipe.networks, recipe.objective).values()
         if isinstance(need, DataNeeds)
     ]

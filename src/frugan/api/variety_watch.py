@@ -65,12 +65,12 @@ class VarietyWatch:
     @cached_property
     def _real(self) -> WithinClass:
         """Distances between real pictures, of each class as many as `MOST_REAL` and `MOST_REAL_BYTES` allow."""
-        share = MOST_REAL_BYTES // (len(self.classes) * self.pictures.pictures[0].nbytes)
+        share = MOST_REAL_BYTES // (len(self.classes) * self.pictures[0].nbytes)
         most = min(MOST_REAL, max(SAMPLES, share))
         order = random_order(f"variety/{self.pictures.digest}", len(self.pictures))
         labels = self.pictures.labels[order]
         chosen = {label: np.sort(order[labels == label][:most]) for label in self.classes}
-        rows = [pixel_rows(torch.from_numpy(np.array(self.pictures.pictures[at]))) for at in chosen.values()]
+        rows = [pixel_rows(torch.from_numpy(np.array(self.pictures[at]))) for at in chosen.values()]
         numbers = [torch.full((len(at),), label) for label, at in chosen.items()]
         return within_class(torch.cat(rows), torch.cat(numbers))
 
@@ -89,7 +89,7 @@ class VarietyWatch:
             network.eval()
         try:
             with torch.no_grad(), working_weights(networks, dict.fromkeys(networks, layout), (), None):
-                sheet = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, 3, R, R]
+                sheet = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, C, R, R]
         finally:
             for name, network in networks.items():
                 network.train(training[name])
@@ -99,7 +99,7 @@ class VarietyWatch:
         """Compare samples with the real pictures.
 
         Args:
-            sheet: in [-1, 1], a row for each of `classes` [classes, samples, 3, R, R].
+            sheet: in [-1, 1], a row for each of `classes` [classes, samples, C, R, R].
         """
         labels = torch.tensor(self.classes).repeat_interleave(sheet.shape[1])
         samples = within_class(pixel_rows(sheet.flatten(0, 1)), labels)

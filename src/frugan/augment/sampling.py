@@ -1,9 +1,8 @@
 """Bilinear sampling with as many derivatives as one asks for.
 
-torch 2.13 differentiates `grid_sample` twice, on CPU and CUDA (pytorch/pytorch#177487, of April 2026). Before, and so
-in 2.11, `grid_sampler_2d_backward` has no derivative on either, and R1 through an augmentation would fail. Sampling is
-linear in the frame, and nothing here differentiates in the grid: the two maps below are each other's adjoint and need
-no more from torch than the forward and its first backward.
+torch 2.13 differentiates `grid_sample` twice on a CPU; whether older ones and CUDA do was not tried, and R1 through an
+augmentation needs it. Sampling is linear in the frame, and nothing here differentiates in the grid: the two maps below
+are each other's adjoint and need no more from torch than the forward and its first backward.
 """
 
 from typing import Any, cast

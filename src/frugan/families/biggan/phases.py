@@ -75,27 +75,27 @@ class _PairedGame:
     def discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         with torch.no_grad():
             pictures = _generate(networks, micro, _labels(micro))
-        real, fake = self._outputs(networks, pictures, micro, state)
+        real, fake = self._real(networks, micro, state), self._fake(networks, pictures, micro, state)
         self.augmentation.observe(real - fake, micro, state)
         return {"relativistic": relativistic(real, fake)}
 
     def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        real, fake = self._outputs(networks, _generate(networks, micro, _labels(micro)), micro, state)
-        return {"adversarial": relativistic(fake, real.detach())}
+        with torch.no_grad():
+            real = self._real(networks, micro, state)
+        fake = self._fake(networks, _generate(networks, micro, _labels(micro)), micro, state)
+        return {"adversarial": relativistic(fake, real)}
 
     def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        return _r1(self.r1_gamma, self.augmentation, networks, micro, state)[
-            0
-        ]  # one picture by itself has no sign here
+        terms, _ = _r1(self.r1_gamma, self.augmentation, networks, micro, state)
+        return terms  # one picture by itself has no sign here, so the augmentation is not steered by it
 
-    def _outputs(
-        self, networks: Networks, pictures: Tensor, micro: MicroBatch, state: PhaseState
-    ) -> tuple[Tensor, Tensor]:
-        """The discriminator's outputs on the real pictures and on generated ones of the same classes, [n, 1] each."""
-        fake = _judge(self.augmentation, networks, pictures, _labels(micro), "fake", micro, state)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not pictures.requires_grad):
-            real = _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
-        return real, fake
+    def _real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Tensor:
+        """Outputs on the real pictures [n, 1]."""
+        return _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
+
+    def _fake(self, networks: Networks, pictures: Tensor, micro: MicroBatch, state: PhaseState) -> Tensor:
+        """Outputs on pictures that were generated for the real ones' classes [n, 1]."""
+        return _judge(self.augmentation, networks, pictures, _labels(micro), "fake", micro, state)
 
 
 def _r1(
