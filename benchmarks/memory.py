@@ -18,8 +18,8 @@ import torch
 
 from frugan.api.devices import choose_device
 from frugan.api.networks import build_networks
-from frugan.api.planner import choose_card
-from frugan.api.task import task_of
+from frugan.api.plan.planning_task import task_of
+from frugan.api.plan.recipe_planner import choose_card
 from frugan.engine.dense_slices import sliceable
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision

@@ -14,7 +14,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from frugan.api.task import task_of
+from frugan.api.plan.planning_task import task_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
 from frugan.memory.prediction import HOST, step_memory, without_data

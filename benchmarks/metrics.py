@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.run_report import report
+from frugan.api.report.run_report import write_report
 from frugan.engine.events import EventLog
 from frugan.metrics.frechet import frechet_distance
 from frugan.metrics.inception import Inception
@@ -83,7 +83,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         run = long_run(Path(folder))
-        found[f"report of {EVENTS:,} events"] = seconds(lambda: report([run]), 2)
+        found[f"report of {EVENTS:,} events"] = seconds(lambda: write_report([run]), 2)
         megabytes = (run / "report.html").stat().st_size / 1e6
     for name, took in found.items():
         print(f"{name}: {took:.2f} s")

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from frugan.api.networks import EMA_FILE, networks_from, read_weights
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.data.picture_set import PictureSet
 from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated

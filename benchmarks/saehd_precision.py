@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
+from frugan.api.data.feed import feeding
+from frugan.api.data.sources import open_sources
 from frugan.api.devices import choose_device
-from frugan.api.feed import feeding
-from frugan.api.loss_history import sides_of
 from frugan.api.networks import build_networks
-from frugan.api.sources import open_sources
+from frugan.api.train.loss_history import sides_of
 from frugan.data.faces.drawn.drawn_faceset import draw_workspace
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision

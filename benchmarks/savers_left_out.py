@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from frugan.api.planning import PlanOptions, planner_of
+from frugan.api.plan.fit import PlanOptions, planner_of
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import step_memory
 from frugan.memory.sizes import GIB

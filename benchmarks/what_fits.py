@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from frugan.api.planner import COMMON_CARDS_GIB, SMALLEST_CARDS, Planner, smallest_cards
-from frugan.api.planning import PlanOptions, planner_of, report_of
+from frugan.api.plan.fit import PlanOptions, planner_of, report_of
+from frugan.api.plan.recipe_planner import COMMON_CARDS_GIB, SMALLEST_CARDS, Planner, smallest_cards
 from frugan.memory.prediction_store import prediction_version
 from frugan.memory.sizes import GIB
 from frugan.recipe import built_in

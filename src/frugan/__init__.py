@@ -4,37 +4,37 @@ What it offers is imported when it is first asked for: processes that make face 
 torch alone would take each of them 245 MiB.
 """
 
+from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frugan.api import (
-        BadInput,
-        DrawRequest,
-        Evaluation,
-        EvaluationOptions,
-        PlanOptions,
-        PlanReport,
-        TrainingFailed,
-        TrainingOptions,
-        TrainingResult,
-        animate,
-        build,
-        draw,
-        evaluate,
-        from_leras,
-        info,
-        largest,
-        load,
-        load_recipe,
-        plan,
-        prepare,
-        sample,
-        save,
-        to_dfm,
-        to_leras,
-        train,
-        write_report,
-    )
+    from frugan.api.convert.export_dfm import to_dfm as to_dfm
+    from frugan.api.convert.export_leras import to_leras as to_leras
+    from frugan.api.convert.import_leras import from_leras as from_leras
+    from frugan.api.evaluate.evaluation import evaluate as evaluate
+    from frugan.api.evaluate.scorer import Evaluation as Evaluation
+    from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
+    from frugan.api.networks import build as build
+    from frugan.api.networks import load as load
+    from frugan.api.networks import save as save
+    from frugan.api.plan.fit import PlanOptions as PlanOptions
+    from frugan.api.plan.fit import largest as largest
+    from frugan.api.plan.fit import plan as plan
+    from frugan.api.plan.fit_report import PlanReport as PlanReport
+    from frugan.api.plan.network_costs import info as info
+    from frugan.api.report.run_report import write_report
+    from frugan.api.sample.drawing import animate as animate
+    from frugan.api.sample.drawing import draw as draw
+    from frugan.api.sample.generation import DrawRequest as DrawRequest
+    from frugan.api.sample.sampling import sample as sample
+    from frugan.api.train.options import TrainingOptions as TrainingOptions
+    from frugan.api.train.session import TrainingResult as TrainingResult
+    from frugan.api.train.training import train as train
+    from frugan.data.prepare import prepare as prepare
+    from frugan.errors import BadInput as BadInput
+    from frugan.errors import TrainingFailed as TrainingFailed
+    from frugan.recipe import load_recipe as load_recipe
 
 __all__ = [
     "BadInput",
@@ -65,14 +65,44 @@ __all__ = [
     "write_report",
 ]
 
+_WHERE = MappingProxyType(
+    {
+        "BadInput": "frugan.errors",
+        "DrawRequest": "frugan.api.sample.generation",
+        "Evaluation": "frugan.api.evaluate.scorer",
+        "EvaluationOptions": "frugan.api.evaluate.scorer",
+        "PlanOptions": "frugan.api.plan.fit",
+        "PlanReport": "frugan.api.plan.fit_report",
+        "TrainingFailed": "frugan.errors",
+        "TrainingOptions": "frugan.api.train.options",
+        "TrainingResult": "frugan.api.train.session",
+        "animate": "frugan.api.sample.drawing",
+        "build": "frugan.api.networks",
+        "draw": "frugan.api.sample.drawing",
+        "evaluate": "frugan.api.evaluate.evaluation",
+        "from_leras": "frugan.api.convert.import_leras",
+        "info": "frugan.api.plan.network_costs",
+        "largest": "frugan.api.plan.fit",
+        "load": "frugan.api.networks",
+        "load_recipe": "frugan.recipe",
+        "plan": "frugan.api.plan.fit",
+        "prepare": "frugan.data.prepare",
+        "sample": "frugan.api.sample.sampling",
+        "save": "frugan.api.networks",
+        "to_dfm": "frugan.api.convert.export_dfm",
+        "to_leras": "frugan.api.convert.export_leras",
+        "train": "frugan.api.train.training",
+        "write_report": "frugan.api.report.run_report",
+    }
+)
+"""Name -> module that defines it."""
+
 
 def __getattr__(name: str) -> Any:
-    """Return what `frugan.api` offers under a name."""
-    if name not in __all__:
+    """Return what the package offers under a name."""
+    if name not in _WHERE:
         raise AttributeError(f"module 'frugan' has no attribute {name!r}")
-    from frugan import api  # noqa: PLC0415  (see above)
-
-    return getattr(api, name)
+    return getattr(import_module(_WHERE[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -7,9 +7,9 @@ import pytest
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.sampling import check_request, sample
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.sample.sampling import check_request, sample
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
 

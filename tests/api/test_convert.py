@@ -16,13 +16,13 @@ from safetensors.torch import load_file, save_file
 
 from api.leras_models import GROUPS, NARROW, OPTIONS, allow_narrow, assert_same_model, change, model_of, write
 from api.pictures import write_pictures, write_recipe
-from frugan.api import export_dfm as to_dfm_module
-from frugan.api.export_dfm import to_dfm
-from frugan.api.export_leras import to_leras
-from frugan.api.import_leras import from_leras
+from frugan.api.convert import export_dfm as to_dfm_module
+from frugan.api.convert.export_dfm import to_dfm
+from frugan.api.convert.export_leras import to_leras
+from frugan.api.convert.import_leras import from_leras
 from frugan.api.networks import networks_from, read_weights, weights_metadata
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.convert.dfm import check_dfm
 from frugan.convert.leras import LerasModel, read_model
 from frugan.convert.leras_writer import write_model
@@ -353,7 +353,7 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("frugan.api.import_leras.write_json", full)
+        broken.setattr("frugan.api.convert.import_leras.write_json", full)
         with pytest.raises(OSError, match="No space left"):
             there(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]

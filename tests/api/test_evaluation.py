@@ -14,17 +14,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api import evaluation, training_scores
-from frugan.api.drawing import animate, draw
-from frugan.api.evaluation import evaluate, save_evaluations, truncation_curve
-from frugan.api.generation import DrawRequest, generating
-from frugan.api.memorisation import check_memorisation
-from frugan.api.reference import reference_of
-from frugan.api.sampling import Opened, open_networks
-from frugan.api.scorer import EvaluationOptions, Scorer
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
-from frugan.api.truncation_plot import plot_truncation_curve
+from frugan.api.evaluate import evaluation
+from frugan.api.evaluate.evaluation import evaluate, save_evaluations, truncation_curve
+from frugan.api.evaluate.reference import reference_of
+from frugan.api.evaluate.scorer import EvaluationOptions, Scorer
+from frugan.api.evaluate.truncation_plot import plot_truncation_curve
+from frugan.api.sample.drawing import animate, draw
+from frugan.api.sample.generation import DrawRequest, generating
+from frugan.api.sample.memorisation import check_memorisation
+from frugan.api.sample.sampling import Opened, open_networks
+from frugan.api.train import scores as training_scores
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput

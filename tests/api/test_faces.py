@@ -10,11 +10,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import frugan
-from frugan.api.loss_history import LossHistory
-from frugan.api.sampling import sample
-from frugan.api.session import TrainingResult
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.sample.sampling import sample
+from frugan.api.train.loss_history import LossHistory
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.session import TrainingResult
+from frugan.api.train.training import train
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.drawn.drawn_faceset import draw_faceset
 from frugan.data.faces.face_type import FaceType

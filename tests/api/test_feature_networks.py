@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from frugan.api.feature_networks import choose_network
+from frugan.api.evaluate.feature_networks import choose_network
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.frechet import frechet_distance

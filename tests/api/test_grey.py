@@ -13,19 +13,19 @@ from torch import Tensor
 
 import frugan
 from api.pictures import write_pictures, write_recipe
-from frugan.api.costs import parameter_counts
-from frugan.api.drawing import animate, draw
-from frugan.api.evaluation import evaluate
-from frugan.api.generation import DrawRequest
-from frugan.api.memorisation import check_memorisation
-from frugan.api.pictures import grey_offer
-from frugan.api.planner import subject
-from frugan.api.run_report import page_of
-from frugan.api.sampling import sample
-from frugan.api.scorer import EvaluationOptions
-from frugan.api.sources import open_sources
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.data.pictures import grey_offer
+from frugan.api.data.sources import open_sources
+from frugan.api.evaluate.evaluation import evaluate
+from frugan.api.evaluate.scorer import EvaluationOptions
+from frugan.api.plan.network_costs import parameter_counts
+from frugan.api.plan.recipe_planner import subject
+from frugan.api.report.run_report import page_of
+from frugan.api.sample.drawing import animate, draw
+from frugan.api.sample.generation import DrawRequest
+from frugan.api.sample.memorisation import check_memorisation
+from frugan.api.sample.sampling import sample
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.data.digits import digits_set
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput

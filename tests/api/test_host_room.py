@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api import host_room
-from frugan.api.host_room import refuse_full_disk, refuse_too_large
-from frugan.api.training import train
+from frugan.api.train import host_room
+from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
+from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.recipe import load_recipe
 

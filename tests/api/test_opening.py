@@ -11,11 +11,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api.estimate import advice, in_words
-from frugan.api.planner import shipped_predictions
-from frugan.api.sampling import sample
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.plan.recipe_planner import shipped_predictions
+from frugan.api.sample.sampling import sample
+from frugan.api.train.estimate import advice, in_words
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -38,8 +38,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("frugan.engine.threads.available_cores", lambda: 2)
     monkeypatch.setattr("frugan.engine.threads.machine_name", lambda: "this machine")
-    monkeypatch.setattr("frugan.api.opening.WORTH_TIMING", 0)
-    monkeypatch.setattr("frugan.api.opening.WORTH_AN_ESTIMATE", 1)
+    monkeypatch.setattr("frugan.api.train.opening.WORTH_TIMING", 0)
+    monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 1)
     ran: list[int] = []
 
     def time_counts(time_step: Callable[[], float], counts: Sequence[int], _: Callable[[], bool]) -> dict[int, float]:
@@ -94,7 +94,7 @@ def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: py
     train(recipe, pictures, tmp_path / "timed", options=CPU, overrides=words)
     assert timed
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("frugan.api.opening.WORTH_AN_ESTIMATE", 100)
+    monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 100)
     train(recipe, pictures, tmp_path / "plain", options=CPU, overrides=words)
     mine, other = (tmp_path / run / "checkpoints" / "step-000000002" for run in ("timed", "plain"))
     for file in ("networks", "ema", "optimizers"):
@@ -121,7 +121,7 @@ def test_steps_that_become_slow_are_timed_again(
 def test_a_short_run_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("frugan.api.opening.rehearse", lambda *_: 1 / 0)
+    monkeypatch.setattr("frugan.api.train.opening.rehearse", lambda *_: 1 / 0)
     lines: list[str] = []
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"], say=lines.append)
     assert not [line for line in lines if line.startswith(("threads", "estimate"))]
@@ -132,7 +132,7 @@ def test_a_long_training_is_told_what_would_be_shorter(monkeypatch: pytest.Monke
     file = shipped_predictions("biggan-cifar10-32")
     assert file is not None
     counted = SimpleNamespace(work=least_work(file))  # counting takes seconds, and has tests of its own
-    monkeypatch.setattr("frugan.api.estimate.predict", lambda *_, rough: counted)
+    monkeypatch.setattr("frugan.api.train.estimate.predict", lambda *_, rough: counted)
     plan = Plan(recipe.training.normalisation_batch or 1, resolve_precision("fp32", torch.device("cpu")))
     day = 24 * 3600.0
     line = advice(recipe, "biggan-cifar10-32", plan, 6.0, 125_000, 2 * day)

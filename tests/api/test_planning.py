@@ -8,9 +8,9 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.planner import Planner, planned_precision, shipped_predictions, smallest_cards
-from frugan.api.training_options import TrainingOptions
-from frugan.api.training_plan import TrainingPlanner
+from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions, smallest_cards
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.engine.checkpoint import newest_whole
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api.pictures import write_pictures
-from frugan.api.pictures import open_pictures
+from frugan.api.data.pictures import open_pictures
 from frugan.data.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.errors import BadInput
 from frugan.recipe import DataSettings

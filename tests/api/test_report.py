@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.api.report_server import report_server
-from frugan.api.run_report import PICTURE_BYTES, page_of, report, view
+from frugan.api.report.report_server import report_server
+from frugan.api.report.run_report import PICTURE_BYTES, page_of, view, write_report
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
@@ -47,7 +47,7 @@ def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -
 
 def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run")
-    path = report([run])
+    path = write_report([run])
     assert path == run / "report.html"
     found = view(RunFolder(run), "run")
     assert found.tiles["step"] == "30"
@@ -98,7 +98,7 @@ def test_several_runs_are_told_apart(tmp_path: Path) -> None:
     runs = [made_run(tmp_path / where / "run", sheets=1) for where in ("a", "b")]
     page = page_of(runs)
     assert "<title>a/run · b/run" in page
-    report(runs, tmp_path / "both.html")
+    write_report(runs, tmp_path / "both.html")
     assert (tmp_path / "both.html").is_file()
 
 
@@ -110,9 +110,9 @@ def test_scores_that_do_not_compare_are_told(tmp_path: Path) -> None:
 
 def test_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no run folder"):
-        report([tmp_path])
+        write_report([tmp_path])
     with pytest.raises(BadInput, match="no runs"):
-        report([])
+        write_report([])
 
 
 @contextmanager

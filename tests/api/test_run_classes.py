@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from api.pictures import write_pictures, write_recipe
+from frugan.api.data.run_classes import as_in_run, parse_class_map
+from frugan.api.data.run_data import RunData, other_pictures, read_run_data
 from frugan.api.networks import build, read_weights, save, weights_file
-from frugan.api.run_classes import as_in_run, parse_class_map
-from frugan.api.run_data import RunData, other_pictures, read_run_data
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.phase import DataNeeds

@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.sampling import sample
-from frugan.api.training import train
-from frugan.api.training_options import TrainingOptions
+from frugan.api.sample.sampling import sample
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from api.pictures import write_recipe
-from frugan.api.loading import load_fitting, told_when_full
-from frugan.api.training_options import TrainingOptions
-from frugan.api.training_plan import TrainingPlanner
+from frugan.api.train.loading import load_fitting, told_when_full
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.errors import TrainingFailed

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.training_options import TrainingOptions
-from frugan.api.twin import WINDOWS, _drift, twin
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.precision_comparison import WINDOWS, _drift, twin
 from frugan.errors import BadInput
 
 CPU = TrainingOptions(device="cpu")

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from frugan.api.planner import shipped_predictions
-from frugan.api.planning import PlanOptions, planner_of
+from frugan.api.plan.fit import PlanOptions, planner_of
+from frugan.api.plan.recipe_planner import shipped_predictions
 from frugan.memory.prediction_store import prediction_version
 from frugan.recipe import built_in
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from frugan.api.pictures import Say
+from frugan.api.progress import Say
 from frugan.engine.checkpoint import load_networks, newest_whole
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.streams import derive_seed

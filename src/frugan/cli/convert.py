@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from frugan.api.export_dfm import to_dfm
-from frugan.api.export_leras import ExportedModel, to_leras
-from frugan.api.import_leras import from_leras
+from frugan.api.convert.export_dfm import to_dfm
+from frugan.api.convert.export_leras import ExportedModel, to_leras
+from frugan.api.convert.import_leras import from_leras
 from frugan.cli.output import named_paths, print_json, say
 from frugan.errors import BadInput
 

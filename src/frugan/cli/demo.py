@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.demo import demo as demo_digits
+from frugan.api.demo.digits_demo import demo as demo_digits
 from frugan.cli.output import Bar, print_json, say
 from frugan.folders import Folders
 from frugan.report.progress_line import LiveLine
@@ -71,7 +71,7 @@ def _digits(run: Path, as_json: bool) -> None:
 
 
 def _faces(out: Path, as_json: bool) -> None:
-    from frugan.api.face_demo import demo_faces  # noqa: PLC0415  (drawing is a large import)
+    from frugan.api.demo.face_demo import demo_faces  # noqa: PLC0415  (drawing is a large import)
 
     with LiveLine() as line, Bar("drawing") as move:
         result = demo_faces(out, say=say, show=line.show, progress=move)

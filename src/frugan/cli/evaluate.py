@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.evaluation import save_evaluations, truncation_curve
-from frugan.api.generation import STANDING_BATCHES, DrawRequest
-from frugan.api.sampling import default_micro_batch
-from frugan.api.scorer import METRICS, USUAL_METRICS, Evaluation, EvaluationOptions
-from frugan.api.truncation_plot import plot_truncation_curve
+from frugan.api.evaluate.evaluation import save_evaluations, truncation_curve
+from frugan.api.evaluate.scorer import METRICS, USUAL_METRICS, Evaluation, EvaluationOptions
+from frugan.api.evaluate.truncation_plot import plot_truncation_curve
+from frugan.api.sample.generation import STANDING_BATCHES, DrawRequest
+from frugan.api.sample.sampling import default_micro_batch
 from frugan.cli.output import Bar, print_json, say
 from frugan.cli.sample import StatisticsOf, parse_classes
 from frugan.errors import BadInput

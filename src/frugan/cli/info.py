@@ -6,8 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.costs import CAVEAT, NetworkInfo
-from frugan.api.costs import info as measure
+from frugan.api.plan.network_costs import CAVEAT, NetworkInfo
+from frugan.api.plan.network_costs import info as measure
 from frugan.cli.output import print_json
 
 COLUMNS = (

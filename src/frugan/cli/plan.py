@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.devices import choose_device
-from frugan.api.plan_report import PlanReport, Rung, needed_size
-from frugan.api.planner import choose_card
-from frugan.api.planning import PlanOptions, forwards, largest
-from frugan.api.planning import plan as make_plan
-from frugan.api.recipe_relatives import Largest
+from frugan.api.plan.fit import PlanOptions, forwards, largest
+from frugan.api.plan.fit import plan as make_plan
+from frugan.api.plan.fit_report import PlanReport, Rung, needed_size
+from frugan.api.plan.recipe_planner import choose_card
+from frugan.api.plan.recipe_relatives import Largest
 from frugan.cli.output import print_json
 from frugan.errors import BadInput
 

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from frugan.api import prepare as prepare_set
-from frugan.api.drawn_faces import FACES, SIDE_PIXELS, draw_faces
-from frugan.api.faces import pack
-from frugan.api.small_pictures import small_for_preparing
+from frugan.api.data.drawn_faces import FACES, SIDE_PIXELS, draw_faces
+from frugan.api.data.faces import pack
+from frugan.api.data.small_pictures import small_for_preparing
 from frugan.cli.output import Bar, say
+from frugan.data.prepare import prepare as prepare_set
 from frugan.errors import BadInput
 
 DRAWN = "drawn-faces"

@@ -6,8 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.costs import parameter_counts
-from frugan.api.planner import smallest_cards
+from frugan.api.plan.network_costs import parameter_counts
+from frugan.api.plan.recipe_planner import smallest_cards
 from frugan.cli.output import print_json
 from frugan.recipe import built_in, load_recipe
 

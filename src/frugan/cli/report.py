@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.report_server import report_server
-from frugan.api.run_report import report as write_report
+from frugan.api.report.report_server import report_server
+from frugan.api.report.run_report import write_report
 from frugan.cli.output import say
 from frugan.errors import BadInput
 

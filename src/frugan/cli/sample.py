@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.drawing import animate as make_film
-from frugan.api.drawing import draw as draw_many
-from frugan.api.generation import DrawRequest
-from frugan.api.memorisation import check_memorisation
-from frugan.api.sampling import default_micro_batch
-from frugan.api.sampling import sample as draw
+from frugan.api.sample.drawing import animate as make_film
+from frugan.api.sample.drawing import draw as draw_many
+from frugan.api.sample.generation import DrawRequest
+from frugan.api.sample.memorisation import check_memorisation
+from frugan.api.sample.sampling import default_micro_batch
+from frugan.api.sample.sampling import sample as draw
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest

@@ -8,13 +8,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.run_classes import parse_class_map
-from frugan.api.sampling import shows_faces
-from frugan.api.trackers import has_tensorboard
-from frugan.api.training import train as train_run
-from frugan.api.training_options import TrainingOptions
-from frugan.api.twin import STEPS, TwinReport
-from frugan.api.twin import twin as train_twin
+from frugan.api.data.run_classes import parse_class_map
+from frugan.api.sample.sampling import shows_faces
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.precision_comparison import STEPS, TwinReport
+from frugan.api.train.precision_comparison import twin as train_twin
+from frugan.api.train.trackers import has_tensorboard
+from frugan.api.train.training import train as train_run
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 from frugan.recipe import load_recipe

@@ -1,0 +1,1 @@
+"""`convert`: models of other programs to runs and back."""

@@ -1,0 +1,1 @@
+"""Data of a run: opened, checked against the recipe, fed to the step."""

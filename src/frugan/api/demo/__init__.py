@@ -1,0 +1,1 @@
+"""`demo`: the whole main job on data that comes with the package."""

@@ -1,0 +1,1 @@
+"""`evaluate`: how good a generator's pictures are."""

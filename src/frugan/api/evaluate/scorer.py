@@ -1,0 +1,305 @@
+"""Scores the pictures of a generator against real ones, and says what they were measured with."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from frugan.api.evaluate.reference import Reference, reference_of
+from frugan.api.progress import Say
+from frugan.api.sample.generation import DrawRequest, Generator, generating
+from frugan.data.picture_set import PictureSet
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.errors import BadInput
+from frugan.folders import Folders
+from frugan.metrics.card import MetricCard
+from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.frechet import frechet_distance
+from frugan.metrics.inception_score import StreamingInceptionScore
+from frugan.metrics.kernel_distance import SUBSET_SIZE, kernel_distance
+from frugan.metrics.moments import Moments, StreamingMoments
+from frugan.metrics.precision_recall import precision_recall
+from frugan.metrics.row_store import RowStore, temporary_rows
+from frugan.recipe import Recipe
+
+METRICS = ("fid", "is", "kid", "pr", "intra-fid")
+USUAL_METRICS = ("fid", "is", "kid", "pr")
+FEATURES_AT_ONCE = 16
+"""Pictures in one forward of the feature network, so that it takes little memory beside the generator."""
+LEAST_PER_CLASS = 2
+"""Pictures of a class from which on it has a covariance."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How to evaluate.
+
+    Attributes:
+        metrics: of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network has no
+            class probabilities.
+        samples: pictures to generate.
+        network: of features: "inception", "digits", a TorchScript file, or "module:callable".
+        network_file: of the Inception network's weights.
+        draw: which pictures, and by which statistics.
+        ema: score the averaged networks; False: those that are trained.
+        split: what the real pictures are, for the card.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+    """
+
+    metrics: tuple[str, ...] | None = None
+    samples: int = 50_000
+    network: str = "inception"
+    network_file: Path | None = None
+    draw: DrawRequest = field(default_factory=DrawRequest)
+    ema: bool = True
+    split: str = "all"
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found.
+
+    Attributes:
+        scores: "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid".
+        by_class: class name -> Fréchet distance within it; empty if not asked for.
+        card: what they were measured with.
+        warnings: what to know before believing them.
+    """
+
+    scores: Mapping[str, float]
+    card: MetricCard
+    by_class: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "scores": dict(self.scores),
+            "by_class": dict(self.by_class),
+            "card": asdict(self.card),
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass
+class Scorer:
+    """Scores networks of one recipe against one set of pictures.
+
+    Attributes:
+        recipe, network, pictures, options: what is scored by what.
+        where: the pictures' place, for the card.
+        say, progress: see `evaluate`.
+    """
+
+    recipe: Recipe
+    network: FeatureNetwork
+    pictures: PictureSet
+    options: EvaluationOptions
+    where: str
+    say: Say
+    progress: Callable[[int, int], None] | None = None
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What is measured.
+
+        Raises:
+            BadInput: an inception score is asked for by a network without class probabilities.
+        """
+        asked = self.options.metrics
+        wanted = USUAL_METRICS if asked is None else asked
+        if "is" not in wanted:
+            return wanted
+        blank = torch.zeros(2, 3, self.pictures.resolution, self.pictures.resolution, dtype=torch.uint8)
+        if self.network(blank).logits is not None:
+            return wanted
+        why = f"feature network {self.network.name} gives no class probabilities, which the inception score needs"
+        if asked is not None:
+            raise BadInput(f"{why}: leave `is` out of the metrics")
+        self.say(f"no inception score: {why}")
+        return tuple(name for name in wanted if name != "is")
+
+    def score(
+        self,
+        networks: Mapping[str, nn.Module],
+        draw: DrawRequest,
+        device: torch.device,
+        weights: str,
+        step: int,
+        *,
+        ema: bool,
+    ) -> Evaluation:
+        """Draw pictures and score them.
+
+        Args:
+            weights, step, ema: for the card: where the networks come from, and whether they are averages.
+        """
+        _ = self.metrics  # what cannot be measured is refused before anything is drawn
+        precision = resolve_precision(self.recipe.training.precision, device)
+        layout = Plan(draw.micro_batch, precision).layout(device)
+        options = self.options
+        reference = reference_of(
+            self.pictures,
+            self.network,
+            Folders.from_environment().moments,
+            batch=FEATURES_AT_ONCE,
+            progress=self.progress,
+        )
+        warnings = list(_doubts(options.samples, reference))
+        if self.network.name == "digits" and not options.split.startswith("unseen"):
+            warnings.append(
+                "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
+                "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
+            )
+        if draw.classes is not None:
+            warnings.append(
+                "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
+                "of those classes"
+            )
+        with (
+            generating(self.recipe, networks, layout, draw) as generator,
+            temporary_rows(options.samples, reference.rows.shape[1]) as store,
+        ):
+            drawn = self._draw(generator, store, reference)
+            if generator.not_finite:
+                raise BadInput(
+                    f"{generator.not_finite} of {options.samples} pictures hold values that are not finite: the "
+                    "weights or their precision fail there, and a score would say nothing; look at the run's skipped "
+                    "steps, and try a checkpoint from before"
+                )
+            scores, by_class = self._scores(drawn, store, reference, warnings)
+        standing: str = draw.statistics
+        if draw.statistics == "standing":
+            standing = f"standing, {draw.standing_batches} batches of {generator.standing_size}"
+        card = MetricCard(
+            network=self.network.name,
+            network_digest=self.network.digest,
+            resizer=self.network.resizer,
+            samples=options.samples,
+            data=self.where,
+            data_digest=self.pictures.digest,
+            real=len(self.pictures),
+            rows=len(reference.rows),
+            classes="all" if draw.classes is None else ",".join(map(str, draw.classes)),
+            split=options.split,
+            seed=draw.seed,
+            ema=ema,
+            truncation=draw.truncation,
+            statistics=standing,
+            precision=precision.name,
+            weights=weights,
+            step=step,
+        )
+        for line in warnings:
+            self.say(f"warning: {line}")
+        return Evaluation(scores, card, by_class, tuple(warnings))
+
+    def _draw(self, generator: Generator, store: RowStore, reference: Reference) -> "_Drawn":
+        """Generate, and gather features as they come."""
+        drawn = _Drawn(StreamingMoments(reference.rows.shape[1]))
+        done = 0
+        drawn_blocks = generator.draw(0, self.options.samples)
+        for pictures, labels in ((p, y) for block in drawn_blocks for p, y in _split(*block)):
+            found = self.network(pictures)
+            if "is" in self.metrics:
+                assert found.logits is not None
+                drawn.inception = drawn.inception or StreamingInceptionScore(
+                    self.options.samples, found.logits.shape[1], min(10, self.options.samples)
+                )
+                drawn.inception.update(found.logits)
+            drawn.moments.update(found.pooled)
+            store.append(found.pooled)
+            drawn.labels.append(labels.numpy())
+            done += len(pictures)
+            if self.progress is not None:
+                self.progress(done, self.options.samples)
+        return drawn
+
+    def _scores(
+        self, drawn: "_Drawn", store: RowStore, reference: Reference, warnings: list[str]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        scores: dict[str, float] = {}
+        by_class: dict[str, float] = {}
+        rows = store.rows()
+        if not np.isfinite(rows).all():
+            raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
+        for metric in self.metrics:
+            if metric == "fid":
+                scores["fid"] = frechet_distance(drawn.moments.finish(), reference.moments)
+            elif metric == "is" and drawn.inception is not None:
+                scores["is_mean"], scores["is_std"] = drawn.inception.finish()
+            elif metric == "kid":
+                size = min(SUBSET_SIZE, len(rows), len(reference.rows))
+                if size < SUBSET_SIZE:
+                    warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}, all there are")
+                scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
+            elif metric == "pr":
+                precision, recall = precision_recall(rows, reference.rows)
+                scores["precision"], scores["recall"] = precision, recall
+                both = precision + recall
+                scores["f_score"] = 2 * precision * recall / both if both else 0.0
+            elif metric == "intra-fid":
+                by_class = self._by_class(rows, np.concatenate(drawn.labels), reference, warnings)
+                scores["intra_fid"] = float(np.mean(list(by_class.values())))
+        return scores, by_class
+
+    def _by_class(
+        self,
+        rows: "np.ndarray[Any, Any]",
+        labels: "np.ndarray[Any, Any]",
+        reference: Reference,
+        warnings: list[str],
+    ) -> dict[str, float]:
+        """Fréchet distance within each class that has pictures enough on both sides."""
+        found: dict[str, float] = {}
+        least = len(rows)
+        for number, name in enumerate(self.pictures.class_names):
+            ours, real = rows[labels == number], reference.rows[reference.labels == number]
+            if min(len(ours), len(real)) >= LEAST_PER_CLASS:
+                both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
+                found[name] = frechet_distance(*both)
+                least = min(least, len(ours), len(real))
+        if not found:
+            raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
+        if left_out := len(self.pictures.class_names) - len(found):
+            warnings.append(f"intra-fid: too few pictures of {left_out} of the classes, which the mean leaves out")
+        if least <= rows.shape[1]:
+            warnings.append(
+                f"intra-fid: down to {least} pictures in a class for {rows.shape[1]} feature dimensions: those "
+                "distances are far too high; compare only scores of the same counts"
+            )
+        return found
+
+
+@dataclass
+class _Drawn:
+    """What was gathered of generated pictures."""
+
+    moments: StreamingMoments
+    inception: StreamingInceptionScore | None = None
+    labels: list["np.ndarray[Any, Any]"] = field(default_factory=list)
+
+
+def _split(pictures: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """A block in pieces that the feature network takes at once."""
+    yield from zip(pictures.split(FEATURES_AT_ONCE), labels.split(FEATURES_AT_ONCE), strict=True)
+
+
+def _doubts(samples: int, reference: Reference) -> Sequence[str]:
+    """What makes scores doubtful."""
+    dimensions = reference.rows.shape[1]
+    found = []
+    for what, count in (("generated", samples), ("real", reference.moments.count)):
+        if count <= dimensions:
+            found.append(
+                f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
+                "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
+            )
+    return found

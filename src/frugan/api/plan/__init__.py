@@ -1,0 +1,1 @@
+"""`plan` and `info`: what a recipe takes, and which memory savings make it fit."""

@@ -1,0 +1,316 @@
+"""`plan`: does a recipe fit a card, by which savings, and what do they cost."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from frugan.api.devices import choose_device
+from frugan.api.plan.fit_report import PlanReport, Rung
+from frugan.api.plan.recipe_planner import (
+    Planner,
+    choose_card,
+    planned_precision,
+    shipped_predictions,
+)
+from frugan.api.plan.recipe_relatives import Largest, relatives, smaller_recipes
+from frugan.engine.plan import check_micro_batch
+from frugan.errors import BadInput
+from frugan.folders import Folders
+from frugan.memory.budget import Budget
+from frugan.memory.calibration import calibrate as measure_card
+from frugan.memory.calibration import save_calibration
+from frugan.memory.cards import Card
+from frugan.memory.plan_space import Wishes
+from frugan.memory.savers import savers_of
+from frugan.memory.search import Choice, Search
+from frugan.memory.sizes import MIB, parse_size, show_size
+from frugan.recipe import Recipe, load_recipe
+
+BUCKET_BYTES = 2 * 25 * MIB
+"""Two buckets of gradients, one filled while the other travels: the size that torch's own distribution uses."""
+COMMUNICATION_BYTES = 300 * MIB
+"""Guess for the buffers of NCCL's channels between cards of one machine."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How to plan.
+
+    Attributes:
+        card: plan for a card of this name; None: the one here, or one that is not named.
+        micro_batch: samples in one forward; None: chosen.
+        use, avoid: savings that a plan must or must not use.
+        gpus: cards that share the batch.
+        calibrate: measure the device here first.
+        tell: is told how many steps were run without data so far.
+    """
+
+    card: str | None = None
+    micro_batch: int | None = None
+    use: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    gpus: int = 1
+    calibrate: bool = False
+    tell: Callable[[int], None] = lambda _: None
+
+
+def plan(
+    recipe: str | Recipe,
+    memory: str | int | None = None,
+    overrides: Sequence[str] = (),
+    options: PlanOptions | None = None,
+) -> PlanReport:
+    """Predict whether a recipe fits a memory budget, and choose the cheapest savings that make it fit.
+
+    Runs the engine's own step on tensors without data: needs no card, and no memory to speak of.
+
+    Args:
+        recipe: built-in name, path of a TOML file, a run, or a loaded recipe.
+        memory: budget on the card in all, "6GiB" or bytes; None: all of a named card, or without one the whole ladder.
+        overrides: `key.sub=value` words.
+        options: how to plan.
+
+    Raises:
+        BadInput: unknown recipe, size, card or saver, or a budget below the parameters themselves.
+    """
+    options = options or PlanOptions()
+    planner, name = planner_of(recipe, overrides, options)
+    try:
+        budget_bytes = _bytes(memory)
+        if budget_bytes is None and options.card is not None:
+            budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
+        return report_of(planner, name, budget_bytes)
+    finally:
+        planner.remember()
+
+
+def largest(
+    recipe: str | Recipe,
+    what: Largest,
+    memory: str | int,
+    overrides: Sequence[str] = (),
+    options: PlanOptions | None = None,
+) -> tuple[tuple[str, ...], PlanReport]:
+    """The biggest relative of a recipe that fits a budget: fields to override, and its plan.
+
+    Resolution and width are the family's own steps. A batch of any size fits, in micro-batches: the largest is the one
+    that fits in a single forward.
+
+    Raises:
+        BadInput: as `plan`; or none of them fits.
+    """
+    options = options or PlanOptions()
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    budget_bytes = _bytes(memory)
+    assert budget_bytes is not None
+    if options.calibrate:
+        planner_of(loaded, (), options)[0].close()
+        options = replace(options, calibrate=False)  # once is enough
+    sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], options)]
+    least, most = 0, len(sizes)
+    best: tuple[tuple[str, ...], PlanReport] | None = None
+    while least < most:  # what is larger takes more
+        middle = (least + most) // 2
+        words, relative = sizes[middle]
+        planner, name = planner_of(relative, (), options)
+        if what == "batch":
+            share = relative.training.batch // options.gpus
+            planner = replace(planner, wishes=replace(planner.wishes, micro_batch=share))
+        try:
+            report = report_of(planner, name, budget_bytes, nearest=False)
+        finally:
+            planner.remember()
+        if report.fits:
+            best, least = (words, report), middle + 1
+        else:
+            most = middle
+    if best is None:
+        raise BadInput(f"--largest {what}: none of {len(sizes)} fits {show_size(budget_bytes)}; allow more memory")
+    return best
+
+
+def _can_be_shared(recipe: Recipe, options: PlanOptions) -> bool:
+    """Whether a relative's batch divides between the cards in whole groups, and holds the micro-batch asked for."""
+    group = recipe.training.normalisation_batch or 1
+    share, rest = divmod(recipe.training.batch, group * options.gpus)
+    return rest == 0 and (options.micro_batch is None or options.micro_batch <= share * group)
+
+
+def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> tuple[Planner, str]:
+    """A planner for a recipe, and the recipe's name."""
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    name = recipe if isinstance(recipe, str) else (loaded.about.summary or loaded.family)
+    device, _ = choose_device()
+    if options.calibrate and options.card is not None:
+        raise BadInput(f"--calibrate measures this machine, --card {options.card} is another: leave one away")
+    measured = measure_card(device) if options.calibrate else None
+    if measured is not None:
+        save_calibration(measured, Folders.from_environment().cache)
+    card = choose_card(options.card, device)
+    if measured is not None and device.type != "cuda":
+        # memory is planned for a card that is not here, time for the processor that is
+        card = replace(measured, context_bytes=card.context_bytes, workspace_bytes=card.workspace_bytes)
+    if options.gpus < 1:
+        raise BadInput(f"--gpus {options.gpus}: expected at least one")
+    if options.micro_batch is not None:
+        share, group = loaded.training.batch // options.gpus, loaded.training.normalisation_batch or 1
+        check_micro_batch(options.micro_batch, share, group)
+    planner = Planner(
+        recipe=loaded,
+        card=card,
+        precision=planned_precision(loaded, card),
+        wishes=Wishes(options.micro_batch, frozenset(options.use), frozenset(options.avoid)),
+        gpus=options.gpus,
+        shipped=shipped_predictions(name),
+        tell=options.tell,
+    )
+    return planner, name
+
+
+def _bytes(memory: str | int | None) -> int | None:
+    if memory is None or isinstance(memory, str):
+        return None if memory is None else parse_size(memory)
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+        raise BadInput(f'memory {memory!r}: expected a size such as "6GiB", or a whole number of bytes')
+    return memory
+
+
+def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool = True) -> PlanReport:
+    """Plan for a budget, or the whole ladder without one.
+
+    Args:
+        nearest: look for the change of the recipe that would fit, where no plan does.
+
+    Raises:
+        BadInput: the budget is below the parameters themselves, or no plan is as wished.
+    """
+    search, card = planner.search, planner.card
+    between = BUCKET_BYTES + COMMUNICATION_BYTES if planner.gpus > 1 else 0
+    budget = None
+    if budget_bytes is not None:
+        budget = Budget(budget_bytes - between, card.context_bytes, card.workspace_bytes)
+        budget.check(sum(search.space.fp32_bytes.values()))
+    ladder = search.ladder() if budget is None else []
+    found = ladder[0] if budget is None else search.within(budget.step_bytes)
+    choice = found or search.least()
+    prediction = choice.prediction
+    categories = {str(k): v for k, v in prediction.categories.items()}
+    categories["allocator slack"] = prediction.reserved_bytes - prediction.live_bytes
+    categories["CUDA context"] = card.context_bytes
+    categories["library workspaces"] = card.workspace_bytes
+    if between:
+        categories["gradient buckets"] = BUCKET_BYTES
+        categories["communication"] = COMMUNICATION_BYTES
+    fastest_seconds = search.estimates.fastest_seconds
+    rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
+    recipe = planner.recipe
+    several = len(search.space.task.stages) > 1
+    return PlanReport(
+        recipe=name,
+        fits=found is not None,
+        budget_bytes=budget_bytes,
+        rung=rungs[0],
+        choice=choice,
+        categories=categories,
+        by_phase=prediction.by_phase,
+        place=prediction.place + (f", {prediction.stage}" if several else ""),
+        precision=planner.precision.name,
+        batch=recipe.training.batch,
+        normalisation_batch=recipe.training.normalisation_batch,
+        card=card,
+        decisions=tuple(_decisions(planner, rungs[0], budget_bytes, found is not None, between)),
+        ladder=tuple(rungs) if ladder else (),
+        nearest_change=None if found or budget is None or not nearest else _nearest_change(planner, budget),
+        duration_seconds=_duration_seconds(recipe, choice.whole_seconds),
+    )
+
+
+def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastest_seconds: float) -> Rung:
+    batch = search.space.task.batch
+    return Rung(
+        micro_batch=choice.plan.micro_batch,
+        accumulation=-(-batch // choice.plan.micro_batch),
+        savers=savers_of(choice.plan, batch),
+        peak_bytes=choice.prediction.reserved_bytes + card.context_bytes + card.workspace_bytes + between_bytes,
+        host_bytes=choice.prediction.host_bytes,
+        extra_compute=max(0.0, choice.work.macs / search.estimates.plain.work.macs - 1),
+        extra_time=max(0.0, choice.seconds / fastest_seconds - 1),
+        step_seconds=choice.seconds,
+    )
+
+
+def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: bool, between_bytes: int) -> Iterator[str]:
+    """One line for each choice: what, why, how to override."""
+    card, task = planner.card, planner.search.space.task
+    if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
+        yield f"memory: {show_size(budget_bytes)} as asked, though {card.name} has {show_size(card.memory_bytes)}"
+    if budget_bytes == card.memory_bytes is not None:
+        yield f"memory: all of {card.name}; a desktop that it shows takes some of it: say less with --memory"
+    other = "fp16" if planner.precision.name == "fp32" else "fp32"
+    yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision={other}"
+    floor = f"one normalisation group is {task.group}, and no plan goes below" if task.group > 1 else "any size will do"
+    yield (
+        f"micro-batch: {rung.micro_batch} at a time, {forwards(rung.accumulation)} for {task.batch} ({floor}); "
+        "override with --micro-batch"
+    )
+    yield "parts of a phase go backward one after the other: costs nothing, saves the others' activations"
+    for saver in rung.savers:
+        if saver in planner.wishes.use:
+            yield f"{saver}: asked for"
+        elif saver != "micro-batch":
+            yield f"{saver}: {_why(saver, fits)}"
+    if rung.host_bytes:
+        yield (
+            f"host memory: {show_size(rung.host_bytes)} for what is kept there, most of it pinned, besides pictures "
+            "and the program itself"
+        )
+    if fits and not {"recompute", "keep-products"} & {*rung.savers}:
+        yield "no recompute: it fits without; ask for it with --use recompute"
+    if planner.wishes.avoid:
+        yield f"ruled out: {', '.join(sorted(planner.wishes.avoid))}"
+    yield (
+        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card; in Python, set "
+        "torch.backends.cudnn.benchmark = True before frugan.train, and leave 1 GiB of the card to it"
+    )
+    if between_bytes:
+        yield (
+            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess; "
+            "this is planning ahead: frugan trains on one card so far"
+        )
+    kind = "guesses; `frugan plan --calibrate` on the card measures them"
+    if card.source == "measured":
+        processor = "guesses: the processor here was measured for its speed, and has no CUDA"
+        kind = "measured on it" if card.capability is not None else processor
+    taken = f"{show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} for its libraries"
+    yield f"card: {card.name}; {taken}: {kind}"
+
+
+def forwards(count: int) -> str:
+    """How many, for people."""
+    return "1 forward" if count == 1 else f"{count} forwards"
+
+
+def _why(saver: str, fits: bool) -> str:
+    if not fits:
+        return "saves most, and is not enough"
+    return f"it does not fit without, and this is the cheapest way; rule it out with --avoid {saver}"
+
+
+def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
+    """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result."""
+    stage = planner.search.estimates.heaviest_stage
+    for words, recipe in smaller_recipes(planner.recipe, planner.precision.name):
+        same = recipe.training.precision == planner.recipe.training.precision
+        precision = planner.precision if same else planned_precision(recipe, planner.card)
+        other = replace(planner, recipe=recipe, precision=precision)
+        fits = other.search.least_bytes(stage) <= budget.step_bytes
+        planner.store.learn(other.store)
+        if fits:
+            return words
+    return None
+
+
+def _duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
+    steps = recipe.training.duration.known_steps(recipe.training.batch)
+    seconds = recipe.training.duration.amount if steps is None else steps * step_seconds
+    return seconds if math.isfinite(seconds) else None

@@ -1,0 +1,71 @@
+"""From a recipe to what the planner needs to know of it."""
+
+from dataclasses import replace
+
+from torch import nn
+
+from frugan.api.devices import normalisation_group
+from frugan.api.sample.sample_grids import with_pictures
+from frugan.api.stages import every_phase
+from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.task import Stage, Task
+from frugan.phase import Networks
+from frugan.recipe import Recipe
+
+
+def task_of(recipe: Recipe) -> Task:
+    """What a recipe trains.
+
+    Raises:
+        BadInput: the recipe gives no normalisation batch though its networks normalise over samples.
+    """
+    kind, phases = recipe.kind, every_phase(recipe)
+    used = {name for phase in phases for name in phase.uses}
+
+    def build() -> dict[str, nn.Module]:
+        return {name: network for name, network in kind.build(recipe.networks).items() if name in used}
+
+    def make_sheets(networks: Networks, micro_batch: int, pictures: BlankPictures) -> None:
+        # One sheet, and of it what takes a forward or two: the rest takes as many pictures at a time.
+        first = next(iter(kind.snapshots(recipe.networks).values()))
+        rows = micro_batch // first.columns + 1
+        classes = None if first.classes is None else list(first.classes)[:rows]
+        asked = replace(with_pictures(recipe, first, pictures), micro_batch=micro_batch, classes=classes)
+        kind.sample(recipe.networks, networks, asked)
+
+    shapes = kind.build(recipe.networks, "meta")
+    return Task(
+        build=build,
+        phases=phases,
+        stages=_stages(recipe),
+        averaged=kind.averaged(),
+        ema=recipe.ema,
+        batch=recipe.training.batch,
+        group=normalisation_group(recipe, {name: shapes[name] for name in used}, phases),
+        normalisation_batch=recipe.training.normalisation_batch,
+        recomputable=kind.recomputable,
+        make_sheets=make_sheets,
+    )
+
+
+def _stages(recipe: Recipe) -> tuple[Stage, ...]:
+    """The recipe's stages, but for those that differ in optimizer settings alone: they take the same memory."""
+    begins = [0, *recipe.stage_steps()]
+    length = recipe.training.duration.known_steps(recipe.training.batch)
+    # Where nobody knows its end, the last stage counts as much as all before it.
+    end = max(begins[-1] + 1, 2 * begins[-1] if length is None else length)
+    found: dict[str, Stage] = {}
+    for step, until in zip(begins, [*begins[1:], end], strict=True):
+        now = recipe.at_step(step)
+        key, share = now.objective.model_dump_json(), (until - step) / end
+        if key in found:
+            found[key] = replace(found[key], share=found[key].share + share)
+            continue
+        found[key] = Stage(
+            name=f"from step {step:,} on" if step else "from the start",
+            phases=now.kind.phases(now.networks, now.objective),
+            settings=now.optimizer_settings(),
+            needs=now.kind.sources(now.networks, now.objective),
+            share=share,
+        )
+    return tuple(found.values())

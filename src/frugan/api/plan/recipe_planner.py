@@ -1,0 +1,192 @@
+"""Plans for one recipe on one card: what there is to choose from, remembered between calls."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+
+from frugan.api.plan.planning_task import task_of
+from frugan.api.plan.prediction_helper import PredictionHelper
+from frugan.engine.precision import DTYPES, Precision, card_precision
+from frugan.errors import BadInput
+from frugan.folders import Folders
+from frugan.memory.calibration import device_name, load_calibration
+from frugan.memory.cards import PUBLISHED, Card, named_card, unnamed_card
+from frugan.memory.plan_space import PlanSpace, Wishes
+from frugan.memory.prediction import Target
+from frugan.memory.prediction_store import PredictionStore, prediction_version
+from frugan.memory.search import Search
+from frugan.memory.task import Task
+from frugan.recipe import Recipe
+
+COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
+"""Memory of the cards that people have."""
+SMALLEST_CARDS = "smallest_cards.json"
+SECONDS_PER_MODULE = 0.02
+"""Of one run of a step without data: 0.019 to 0.037 over the recipes that ship, on one core of an AMD EPYC."""
+
+
+@dataclass
+class Planner:
+    """Finds plans for a recipe.
+
+    Attributes:
+        recipe: what is trained.
+        card: what on.
+        precision: of the working weights, decided for the card.
+        target: "cuda" for any card, wherever the planning is done.
+        wishes: what is asked of plans.
+        gpus: cards that share the batch.
+        shipped: file of predictions that came with the package; None: there is none for this recipe.
+        tell: is told how many steps were run without data so far.
+    """
+
+    recipe: Recipe
+    card: Card
+    precision: Precision
+    target: Target = "cuda"
+    wishes: Wishes = field(default_factory=Wishes)
+    gpus: int = 1
+    shipped: Path | None = None
+    tell: Callable[[int], None] = lambda _: None
+
+    @cached_property
+    def search(self) -> Search:
+        """All plans and what is known of them.
+
+        Raises:
+            BadInput: the batch cannot be shared by so many cards, or the micro-batch would change the result.
+        """
+        task = self._whole_task
+        if task.batch % (task.group * self.gpus):
+            raise BadInput(
+                f"--gpus {self.gpus}: the batch of {task.batch} is no whole number of normalisation groups of "
+                f"{task.group} on each; {_divisors(task.batch // task.group)} cards can share it"
+            )
+        task = replace(task, batch=task.batch // self.gpus)
+        space = PlanSpace(task, self.precision, self.wishes, on_card=self.target == "cuda")
+        return Search(space, self.card, self.store)
+
+    @cached_property
+    def _whole_task(self) -> Task:
+        """What is trained, by all cards together."""
+        return task_of(self.recipe)
+
+    @cached_property
+    def store(self) -> PredictionStore:
+        """Predictions: those that ship, those made here before, and new ones."""
+        task = replace(self._whole_task, batch=self.recipe.training.batch // self.gpus)
+        files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
+        about = subject(self.recipe) | {"gpus": self.gpus}
+        helper = self._helper if (os.cpu_count() or 1) > 1 else None
+        return PredictionStore(
+            task, self.target, about, prediction_version(), files, self.tell, helper, self._expected_seconds
+        )
+
+    def _expected_seconds(self) -> float:
+        """Of one run of a plan, by the number of modules."""
+        built = self.recipe.kind.build(self.recipe.networks, "meta").values()
+        return SECONDS_PER_MODULE * sum(1 for network in built for _ in network.modules())
+
+    @cached_property
+    def _helper(self) -> PredictionHelper:
+        return PredictionHelper(self.recipe, self.gpus, self.target)
+
+    @property
+    def cache_file(self) -> Path:
+        """Where this user's own predictions are kept."""
+        name = self.recipe.family
+        return Folders.from_environment().cache / "predictions" / f"{name}-{_digest(subject(self.recipe))}.json"
+
+    def close(self) -> None:
+        """End the helping process."""
+        self._helper.close()
+
+    def remember(self) -> None:
+        """Keep what was found out for the next time; a full disk or a read-only one is no reason to fail."""
+        self.close()
+        if self.store.ran:
+            try:
+                self.store.save(self.cache_file)
+            except OSError:
+                return
+
+
+def subject(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe that a step's memory and work depend on."""
+    values = recipe.model_dump(mode="json", include={"family", "networks", "objective", "stages", "ema"})
+    for section in ("networks", "objective"):
+        for name in _added_and_at_default(getattr(recipe, section)):
+            del values[section][name]
+    optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}
+    batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
+    return values | {"optimizers": optimizers, "training": batch}
+
+
+def _added_and_at_default(settings: BaseModel) -> Iterator[str]:
+    """Fields that earlier versions did not have, and whose value leaves a step as it was then."""
+    for name, setting in type(settings).model_fields.items():
+        extra = setting.json_schema_extra
+        if isinstance(extra, dict) and extra.get("added") and getattr(settings, name) == setting.default:
+            yield name
+
+
+def shipped_predictions(name: str) -> Path | None:
+    """Predictions that came with the package for a built-in recipe; None if there are none."""
+    file = resources.files("frugan") / "predictions" / f"{name}.json"
+    return Path(str(file)) if file.is_file() else None
+
+
+def smallest_cards() -> dict[str, int | None]:
+    """Built-in recipe -> GiB of the smallest common card that it is predicted to fit; None: none of them."""
+    values = json.loads((resources.files("frugan") / "predictions" / SMALLEST_CARDS).read_text("utf-8"))
+    return {str(name): gib if gib is None else int(gib) for name, gib in values.items()}
+
+
+def choose_card(asked: str | None, device: torch.device) -> Card:
+    """The card that is planned for: by name, or the device here with what was measured on it or is known of it.
+
+    Raises:
+        BadInput: a name that is not known.
+    """
+    if asked is not None:
+        return named_card(asked)
+    if device.type != "cuda":
+        return unnamed_card()
+    name = device_name(device)
+    if (measured := load_calibration(name, Folders.from_environment().cache)) is not None:
+        return measured
+    key = name.lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
+    like = PUBLISHED[key].card(name) if key in PUBLISHED else unnamed_card()
+    return replace(
+        like,
+        name=name,
+        memory_bytes=torch.cuda.get_device_properties(device).total_memory,
+        capability=torch.cuda.get_device_capability(device),
+    )
+
+
+def planned_precision(recipe: Recipe, card: Card) -> Precision:
+    """The precision that training would have on a card."""
+    asked = recipe.training.precision
+    if card.capability is not None:
+        return card_precision(asked, card.name, card.capability)
+    if asked == "auto":
+        return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes the same")
+    return Precision(asked, DTYPES[asked], "asked for")
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(n) for n in range(1, min(number, 64) + 1) if number % n == 0)
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""`report`: runs as one HTML page."""

@@ -1,0 +1,1 @@
+"""`sample`: pictures from a run or a weights file."""

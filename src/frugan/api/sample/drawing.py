@@ -1,0 +1,124 @@
+"""Many samples: npz, folders of PNGs, sheets of random classes, and animations."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from frugan.api.progress import Say
+from frugan.api.sample.generation import DrawRequest, Generator, generating, pixels
+from frugan.api.sample.sampling import check_request, check_sheet, open_networks
+from frugan.engine.working_weights import working_weights
+from frugan.errors import BadInput
+from frugan.phase import SheetRequest
+from frugan.report.sample_files import write_animation, write_npz, write_pngs
+from frugan.report.sheets import write_sheet
+
+GAP = 2
+"""Black pixels between the pictures of an animation."""
+
+
+def draw(
+    source: str | Path,
+    out: str | Path,
+    request: DrawRequest | None = None,
+    *,
+    npz: int | None = None,
+    pngs: int | None = None,
+    sheet: tuple[int, int] | None = None,
+    device: str = "auto",
+    say: Say = print,
+) -> list[Path]:
+    """Draw numbered samples of random classes into files.
+
+    Picture number i depends on the seed and on i alone, so that 100 more continue the first ones.
+
+    Args:
+        source: run, checkpoint or weights file.
+        out: folder.
+        request: which pictures.
+        npz: pictures in samples.npz; None: none is written.
+        pngs: pictures in the folder `pngs`, by class.
+        sheet: rows and columns of random.png.
+
+    Returns:
+        Paths of what was written.
+
+    Raises:
+        BadInput: no such weights, a family that draws nothing by itself, or a request that makes no sense.
+    """
+    opened = open_networks(source, device, say)
+    folder, paths = Path(out), []
+    request = request or DrawRequest()
+    for name, count in (("--npz", npz), ("--pngs", pngs), ("--rows and --columns", sheet and sheet[0] * sheet[1])):
+        if count is not None and count < 1:
+            raise BadInput(f"{name} {count}: expected at least 1 picture")
+    if sheet is not None:
+        check_sheet(*sheet, opened.recipe)
+    with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
+        folder.mkdir(parents=True, exist_ok=True)
+        if npz is not None:
+            shape = next(_blocks(generator, 1))[0].shape[1:]
+            paths.append(folder / "samples.npz")
+            write_npz(_blocks(generator, npz), npz, shape, paths[-1])
+        if pngs is not None:
+            paths.append(folder / "pngs")
+            write_pngs(_blocks(generator, pngs), paths[-1], opened.provenance)
+        if sheet is not None:
+            drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
+            paths.append(folder / "random.png")
+            write_sheet(drawn.float().div(127.5).sub(1).unflatten(0, sheet), paths[-1], opened.provenance)
+        if generator.not_finite:
+            say(f"warning: {generator.not_finite} pictures hold values that are not finite; they are black there")
+    return paths
+
+
+def animate(
+    source: str | Path,
+    path: str | Path,
+    request: SheetRequest,
+    *,
+    device: str = "auto",
+    say: Say = print,
+) -> Path:
+    """Write an interpolation as a film: the request's rows side by side, its columns one after the other.
+
+    Args:
+        path: ends in .gif or .mp4.
+        request: with `interpolate`; as many columns as frames.
+
+    Raises:
+        BadInput: as `sample`; or another ending.
+    """
+    if Path(path).suffix not in (".gif", ".mp4"):
+        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
+    opened = open_networks(source, device, say)
+    request = request if request.interpolate is not None else replace(request, interpolate="latent")
+    check_request(request, opened.recipe)
+    layouts = dict.fromkeys(opened.networks, opened.layout)
+    with torch.no_grad(), working_weights(opened.networks, layouts, (), None):
+        drawn = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
+    frames = pixels(drawn).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
+    write_animation([_side_by_side(frame) for frame in frames], Path(path))
+    return Path(path)
+
+
+def _blocks(generator: Generator, count: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    for pictures, labels in generator.draw(0, count):
+        yield pictures.numpy(), labels.numpy()
+
+
+def _side_by_side(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[n, C, R, R] -> a grid [H, W, C], as square as it can be."""
+    count = len(pictures)
+    columns = int(np.ceil(np.sqrt(count)))
+    rows = -(-count // columns)
+    channels, side = pictures.shape[1:3]
+    grid = np.zeros((rows * (side + GAP) - GAP, columns * (side + GAP) - GAP, channels), np.uint8)
+    for number, picture in enumerate(pictures):
+        top, left = (side + GAP) * (number // columns), (side + GAP) * (number % columns)
+        grid[top : top + side, left : left + side] = picture.transpose(1, 2, 0)
+    return grid

@@ -1,0 +1,240 @@
+"""`sample`: sheets and interpolations from a run or a weights file."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from frugan.api.data.feed import feeding
+from frugan.api.data.sources import Data, Source, open_sources
+from frugan.api.devices import choose_device
+from frugan.api.networks import networks_from, read_weights, step_of, weights_file
+from frugan.api.progress import Say
+from frugan.api.sample.generation import check_truncation
+from frugan.api.sample.row_labels import row_labels
+from frugan.api.sample.sample_grids import provenance, with_pictures
+from frugan.data.decoding import MOST_PIXELS
+from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.working_weights import Layout, working_weights
+from frugan.errors import BadInput
+from frugan.phase import DataNeeds, FaceNeeds, SheetRequest
+from frugan.recipe import Recipe
+from frugan.report.sheets import not_finite, write_sheet
+
+
+def check_request(request: SheetRequest, recipe: Recipe) -> None:
+    """Refuse what cannot be drawn.
+
+    Raises:
+        BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
+    """
+    if shows_faces(recipe) and (request.classes is not None or request.interpolate is not None):
+        raise BadInput("--classes and --interpolate are for families that draw from random inputs, not for faces")
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    known = max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
+    for chosen in request.classes or ():
+        if not 0 <= chosen < known:
+            raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
+    if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
+        raise BadInput("columns, rows and micro-batch: expected at least 1")
+    check_truncation(request.truncation)
+    if not 0 <= request.seed <= MOST_SEED:
+        raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
+    rows = request.rows if request.classes is None else len(request.classes)
+    check_sheet(rows, request.columns, recipe)
+    if request.interpolate is not None and request.columns < 2:
+        raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
+
+
+MOST_SEED = 2**63 - 1
+MOST_ON_A_SHEET = 10_000
+"""Pictures: 100 rows of 100, which take minutes to draw on a processor."""
+
+
+def check_sheet(rows: int, columns: int, recipe: Recipe) -> None:
+    """Refuse a sheet or a film that is too large to be drawn in memory, or looked at.
+
+    Raises:
+        BadInput: too many pictures or pixels.
+    """
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    side = max(need.resolution for need in needs)
+    if rows * columns > MOST_ON_A_SHEET or rows * columns * side**2 > MOST_PIXELS:
+        most = min(MOST_ON_A_SHEET, MOST_PIXELS // side**2)
+        raise BadInput(
+            f"{rows:,} x {columns:,} pictures (--rows, --columns or --frames): expected at most {most:,} together at "
+            f"{side} pixels; --npz N and --pngs N write any number"
+        )
+
+
+MOST_AT_ONCE = 16
+"""Samples in one forward, if nothing is said: more are hardly faster."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Networks that draw samples.
+
+    Attributes:
+        recipe: that they were trained by.
+        networks: averaged ones, where training averages.
+        layout: of their working weights.
+        device: where they are.
+        weights: their file.
+        class_names: what labels mean, in their order; empty: nobody knows.
+    """
+
+    recipe: Recipe
+    networks: dict[str, nn.Module]
+    layout: Layout
+    device: torch.device
+    weights: Path
+    class_names: tuple[str, ...]
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What pictures say about themselves."""
+        return provenance(self.recipe, step_of(self.weights))
+
+
+def open_networks(source: str | Path, device: str, say: Say) -> Opened:
+    """Networks of a run, a checkpoint or a weights file, in the recipe's precision.
+
+    Raises:
+        BadInput: no such weights, or without the network that draws.
+    """
+    weights = read_weights(weights_file(Path(source), say=say))
+    recipe = weights.recipe
+    where, why = choose_device(device)
+    say(f"weights: {weights.path}")
+    say(f"device: {where} ({why})")
+    precision = resolve_precision(recipe.training.precision, where)
+    if precision.warning:
+        say(f"precision {precision.name}: {precision.warning}")
+    pin_arithmetic()
+    networks = networks_from(weights, where)
+    missing = set(recipe.kind.averaged()) - set(networks)
+    if missing:
+        raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
+    for network in networks.values():
+        network.eval()
+    layout = Plan(SheetRequest().micro_batch, precision).layout(where)
+    return Opened(recipe, networks, layout, where, weights.path, weights.class_names)
+
+
+def _quiet(_: str) -> None:
+    """Say nothing: what is damaged is told of when the weights are opened."""
+
+
+def default_micro_batch(source: str | Path) -> int:
+    """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
+    try:
+        state = json.loads((weights_file(Path(source), say=_quiet).parent / "state.json").read_text("utf-8"))
+        trained = int(state["plan"]["micro_batch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return MOST_AT_ONCE  # no run, or of another program
+    return min(trained, MOST_AT_ONCE)
+
+
+def sample(
+    source: str | Path,
+    out: str | Path,
+    request: SheetRequest | None = None,
+    *,
+    data: Data | None = None,
+    device: str = "auto",
+    say: Say = print,
+) -> list[Path]:
+    """Write sheets of samples from averaged networks, in the recipe's precision.
+
+    Args:
+        source: run, checkpoint or weights file.
+        out: folder for the pictures.
+        request: what to draw; None: the family's own sheets. Without classes and interpolation: those sheets, by the
+            other fields.
+        data: pictures to work on, for a family that shows what it makes of given ones (faces).
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        say: is given a line for every automatic choice.
+
+    Returns:
+        Paths of the sheets.
+
+    Raises:
+        BadInput: no such weights, or a request that cannot be drawn.
+    """
+    opened_networks = open_networks(source, device, say)
+    recipe, networks = opened_networks.recipe, opened_networks.networks
+    if request is not None:
+        check_request(request, recipe)
+    faces = _faces(recipe, data, say)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with (
+        ExitStack() as opened,
+        torch.no_grad(),
+        working_weights(networks, dict.fromkeys(networks, opened_networks.layout), (), None),
+    ):
+        feed = opened.enter_context(feeding(faces, recipe, pinned=False, workers=0)) if faces else None
+        for name, asked in _requests(recipe, request).items():
+            sheet = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
+            paths.append(folder / f"{name}.png")
+            if line := not_finite(sheet):
+                say(f"{paths[-1].name}: {line}")
+            labels = row_labels(asked, sheet.shape[0], opened_networks.class_names)
+            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles, labels=labels)
+    return paths
+
+
+def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRequest]:
+    """Sheets to draw, by file name: a family of faces has its own previews, with as many rows as are asked for."""
+    own = dict(recipe.kind.snapshots(recipe.networks))
+    if request is None:
+        return own
+    if shows_faces(recipe):
+        micro_batch, rows = request.micro_batch, request.rows
+        return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
+    if request.interpolate is not None:
+        return {f"interpolation-{request.interpolate}": request}
+    if request.classes is None:
+        ends = max(2, request.columns)
+        return {
+            name: replace(
+                request,
+                classes=one.classes,
+                interpolate=one.interpolate,
+                columns=request.columns if one.interpolate is None else ends,
+            )
+            for name, one in own.items()
+        }
+    return {"samples": request}
+
+
+def shows_faces(recipe: Recipe) -> bool:
+    """Whether samples are made of given faces, and not of random inputs."""
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    return any(isinstance(need, FaceNeeds) for need in needs)
+
+
+def _faces(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Source]:
+    """The facesets that previews are made of; none for other families.
+
+    Raises:
+        BadInput: faces are needed and not given, or given and not needed.
+    """
+    if not shows_faces(recipe):
+        if data:
+            raise BadInput(
+                f"--data {data}: {recipe.family} draws from random inputs and reads no pictures; leave it out"
+            )
+        return {}
+    if not data:
+        raise BadInput(
+            "a face model shows what it makes of given faces: add --data WORKSPACE, or --data src=DIR --data dst=DIR"
+        )
+    return open_sources(recipe, data, say, None)

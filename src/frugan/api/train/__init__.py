@@ -1,0 +1,1 @@
+"""`train`: a run from a recipe and data, new or resumed."""

@@ -1,0 +1,88 @@
+"""How long a training takes, and what would be shorter: a smaller recipe here, or this one on a card."""
+
+from collections.abc import Iterator
+
+from frugan.api.plan.planning_task import task_of
+from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions, smallest_cards
+from frugan.engine.plan import Plan
+from frugan.memory.cards import PUBLISHED, Card, named_card
+from frugan.memory.prediction import predict
+from frugan.memory.prediction_store import least_work
+from frugan.memory.work import Work
+from frugan.recipe import Recipe, built_in, load_recipe
+
+
+def in_words(seconds: float) -> str:
+    """A time as one says it: "0.15 s", "41 min", "3.2 days"."""
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{1 if seconds < 10 * size else 0}f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
+    """The end of a line about a training that takes long; empty if nothing that ships would be shorter.
+
+    Args:
+        name: of the recipe, if it is a built-in one.
+        plan: that it runs by here.
+        step_seconds: that a step takes here.
+        steps: that are left.
+        most_seconds: that a training should take.
+    """
+    try:
+        work = predict(task_of(recipe), plan, "cpu", task_of(recipe).stages[0], rough=True).work
+    except RuntimeError:  # torch refuses the plan on tensors without data; the training itself has not been asked
+        return ""
+    parts = []
+    if (smaller := _smaller(recipe, name, work, step_seconds, most_seconds)) is not None:
+        parts.append(f"{smaller[0]}, which is smaller, takes about {in_words(smaller[1])} here")
+    if (card := _card(recipe, name, work, steps, step_seconds * steps, most_seconds)) is not None:
+        parts.append(f"this one wants a card such as {card[0]}: about {in_words(card[1])}, by its maker's figures")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _smaller(
+    recipe: Recipe, name: str, work: Work, step_seconds: float, most_seconds: float
+) -> tuple[str, float] | None:
+    """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds.
+
+    By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
+    """
+    side = _resolution(recipe)
+    found = []
+    for other_name in built_in():
+        other = load_recipe(other_name)
+        file = shipped_predictions(other_name)
+        if other.family != recipe.family or other_name == name or file is None or _resolution(other) > side:
+            continue
+        steps, theirs = other.training.duration.known_steps(other.training.batch), least_work(file)
+        if steps is None or theirs is None:
+            continue
+        share = max(theirs.macs / work.macs, theirs.bytes_moved / work.bytes_moved)
+        seconds = share * step_seconds * steps
+        if seconds <= most_seconds:
+            found.append((_resolution(other), theirs.macs, other_name, seconds))
+    return max(found)[2:] if found else None
+
+
+def _card(
+    recipe: Recipe, name: str, work: Work, steps: int, here_seconds: float, most_seconds: float
+) -> tuple[str, float] | None:
+    """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
+    least_gib = smallest_cards().get(name) or 0
+    found = [(card.seconds(work, planned_precision(recipe, card)) * steps, card) for card in _cards(least_gib)]
+    in_time = [(seconds, card) for seconds, card in found if seconds <= most_seconds]
+    seconds, card = in_time[0] if in_time else min(found, key=lambda one: one[0])
+    return (card.name, seconds) if seconds < here_seconds / 2 else None
+
+
+def _cards(least_gib: int) -> Iterator[Card]:
+    """Known cards with enough memory, smallest first."""
+    for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
+        if PUBLISHED[key].gib >= least_gib:
+            yield named_card(key)
+
+
+def _resolution(recipe: Recipe) -> int:
+    return max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())

@@ -1,0 +1,231 @@
+"""The plan that a training runs by: chosen before the first step, and again when memory runs out."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from frugan.api.card_support import card_identity
+from frugan.api.devices import choose_plan, normalisation_group
+from frugan.api.plan.fit import report_of
+from frugan.api.plan.fit_report import PlanReport, needed_size
+from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
+from frugan.api.progress import Say
+from frugan.api.train.options import TrainingOptions
+from frugan.engine.plan import Plan, check_micro_batch
+from frugan.engine.precision import Precision
+from frugan.errors import BadInput, TrainingFailed
+from frugan.memory.budget import Budget, free_bytes, room_bytes
+from frugan.memory.plan_space import Wishes
+from frugan.memory.sizes import parse_size, show_size
+from frugan.phase import Phase
+from frugan.recipe import Recipe
+
+STEP_DOWN = 0.92
+"""When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""
+
+
+@dataclass
+class TrainingPlanner:
+    """Chooses plans for a recipe on the device that trains it.
+
+    Attributes:
+        recipe, name: what is trained; the name finds the predictions that ship.
+        options: as asked.
+        device, precision: where and how.
+        say: is given a line for every choice.
+        asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
+    """
+
+    recipe: Recipe
+    name: str
+    options: TrainingOptions
+    device: torch.device
+    precision: Precision
+    say: Say
+    asked_bytes: int | None = None
+
+    def first(
+        self, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], saved: Mapping[str, Any] | None
+    ) -> tuple[Plan, PlanReport | None]:
+        """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
+
+        Args:
+            saved: the JSON state of the checkpoint that is resumed.
+
+        Raises:
+            BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
+        """
+        group = normalisation_group(self.recipe, networks, phases)
+        if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
+            plan = Plan.from_json(saved["plan"], self.precision)
+            check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
+            self.say("plan: as the run went on with; --memory or --micro-batch chooses anew")
+            self._cap(saved.get("memory_budget_bytes"))
+            return plan, None
+        if self.device.type != "cuda" and self.options.memory is None and not self.options.savers:
+            blocks = self.recipe.kind.recomputable(networks) if self.options.recompute else {}
+            plan, line = choose_plan(
+                self.recipe,
+                self.precision,
+                group,
+                self.options.micro_batch,
+                blocks,
+                ema_on_host=self.options.ema_on_host,
+            )
+            self.say(line)
+            return plan, None
+        return self._search(group)
+
+    def next(self, plan: Plan, phase: str, message: str) -> Plan:
+        """A plan that takes less than one that ran out of memory.
+
+        Raises:
+            TrainingFailed: there is none.
+        """
+        reason = message.partition("\n")[0]
+        self.say(f"out of memory in phase {phase}: {reason}. Nothing of it was committed; looking for a smaller plan")
+        return self._smaller(plan, f"in phase {phase}", reason, use=frozenset())
+
+    def next_to_load(self, plan: Plan, message: str) -> Plan:
+        """A plan that keeps less on the card between steps than one whose networks and state did not find room.
+
+        Raises:
+            TrainingFailed: there is none.
+        """
+        reason = message.partition("\n")[0]
+        self.say(f"out of memory while networks and their state were loaded: {reason}; looking for a smaller plan")
+        away = {"optimizer-on-host"} | ({"ema-on-host"} if self.recipe.kind.averaged() else set())
+        on_card = self.device.type == "cuda"
+        use = frozenset(away - {*self.options.avoid}) if on_card else frozenset()
+        return self._smaller(plan, "while networks and their state were loaded", reason, use=use)
+
+    def _smaller(self, plan: Plan, where: str, reason: str, use: frozenset[str]) -> Plan:
+        """The fastest plan that takes less, and no more than there is room for now."""
+        planner = self._planner
+        # what was asked for has proved too much
+        planner.wishes = Wishes(use=use, avoid=frozenset(self.options.avoid))
+        planner.__dict__.pop("search", None)
+        room = self._room_bytes()
+        try:
+            now = planner.search.run(plan).prediction.reserved_bytes
+            most = int(now * STEP_DOWN)
+            choice = planner.search.within(most if room is None else min(most, room))
+        finally:
+            planner.remember()
+        if choice is None:
+            free = "" if room is None else f", and there is room for {show_size(room)}"
+            raise TrainingFailed(
+                f"memory ran out {where} and no plan takes less{free} ({reason}). Close other programs that use the "
+                "card, or start a new run with a smaller recipe: `frugan plan` says which would fit"
+            )
+        self.say(
+            f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
+            f"{show_size(choice.prediction.reserved_bytes)} instead of {show_size(now)}; the batch stays the same"
+        )
+        return choice.plan
+
+    def _room_bytes(self) -> int | None:
+        """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
+        if self.device.type != "cuda":
+            return None
+        card = self._planner.card
+        room = room_bytes(self.device) - card.workspace_bytes
+        return room if self.asked_bytes is None else min(room, Budget.on(card, self.asked_bytes).step_bytes)
+
+    @property
+    def where(self) -> dict[str, Any] | None:
+        """The card that plans are made for, for a checkpoint to keep beside the plan; None: a CPU."""
+        return card_identity(self.device)
+
+    def _goes_on(self, saved: Mapping[str, Any]) -> bool:
+        """Whether the plan that a checkpoint was written by is one for this device and precision."""
+        if "micro_batch" not in saved["plan"]:
+            return False  # a converted model has no plan yet
+        if saved.get("device", self.device.type) != self.device.type:
+            return False
+        if self.device.type != "cuda":
+            return True
+        before, here = saved.get("card"), self.where
+        if before != here:
+            was = "a card that it did not note"
+            if before is not None:
+                was = f"{before['name']} with {show_size(before['memory_bytes'])}"
+            budget = ", without the budget that was for that one" if saved.get("memory_budget_bytes") else ""
+            self.say(f"plan: the run went on with {was} so far, and this is another one: chosen anew{budget}")
+            return False
+        if saved["plan"]["precision"] != self.precision.name:
+            self.say(f"plan: chosen anew for {self.precision.name}, for {saved['plan']['precision']} so far")
+            return False
+        return True
+
+    @cached_property
+    def _planner(self) -> Planner:
+        options = self.options
+        away = self.device.type == "cuda" and bool(self.recipe.kind.averaged())
+        if options.ema_on_host and not away:
+            self.say("--ema-on-host is passed over: there is no average to move, or no card to move it from")
+        flags = {"recompute": options.recompute, "ema-on-host": options.ema_on_host and away}
+        asked = frozenset({*options.use, *(name for name, given in flags.items() if given)})
+        card = choose_card(None, self.device)
+        on_card = self.device.type == "cuda"
+        return Planner(
+            recipe=self.recipe,
+            card=card if on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU"),
+            precision=self.precision,
+            target="cuda" if on_card else "cpu",
+            wishes=Wishes(options.micro_batch, asked, frozenset(options.avoid)),
+            shipped=shipped_predictions(self.name),
+        )
+
+    def _search(self, group: int) -> tuple[Plan, PlanReport]:
+        planner, options = self._planner, self.options
+        if options.micro_batch is not None:
+            check_micro_batch(options.micro_batch, self.recipe.training.batch, group)
+        budget_bytes = None if options.memory is None else parse_size(options.memory)
+        if budget_bytes is None and self.device.type == "cuda":
+            usable, _ = free_bytes(self.device)
+            budget_bytes = usable + planner.card.context_bytes
+            self.say(f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory")
+        try:
+            report = report_of(planner, self.name, budget_bytes)
+        finally:
+            planner.remember()
+        for line in report.decisions:
+            self.say(line)
+        if not report.fits and budget_bytes is not None:
+            change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
+            raise BadInput(
+                f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
+                f"{needed_size(report.peak_bytes)}{change}"
+            )
+        self.say(
+            f"plan: predicted peak {show_size(report.peak_bytes)}, extra compute {report.extra_compute:.0%}, "
+            f"savers {', '.join(report.savers) or 'none'}"
+        )
+        self._cap(budget_bytes if options.memory is not None else None)
+        return report.choice.plan, report
+
+    def _cap(self, budget_bytes: int | None) -> None:
+        """Let this process have no more of a card than its budget, and on Windows than what is free there.
+
+        Args:
+            budget_bytes: asked for, now or when the run was begun; None: nothing was.
+        """
+        self.asked_bytes = budget_bytes
+        if self.device.type != "cuda":
+            if self.options.memory is not None:
+                self.say("a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it")
+            return
+        card = self._planner.card
+        whole = torch.cuda.get_device_properties(self.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(1.0, self.device)  # what an earlier training left
+        if budget_bytes is None and platform.system() == "Windows":  # there a full card spills, and crawls
+            budget_bytes = free_bytes(self.device)[0] + card.context_bytes
+        if budget_bytes is not None:
+            Budget.on(card, min(budget_bytes, whole)).enforce(self.device)
+            self.say(f"cap: torch may take {show_size(budget_bytes - card.context_bytes)} on this card")

@@ -1,0 +1,188 @@
+"""A twin run: the same short training in two precisions, and how far they drift apart."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugan.api.data.sources import Data
+from frugan.api.devices import choose_device
+from frugan.api.progress import Progress, Say
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
+from frugan.engine.events import Event, read_events
+from frugan.engine.precision import resolve_precision
+from frugan.engine.run_folder import RunFolder
+from frugan.errors import BadInput
+from frugan.recipe import Recipe, load_recipe
+
+STEPS = 200
+WINDOWS = 10
+"""Means over a tenth of the steps are compared: single steps of a GAN part by chance alone."""
+NOTABLE = 0.1
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far one curve of two trainings drifts.
+
+    Attributes:
+        phase: it belongs to.
+        what: a loss term's name, or "gradient norm".
+        first, last: relative difference of the means over the first and the last tenth of the steps.
+        notable_from: step from which on the difference stays above a tenth; None: it does not.
+    """
+
+    phase: str
+    what: str
+    first: float
+    last: float
+    notable_from: int | None
+
+
+@dataclass(frozen=True)
+class TwinReport:
+    """What a twin run found.
+
+    Attributes:
+        runs: both run folders.
+        precisions: their precisions.
+        drifts: the largest last.
+        skipped: updates skipped as not finite, in each run.
+        advice: what to look at; None: nothing drifted.
+    """
+
+    runs: tuple[Path, Path]
+    precisions: tuple[str, str]
+    drifts: tuple[Drift, ...]
+    skipped: tuple[int, int]
+    advice: str | None
+
+
+def twin(
+    recipe: str | Recipe,
+    data: Data,
+    out: str | Path,
+    precision: str,
+    *,
+    steps: int = STEPS,
+    overrides: Sequence[str] = (),
+    options: TrainingOptions | None = None,
+    say: Say = print,
+    show: Callable[[Event], None] = lambda _: None,
+    progress: Progress | None = None,
+) -> TwinReport:
+    """Train the first steps twice, in the recipe's precision and in another: same weights, pictures and random inputs.
+
+    Args:
+        out: folder for the two runs.
+        precision: of the twin: "fp32", "fp16" or "bf16".
+        steps: of each.
+
+    Raises:
+        BadInput: fewer than 20 steps, runs that exist, or twice the same precision.
+    """
+    if steps < 2 * WINDOWS:
+        raise BadInput(f"--twin-steps {steps}: expected at least {2 * WINDOWS}")
+    if precision not in ("fp32", "fp16", "bf16"):
+        raise BadInput(f"--twin {precision}: expected fp32, fp16 or bf16")
+    folders = (Path(out) / "own", Path(out) / f"twin-{precision}")
+    for folder in folders:
+        if RunFolder(folder).exists:
+            raise BadInput(f"{folder}: a twin run is there already; choose another --out")
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    device, _ = choose_device((options or TrainingOptions()).device)
+    own = resolve_precision(loaded.training.precision, device).name
+    if own == precision:
+        raise BadInput(f"--twin {precision}: the recipe's own precision is {precision} here already; choose another")
+    if precision == "bf16" and resolve_precision("bf16", device).name != "bf16":
+        raise BadInput(f"--twin bf16: {resolve_precision('bf16', device).warning}; choose another")
+    for folder, words in zip(folders, ((), (f"training.precision={precision}",)), strict=True):
+        say(f"twin: {folder}")
+        result = train(
+            _shortened(loaded, steps, words), data, folder, options=options, say=say, show=show, progress=progress
+        )
+        if not result.finished:
+            raise BadInput(f"{folder}: stopped before its {steps} steps; nothing to compare")
+    curves = [_curves(folder) for folder in folders]
+    drifts = sorted(
+        (_drift(key, curves[0][0][key], curves[1][0][key]) for key in curves[0][0] if key in curves[1][0]),
+        key=lambda drift: drift.last,
+    )
+    return TwinReport(
+        runs=folders,
+        precisions=(own, precision),
+        drifts=tuple(drifts),
+        skipped=(curves[0][1], curves[1][1]),
+        advice=_advice(loaded, drifts, own if own != "fp32" else precision),
+    )
+
+
+def _shortened(recipe: Recipe, steps: int, words: Sequence[str]) -> Recipe:
+    """The recipe with so few steps, no scores, and every step's gradients reported."""
+    values: dict[str, Any] = recipe.model_dump(mode="json")
+    values["training"]["duration"] = f"{steps} steps"
+    values["evaluation"]["every"] = None
+    values["saving"] |= {"checkpoint_every": f"{steps} steps", "snapshot_every": f"{steps} steps"}
+    for word in words:
+        key, _, value = word.partition("=")
+        section, field = key.split(".")
+        values[section][field] = value
+    return Recipe.model_validate(values)
+
+
+def _curves(folder: Path) -> tuple[dict[tuple[str, str], NDArray[np.float64]], int]:
+    """(phase, what) -> value of every step; and updates skipped."""
+    found: dict[tuple[str, str], list[float]] = {}
+    skipped = 0
+    for event in read_events(folder / "events.jsonl"):
+        if event["event"] != "step":
+            continue
+        for phase, entry in event["phases"].items():
+            for what, value in {**entry["terms"], "gradient norm": entry["gradient_norm"]}.items():
+                found.setdefault((phase, what), []).append(float(value))
+            skipped += entry["skipped"]
+    return {key: np.asarray(values) for key, values in found.items()}, skipped
+
+
+def _drift(key: tuple[str, str], one: NDArray[np.float64], other: NDArray[np.float64]) -> Drift:
+    """Compare two curves window by window; what is not finite is left out."""
+    count = min(len(one), len(other))
+    bounds = np.linspace(0, count, WINDOWS + 1).astype(int)
+    size = _mean(np.abs(other[:count]))
+    apart = []
+    for first, after in pairwise(bounds):
+        mine, theirs = (_mean(curve[first:after]) for curve in (one, other))
+        # losses pass through zero: beside their usual size, not their own
+        apart.append(abs(mine - theirs) / max(abs(theirs), 0.1 * size, 1e-12))
+    notable = next((i for i in range(WINDOWS) if all(a > NOTABLE for a in apart[i:])), None)
+    step = None if notable is None else int(bounds[notable]) + 1
+    return Drift(*key, apart[0], apart[-1], step)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Of what is finite; 0 if nothing is."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else 0.0
+
+
+def _advice(recipe: Recipe, drifts: Sequence[Drift], half: str) -> str | None:
+    """What to look at first: the optimizer of the phase that drifted first."""
+    drifted = [drift for drift in drifts if drift.notable_from is not None]
+    if not drifted:
+        return None
+    worst = min(drifted, key=lambda drift: (drift.notable_from or 0, -drift.last))
+    phase = next(p for p in recipe.kind.phases(recipe.networks, recipe.objective) if p.name == worst.phase)
+    settings = recipe.optimizer_settings()[phase.optimizer]
+    values = {name: getattr(settings, name) for name in ("learning_rate", "betas", "eps") if hasattr(settings, name)}
+    shown = ", ".join(f"{name} = {value}" for name, value in values.items())
+    return (
+        f"phase {worst.phase} drifts first: its {worst.what} differs by more than {NOTABLE:.0%} from step "
+        f"{worst.notable_from} on. Look at optimizers.{phase.optimizer} ({shown}): halve the learning rate, or raise "
+        f"beta2 so that {half}'s rounding averages out over more steps; two GAN runs part by chance too, so repeat it "
+        "with another training.seed before you believe it"
+    )

@@ -1,0 +1,125 @@
+"""Scores of a training while it goes on."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from frugan.api.data.sources import Source
+from frugan.api.evaluate.feature_networks import choose_network
+from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
+from frugan.api.progress import Say
+from frugan.api.sample.generation import DrawRequest
+from frugan.data.picture_set import PictureSet
+from frugan.engine.best_checkpoints import BestCheckpoints
+from frugan.engine.clock import Clock
+from frugan.engine.loop import Scoring
+from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.plan import Plan
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.state import TrainingState
+from frugan.errors import BadInput
+from frugan.metrics.low_recall import low_recall
+from frugan.recipe import Recipe
+
+MOST_AT_ONCE = 64
+"""Samples in one forward: more are hardly faster, and never more than are trained at once."""
+
+
+@dataclass
+class TrainingScores:
+    """Scores the networks of a training against its own pictures.
+
+    Attributes:
+        recipe: with its evaluation settings.
+        pictures: the training set.
+        device: that trains.
+        run: for the card.
+        say: is given a line for every choice.
+        warn: (step, line) is told when scores could not be taken: no reason to end a training.
+    """
+
+    recipe: Recipe
+    pictures: PictureSet
+    device: torch.device
+    run: RunFolder
+    say: Say
+    warn: Callable[[int, str], None]
+    _recall_told: bool = False
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """What scores, with its feature network loaded.
+
+        Raises:
+            BadInput: the network is not there.
+        """
+        settings = self.recipe.evaluation
+        network = choose_network(settings.network, None, self.device, self.say)
+        options = EvaluationOptions(metrics=settings.metrics, samples=settings.samples, split="trained on")
+        return Scorer(self.recipe, network, self.pictures, options, "the training set", self.say)
+
+    def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
+        """Scores of the averaged networks, and their card; None if that failed."""
+        try:
+            found = self._take(state, plan)
+        except (BadInput, ValueError, OSError) as error:
+            self.warn(state.step, f"no scores: {error}")
+            return None
+        except RuntimeError as error:  # memory ran out, or a decomposition did not converge
+            kind = "memory ran out" if ran_out_of_memory(error) else type(error).__name__
+            self.warn(state.step, f"no scores, {kind}: {error}")
+            return None
+        line = low_recall(found.scores, found.card)
+        if line is not None and not self._recall_told:
+            self.warn(state.step, line)
+        self._recall_told = line is not None
+        return found.scores, found.card.as_json()
+
+    def _take(self, state: TrainingState, plan: Plan) -> Evaluation:
+        settings = self.recipe.evaluation
+        draw = DrawRequest(
+            seed=self.recipe.training.seed,
+            truncation=settings.truncation,
+            statistics=settings.statistics,
+            micro_batch=min(plan.micro_batch, MOST_AT_ONCE),
+        )
+        networks: Mapping[str, nn.Module] = state.shown
+        if plan.ema_on_host and state.ema.networks:
+            # no activations live now, so there is room for them; a processor would take hours
+            networks = {name: copy.deepcopy(network).to(state.device) for name, network in networks.items()}
+        return self.scorer.score(
+            networks, draw, state.device, str(self.run.path), state.step, ema=bool(state.ema.networks)
+        )
+
+
+def scoring_of(
+    recipe: Recipe,
+    sources: Mapping[str, Source],
+    state: TrainingState,
+    run: RunFolder,
+    seconds: float,
+    say: Say,
+    warn: Callable[[int, str], None],
+) -> Scoring | None:
+    """How a recipe wants its training scored; None: not at all.
+
+    Raises:
+        BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
+    """
+    settings = recipe.evaluation
+    if settings.every is None:
+        return None
+    (pictures,) = sources.values()
+    assert isinstance(pictures, PictureSet)
+    scores = TrainingScores(recipe, pictures, state.device, run, say, warn)
+    _ = scores.scorer.metrics
+    clock = Clock(settings.every, recipe.training.batch, seconds)
+    best = BestCheckpoints(run.best, settings.best_by, settings.keep_best)
+    for path in best.forget_after(state.step):
+        say(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
+    return Scoring(clock, scores.take, best)

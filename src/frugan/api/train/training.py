@@ -1,0 +1,167 @@
+"""`train`: from a recipe and pictures to a run, new or resumed."""
+
+import shlex
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from frugan.api.data.pictures import grey_offer
+from frugan.api.data.run_data import last_run_data, run_data_of
+from frugan.api.data.sources import Data, open_sources
+from frugan.api.networks import weights_file
+from frugan.api.progress import Progress, Say
+from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.session import Session, TrainingResult, changed_fields
+from frugan.api.train.trackers import following
+from frugan.engine.events import Event, EventLog
+from frugan.engine.interrupt import stop_on_signals
+from frugan.engine.requests import KEYS_HINT, listening
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.threads import threads_put_back
+from frugan.errors import BadInput
+from frugan.folders import Folders
+from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, stages_overridden
+
+
+def _quiet(_: object) -> None:
+    """Show nothing."""
+
+
+def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Show until the console is gone (its window was closed): no reason to lose what was trained."""
+    gone = False
+
+    def guarded(value: Any) -> None:
+        nonlocal gone
+        if not gone:
+            try:
+                show(value)
+            except OSError:
+                gone = True
+
+    return guarded
+
+
+def train(
+    recipe: str | Recipe,
+    data: Data,
+    out: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    init: str | Path | None = None,
+    map_classes: Mapping[str, str] | None = None,
+    options: TrainingOptions | None = None,
+    say: Say = _quiet,
+    show: Callable[[Event], None] = _quiet,
+    progress: Progress | None = None,
+) -> TrainingResult:
+    """Train a recipe, or go on with the run in `out` if there is one.
+
+    Args:
+        recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe.
+        data: pictures: a path, paths by source name, or opened sets by source name.
+        out: run folder; default: a new one, named after the recipe, in the folder for runs.
+        overrides: `key.sub=value` words.
+        init: weights file, checkpoint or run whose weights a new run starts from.
+        map_classes: class of the pictures -> its name in the run that goes on, where classes were renamed; those not
+            named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
+            those of the run.
+        options: how to run it here.
+        say: is given a line for every automatic choice.
+        show: is given every event.
+        progress: (done, all) while pictures are prepared.
+
+    Raises:
+        BadInput: anything given that cannot be used; nothing is lost then.
+        TrainingFailed: training stopped by itself.
+    """
+    say, show = _while_it_can(say), _while_it_can(show)
+    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+    for line in stages_overridden(recipe, overrides) if isinstance(recipe, str) else ():
+        say(line)
+    options = options or TrainingOptions()
+    run = _run_folder(recipe, loaded, out)
+    if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
+        raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
+    _check_fields(run, loaded)
+    refuse_too_large(loaded)
+    refuse_full_disk(loaded, run.path)
+    if init is not None:
+        weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
+    known = last_run_data(run)
+    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+        for line in grey_offer(sources, loaded.kind.sources(loaded.networks, loaded.objective)):
+            say(line)
+    trained_on = run_data_of(loaded, sources, known, map_classes)
+    if map_classes is not None and not known:
+        say("--map-class is passed over: a new run takes its classes from its pictures")
+    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
+        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
+    is_new = not run.path.exists()
+    try:
+        with (
+            run.locked(),
+            threads_put_back(),
+            stop_on_signals(say) as stop,
+            listening(run.requests) as (requests, keys),
+            EventLog(run.events) as log,
+            following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
+        ):
+            if keys:
+                say(KEYS_HINT)
+            name = recipe if isinstance(recipe, str) else loaded.family
+
+            def shown(event: Event) -> None:
+                show(event)
+                follow(event)
+
+            command = _command(run, data, options)
+            session = Session(loaded, name, sources, trained_on, run, log, options, say, shown, requests, command)
+            return session.train(init, stop)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(run.path)) from error  # a write does not say to where
+    except BadInput:
+        if is_new and not run.exists:
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _run_folder(recipe: str | Recipe, loaded: Recipe, out: str | Path | None) -> RunFolder:
+    """Where to train: `out`, the run that is its own recipe, or a new one in the folder for runs."""
+    if out is not None:
+        return RunFolder(Path(out))
+    if isinstance(recipe, str) and RunFolder(Path(recipe)).exists:
+        return RunFolder(Path(recipe))
+    name = recipe if isinstance(recipe, str) else loaded.family
+    return RunFolder(Folders.from_environment().runs / Path(name).stem)
+
+
+def _command(run: RunFolder, data: Data, options: TrainingOptions) -> str | None:
+    """What goes on with a run, typed; None where its pictures are in no file."""
+    named = data if isinstance(data, Mapping) else {"": data}
+    words = ["frugan", "train", str(run.path)]
+    for name, path in named.items():
+        if not isinstance(path, str | Path):
+            return None
+        words += ["--data", f"{name}={path}" if name else str(path)]
+    if options.device != "auto":
+        words += ["--device", options.device]
+    if options.memory is not None:
+        words += ["--memory", options.memory]
+    return shlex.join(words)
+
+
+def _check_fields(run: RunFolder, recipe: Recipe) -> None:
+    """Refuse a run of another recipe early, before its pictures are opened.
+
+    Raises:
+        BadInput: a fixed field differs.
+    """
+    if not run.exists:
+        return
+    changed_fields(parse_recipe(read_run_recipe(run.recipe), str(run.recipe)), recipe, run.path)
