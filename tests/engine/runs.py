@@ -11,10 +11,10 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop
 from frugan.engine.plan import Plan
 from frugan.engine.progress import ENDLESS, Duration
+from frugan.engine.retries import NextPlan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
-from frugan.engine.step import NextPlan
 from frugan.errors import TrainingFailed
 
 

@@ -21,12 +21,15 @@ from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.engine.readout import Readout, first_bad
 from frugan.engine.requests import Requests
+from frugan.engine.retries import NextPlan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import FINITE_STEPS, MOST_SKIPS, Soundness, way_back
 from frugan.engine.state import TrainingState
-from frugan.engine.step import NextPlan, Step
+from frugan.engine.step import Step
 from frugan.errors import TrainingFailed
 
+CARRIED = "carried: "
+"""Before the names of carried state among the numbers that are read with the gradients."""
 QUICK_SECONDS = 2.0
 """Sheets that took no longer are still drawn when training is asked to stop."""
 
@@ -142,7 +145,7 @@ class Loop:
                 pending.took = began - pending.began
             reported = self.state.step == 0 or self.report.due(self.state.step, self.seconds)
             results = self.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._next_plan)
-            extra = self.singular_values(self.state) if reported else {}
+            extra = {**self.singular_values(self.state), **self._shown_state()} if reported else {}
             readout = Readout.start(self.state.step, results, extra)
             self.images += self.step.pictures_at(self.state.step - 1)
             self._unread += 1
@@ -168,6 +171,11 @@ class Loop:
         now = self.plan.as_json()
         self._write("out_of_memory", step=self.state.step, phase=phase, message=message, plan=now)
         return self.plan
+
+    def _shown_state(self) -> dict[str, torch.Tensor]:
+        """First numbers [1] of the carried state that people see."""
+        carried = {name: each for phase in self.step.phases for name, each in phase.carried.items() if each.shown}
+        return {f"{CARRIED}{each.shown}": self.state.carried[name].reshape(-1)[:1] for name, each in carried.items()}
 
     def _stage_over(self) -> bool:
         return self.until is not None and self.state.step >= self.until
@@ -237,6 +245,8 @@ class Loop:
     def _read(self, pending: "_Pending") -> None:
         readout = pending.readout
         phases, extra = readout.read()
+        carried = {name.removeprefix(CARRIED): value for name, value in extra.items() if name.startswith(CARRIED)}
+        singular_values = {name: value for name, value in extra.items() if not name.startswith(CARRIED)}
         self._unread -= 1
         for phase in self.step.phases:
             if phase.name in phases:
@@ -253,7 +263,8 @@ class Loop:
             eta_seconds=self._eta(readout.step, pending.seconds),
             memory_bytes=memory_bytes(self.state.device),
             phases=phases,
-            **({"singular_values": extra} if extra else {}),
+            **({"carried": carried} if carried else {}),
+            **({"singular_values": singular_values} if singular_values else {}),
         )
         self._judge(readout, phases)
 

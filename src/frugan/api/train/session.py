@@ -26,7 +26,7 @@ from frugan.api.networks import (
 )
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import write_sheets
-from frugan.api.stages import every_phase
+from frugan.api.setup import setup_of
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.opening import Opening
@@ -55,8 +55,7 @@ from frugan.engine.precision import Precision, PrecisionName, continued_precisio
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Soundness
-from frugan.engine.state import TrainingState, create_state
-from frugan.engine.step import Step
+from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
@@ -215,15 +214,13 @@ class Session:
             if key != "stages":
                 self._choose(f"stage from step {state.step:,} on: {key} = {change.after}")
         batch = training.batch
-        phases = recipe.kind.phases(recipe.networks, recipe.objective)
-        length = training.duration.known_steps(batch)
         workers = self.options.workers
         if workers is None:
             workers = default_workers(state.device)
         pinned = state.device.type == "cuda"
         with feeding(self.sources, recipe, pinned=pinned, workers=workers, say=self._choose) as feed:
             loop = Loop(
-                step=Step(phases, recipe.optimizer_settings(), feed, Streams(training.seed), batch, length),
+                step=setup_of(self.recipe, state.step).step(feed, Streams(training.seed)),
                 state=state,
                 plan=reached.plan,
                 duration=training.duration,
@@ -289,19 +286,16 @@ class Session:
             if line := tf32_decision(torch.cuda.get_device_capability(device)):
                 self._choose(line)
         precision = self._precision(device, saved)
-        phases = every_phase(recipe)
-        used = {name for phase in phases for name in phase.uses}
-        described = {name: n for name, n in recipe.kind.build(recipe.networks, "meta").items() if name in used}
+        setup = setup_of(recipe)
+        described = setup.used(recipe.kind.build(recipe.networks, "meta"))
         planner = TrainingPlanner(recipe, self.name, self.options, device, precision, self._choose)
-        plan, report = planner.first(described, phases, saved)
+        plan, report = planner.first(described, setup.every_phase, saved)
 
         def load(by: Plan) -> tuple[TrainingState, list[str]]:
-            networks = {name: network for name, network in build_networks(recipe).items() if name in used}
+            networks = setup.used(build_networks(recipe))
             for network in networks.values():
                 network.to(device)
-            averaged, settings = recipe.kind.averaged(), recipe.optimizer_settings()
-            group = recipe.training.normalisation_batch
-            state = create_state(networks, phases, settings, averaged, recipe.ema, by, group, device)
+            state = setup.state(networks, by, device)
             return state, [] if found is None else restore(found[0], found[1], state, restarts)
 
         (state, lines), loaded_by = load_fitting(load, plan, planner)
