@@ -1,7 +1,7 @@
 """One call of `train` on a locked run: the state it starts from, and its stages one after the other."""
 
 import platform
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -115,7 +115,6 @@ class Session:
         run, log: where things go.
         options: how it runs here.
         say: is given a line for every automatic choice.
-        show: is given every event.
         requests: what is asked for while training goes on.
         command: that goes on with the run, for messages; None: there is none.
     """
@@ -128,7 +127,6 @@ class Session:
     log: EventLog
     options: TrainingOptions
     say: Say
-    show: Callable[[Event], None]
     requests: Requests
     command: str | None = None
     _losses: LossHistory = field(default_factory=LossHistory)
@@ -169,8 +167,10 @@ class Session:
         elif init is not None:
             self._initialise(state, Path(init))
         self._losses = LossHistory.of(self.run.events)
+        self.log.subscribe(self._losses.add)
+        self.log.subscribe(self._watch)
         write_json(self.run.recipe, recipe.model_dump(mode="json"))
-        self._event(
+        self.log.write(
             "start",
             step=state.step,
             frugan=_version(),
@@ -236,7 +236,6 @@ class Session:
                 next_plan=planner.next,
                 singular_values=_singular_values,
                 extra=opening.kept,
-                show=self._shown,
                 evaluation=scoring_of(recipe, self.sources, state, self.run, seconds, self._choose, self._warn),
                 requests=self.requests,
                 command=self.command,
@@ -272,7 +271,7 @@ class Session:
             mean, nearest = (
                 {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (found.mean, found.nearest)
             )
-            self._shown(self.log.write("variety", step=state.step, mean=mean, nearest=nearest))
+            self.log.write("variety", step=state.step, mean=mean, nearest=nearest)
 
     def _create(
         self, device: torch.device, found: Found | None, restarts: Collection[str]
@@ -322,20 +321,20 @@ class Session:
         return precision
 
     def _resumed(self, step: int, before: Recipe, saved: Mapping[str, Any], init: str | Path | None) -> None:
-        self._event("resume", step=step)
+        self.log.write("resume", step=step)
         self._choose(f"resuming {self.run.path} at step {step:,}")
         if init is not None:
             self._choose(f"--init {init} is passed over: the run exists and goes on from its own checkpoint")
         for key, change in differences(before.at_step(step), self.recipe.at_step(step)).items():
-            self._event("changed", step=step, field=key, before=str(change.before), now=str(change.after))
+            self.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
             self._choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
         if before.stages != self.recipe.stages:
-            self._event("changed", step=step, field="stages", before=str(before.stages), now=str(self.recipe.stages))
+            self.log.write("changed", step=step, field="stages", before=str(before.stages), now=str(self.recipe.stages))
             self._choose(f"changed from step {step:,} on: the recipe's stages")
         for name, known in read_run_data(saved).items():
             digest = self.sources[name].digest if name in self.sources else known.digest
             if digest != known.digest:
-                self._event("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
+                self.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
             if name in self.sources and (line := other_pictures(name, known, digest)):
                 self._choose(line)
 
@@ -376,9 +375,8 @@ class Session:
                     self._choose(note)
                 self._choose("init: the pretrained networks' optimizer state is taken over as well")
 
-    def _shown(self, event: Event) -> None:
-        self._losses.add(event)
-        self.show(event)
+    def _watch(self, event: Event) -> None:
+        """Say what is wrong with a training that goes on, as soon as an event shows it."""
         for line in self._signs.look(event):
             self._warn(int(event["step"]), line)
         if event["event"] == "checkpoint" and not self._spilling and is_spilling(choose_device(self.options.device)[0]):
@@ -390,14 +388,11 @@ class Session:
 
     def _warn(self, step: int, line: str) -> None:
         self.say(f"warning: {line}")
-        self._event("warning", step=step, line=line)
+        self.log.write("warning", step=step, line=line)
 
     def _choose(self, line: str) -> None:
         self.say(line)
-        self._event("choice", line=line)
-
-    def _event(self, event: str, **values: Any) -> None:
-        self.show(self.log.write(event, **values))
+        self.log.write("choice", line=line)
 
 
 def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:
