@@ -56,10 +56,12 @@ class Carried:
     Attributes:
         initial: its value before the first update: one number, or several [n].
         update: (value so far, mean of what the phase observed over its samples, number of samples) -> next value.
+        shown: what people see its first number as, in events, on the console and in the report; None: they do not.
     """
 
     initial: float | tuple[float, ...]
     update: Callable[[Tensor, Tensor, int], Tensor]
+    shown: str | None = None
 
 
 @dataclass(frozen=True)

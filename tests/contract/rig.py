@@ -13,9 +13,11 @@ from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerS
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
-from frugan.engine.state import TrainingState, create_state
-from frugan.engine.step import PhaseResult, Step
+from frugan.engine.setup import TrainingSetup
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
 from frugan.engine.streams import Streams, derive_seed
+from frugan.engine.update import PhaseResult
 from frugan.phase import FaceNeeds, Family, Needs, Phase
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -140,9 +142,9 @@ class Rig:
         )
         settings = {p.optimizer: optimizers(learning_rate) for p in phases}
         ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
-        state = create_state(built, phases, settings, family.averaged(), ema, plan, group, device)
-        step = Step(phases, settings, PositionPictures(family.sources(config, objective)), Streams(7), batch)
-        return cls(state, step, plan, phases)
+        setup = TrainingSetup(phases, settings, family.averaged(), ema, batch, group)
+        step = setup.step(PositionPictures(family.sources(config, objective)), Streams(7))
+        return cls(setup.state(built, plan, device), step, plan, phases)
 
     def run(self, steps: int) -> list[list[PhaseResult]]:
         return [self.step.run(self.state, self.plan) for _ in range(steps)]

@@ -1,9 +1,25 @@
-"""Training over all its stages."""
+"""From a recipe to its training set-up."""
 
 from dataclasses import replace
 
+from frugan.engine.setup import TrainingSetup
 from frugan.phase import Phase
 from frugan.recipe import Recipe
+
+
+def setup_of(recipe: Recipe, step: int = 0) -> TrainingSetup:
+    """What a recipe trains at a step, its stages before and after included."""
+    now, training = recipe.at_step(step), recipe.training
+    return TrainingSetup(
+        phases=now.kind.phases(now.networks, now.objective),
+        settings=now.optimizer_settings(),
+        averaged=now.kind.averaged(),
+        ema=now.ema,
+        batch=training.batch,
+        normalisation_batch=training.normalisation_batch,
+        length=training.duration.known_steps(training.batch),
+        later_phases=every_phase(recipe),
+    )
 
 
 def every_phase(recipe: Recipe) -> tuple[Phase, ...]:
