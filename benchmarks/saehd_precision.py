@@ -26,7 +26,7 @@ from frugan.api.devices import choose_device
 from frugan.api.networks import build_networks
 from frugan.api.setup import setup_of
 from frugan.api.train.loss_history import sides_of
-from frugan.data.faces.drawn.drawn_faceset import draw_workspace
+from frugan.data.faces.drawn_faces import write_drawn_faces
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.readout import Readout
@@ -39,7 +39,6 @@ PRECISIONS: tuple[PrecisionName, ...] = ("fp32", "fp16", "bf16")
 STARTS = (0, 1, 2)
 WAYS = {f"{name}-{start}" if start else name: (name, start) for name in PRECISIONS for start in STARTS}
 NUDGE = 1e-4
-FACES = 120
 LAST = 200
 """Steps whose mean loss is compared."""
 
@@ -115,9 +114,9 @@ def main() -> None:
     out = next((Path(w) for w in words if w.endswith(".json")), None)
     rows: dict[str, dict[str, Any]] = {}
     with TemporaryDirectory() as folder:
-        draw_workspace(Path(folder), FACES, seed=0, size=96)
+        workspace = write_drawn_faces(Path(folder) / "workspace")
         for way in [w for w in words if w in WAYS] or WAYS:
-            row = run(way, Path(folder), steps)
+            row = run(way, workspace, steps)
             if out is not None and out.is_file():
                 rows |= {known["way"]: known for known in json.loads(out.read_text("utf-8"))["rows"]}
             rows[way] = row

@@ -72,13 +72,12 @@ class Ema:
         self.rules = dict(rules)
         self.on_host = on_host
         self._sources = {name: networks[name] for name in rules}
-        self.networks = {name: copy.deepcopy(network) for name, network in self._sources.items()}
+        self.networks = {name: _copied(network) for name, network in self._sources.items()}
         self._landings: dict[str, dict[str, Tensor]] = {}
         """Network -> host memory into which its weights come over; "" is the verdict."""
         self._copied = {name: _copied_buffers(network, rules[name]) for name, network in self._sources.items()}
-        for network in self.networks.values():
-            network.requires_grad_(False)
-            if on_host:
+        if on_host:
+            for network in self.networks.values():
                 _to(network, torch.device("cpu"))
 
     def move(self, *, on_host: bool) -> None:
@@ -128,6 +127,13 @@ class Ema:
         if accepted.is_cuda:
             queued_so_far(accepted.device).synchronize()
         return landing[""], {key: landing[key] for key in values}
+
+
+def _copied(network: nn.Module) -> nn.Module:
+    """Copy a network, to follow it; torch's own copy of a tensor asks for its address, which one without data has not."""
+    copies: dict[int, object] = {id(buffer): buffer.clone() for buffer in network.buffers()}
+    copies |= {id(p): nn.Parameter(p.detach().clone(), requires_grad=False) for p in network.parameters()}
+    return copy.deepcopy(network, copies)
 
 
 def _to(network: nn.Module, device: torch.device) -> None:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frugan.data.faces.drawn.camera import NOTHING, View
-from frugan.data.faces.drawn.chart import Array
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Person
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.camera import NOTHING, View
+from tools.draw_faces.chart import Array
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Person
 
 _SMALL = 96  # pixels: the background is out of focus
 _COLLAR_MM = 94.0  # below the head's centre, where the neck widens

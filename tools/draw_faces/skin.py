@@ -4,12 +4,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.drawn.canvas import HEIGHT, LEFT, TOP, WIDTH, Canvas, ribbon
-from frugan.data.faces.drawn.chart import Array
-from frugan.data.faces.drawn.curves import Brow, Eye, Mouth, brow, eye, jaw_shift, mouth
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Person
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.canvas import HEIGHT, LEFT, TOP, WIDTH, Canvas, ribbon
+from tools.draw_faces.chart import Array
+from tools.draw_faces.curves import Brow, Eye, Mouth, brow, eye, jaw_shift, mouth
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Person
 
 _FINENESS = 2.5  # pixels per mm
 _BROW_HAIRS = 130

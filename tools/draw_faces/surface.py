@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frugan.data.faces.drawn.camera import march
-from frugan.data.faces.drawn.canvas import LEFT, TOP, Canvas
-from frugan.data.faces.drawn.chart import CELLS, Array, cells_of, directions, from_chart, grid, looked_up
-from frugan.data.faces.drawn.curves import EYE_Y, JAW_LENGTHENS, MM_PER_CHART, Mouth, brow, eye, jaw_shift, mouth
-from frugan.data.faces.drawn.hair import Growth, growth_of
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Person
-from frugan.data.faces.drawn.sculpture import Bare, melt
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.camera import march
+from tools.draw_faces.canvas import LEFT, TOP, Canvas
+from tools.draw_faces.chart import CELLS, Array, cells_of, directions, from_chart, grid, looked_up
+from tools.draw_faces.curves import EYE_Y, JAW_LENGTHENS, MM_PER_CHART, Mouth, brow, eye, jaw_shift, mouth
+from tools.draw_faces.hair import Growth, growth_of
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Person
+from tools.draw_faces.sculpture import Bare, melt
 
 _BUMPS_PER_MM = 1.25
 _LID_MM = 0.8

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frugan.data.faces.drawn.chart import Array
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Hair
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.chart import Array
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Hair
 
 _WARM, _COLD = np.array([1.10, 0.98, 0.80]), np.array([0.88, 0.99, 1.16])
 # light that enters skin leaves it a little further on, red light furthest: edges of shadows are red

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from frugan.data.faces.drawn.chart import Array
-from frugan.data.faces.drawn.curves import JAW_DROP, MOUTH_Y, eye, mouth
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Person
+from tools.draw_faces.chart import Array
+from tools.draw_faces.curves import JAW_DROP, MOUTH_Y, eye, mouth
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Person
 
 _ARCH = (23.0, 26.0)  # half width and depth of the teeth's arch in mm
 _BEHIND_LIPS = 6.0

@@ -1,19 +1,17 @@
 """Facesets of drawn people, as DeepFaceLab's extractor would leave them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from frugan.data.faces.alignment import alignment_matrix, transform_points
 from frugan.data.faces.dfl_jpeg import write_face_jpeg
-from frugan.data.faces.drawn.frame import draw_frame
-from frugan.data.faces.drawn.moment import draw_moment
-from frugan.data.faces.drawn.people import PEOPLE
 from frugan.data.faces.face import Face
 from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.opencv import opencv
-from frugan.data.faces.workspace import ALIGNED, SOURCES
+from tools.draw_faces.frame import draw_frame
+from tools.draw_faces.moment import draw_moment
+from tools.draw_faces.people import PEOPLE
 
 _JPEG_QUALITY = 95
 _FRAME_SHARE = 0.75  # half of a frame's side, in sides of the aligned picture: pixels of about the same size
@@ -27,7 +25,6 @@ def draw_faceset(
     seed: int,
     size: int = 192,
     face_type: FaceType = FaceType.WHOLE_FACE,
-    progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
     """Draw frames of a person, cut out the aligned faces and write them as JPEGs with DeepFaceLab's metadata.
 
@@ -38,7 +35,6 @@ def draw_faceset(
         seed: of the moments drawn.
         size: side of the aligned pictures in pixels, at least 64.
         face_type: how much of the head they show.
-        progress: told, after each face, how many are done and of how many.
 
     Returns:
         the files, 00000_0.jpg and so on.
@@ -55,39 +51,7 @@ def draw_faceset(
         file = out / f"{index:05d}_0.jpg"
         file.write_bytes(_aligned_jpeg(person_index, index, seed, size, face_type, file.name))
         files.append(file)
-        if progress:
-            progress(index + 1, count)
     return files
-
-
-def draw_workspace(
-    out: Path, count: int, *, seed: int, size: int = 192, progress: Callable[[int, int], None] | None = None
-) -> dict[str, Path]:
-    """Draw both people into the folders of a DeepFaceLab workspace, the first as the source.
-
-    Args:
-        out: the workspace; made if missing.
-        count: how many faces of each.
-        seed: of the moments drawn.
-        size: side of the aligned pictures in pixels.
-        progress: told, after each face, how many of both people's are done and of how many.
-
-    Returns:
-        where the faces are, for "src" and "dst".
-
-    Raises:
-        BadInput: OpenCV is not installed.
-    """
-    folders = {side: out / folder / ALIGNED for side, folder in SOURCES.items()}
-    for person_index, folder in enumerate(folders.values()):
-        before = person_index * count
-
-        def move(done: int, of: int, before: int = before) -> None:
-            if progress:
-                progress(before + done, of * len(folders))
-
-        draw_faceset(folder, person_index, count, seed=seed, size=size, progress=move)
-    return folders
 
 
 def _aligned_jpeg(person_index: int, index: int, seed: int, size: int, face_type: FaceType, name: str) -> bytes:
@@ -98,7 +62,8 @@ def _aligned_jpeg(person_index: int, index: int, seed: int, size: int, face_type
     picture = cv2.warpAffine(
         frame.picture, matrix, (size, size), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
-    written, jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+    how = [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]  # the same pixels in 5 % fewer bytes
+    written, jpeg = cv2.imencode(".jpg", picture, how)
     if not written:
         raise RuntimeError(f"{name}: OpenCV cannot write JPEGs")
     left, top = np.floor(frame.landmarks.min(axis=0))

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.drawn.camera import NOTHING, Hits, View, look, view_of
-from frugan.data.faces.drawn.canvas import LEFT, TOP, Canvas
-from frugan.data.faces.drawn.chart import CELLS, Array, directions, looked_up
-from frugan.data.faces.drawn.hair import STRAND_CELLS, outward
-from frugan.data.faces.drawn.insides import eyeball, inside_mouth
-from frugan.data.faces.drawn.landmarks import landmarks
-from frugan.data.faces.drawn.light import Lamps, lamps_of, shade_hair, shade_skin, shadow
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Person
-from frugan.data.faces.drawn.skin import paint
-from frugan.data.faces.drawn.surface import Surface, shape
-from frugan.data.faces.drawn.surroundings import background, body
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.camera import NOTHING, Hits, View, look, view_of
+from tools.draw_faces.canvas import LEFT, TOP, Canvas
+from tools.draw_faces.chart import CELLS, Array, directions, looked_up
+from tools.draw_faces.hair import STRAND_CELLS, outward
+from tools.draw_faces.insides import eyeball, inside_mouth
+from tools.draw_faces.landmarks import landmarks
+from tools.draw_faces.light import Lamps, lamps_of, shade_hair, shade_skin, shadow
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Person
+from tools.draw_faces.skin import paint
+from tools.draw_faces.surface import Surface, shape
+from tools.draw_faces.surroundings import background, body
 
 _FEWEST_PIXELS = 64
 _LEAST_GAP = 0.01

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.drawn.chart import Array, cells_of, looked_up
-from frugan.data.faces.drawn.moment import Moment
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.chart import Array, cells_of, looked_up
+from tools.draw_faces.moment import Moment
 
 DISTANCE_MM = 1400.0  # of the camera from the head's centre
 NOTHING = -500.0  # mm: the depth of what is not there

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.drawn.chart import Array
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.chart import Array
 
 LEFT, TOP, WIDTH, HEIGHT = -95.0, -140.0, 190.0, 260.0  # mm
 _FRACTION_BITS = 6

@@ -10,9 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.drawn.chart import CELLS, Array, directions
-from frugan.data.faces.drawn.person import Bones
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.chart import CELLS, Array, directions
+from tools.draw_faces.person import Bones
 
 Point = tuple[float, float, float]
 Distance = Callable[[Array, Array, Array], Array]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.drawn.chart import Array, coordinates, direction_at
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Person
+from tools.draw_faces.chart import Array, coordinates, direction_at
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Person
 
 EYE_Y = -34.0
 MOUTH_Y = 35.5

@@ -5,10 +5,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from frugan.data.faces.drawn.chart import CELLS, REACH, Array, directions, from_chart, grid
-from frugan.data.faces.drawn.person import Hair, Person
-from frugan.data.faces.drawn.sculpture import Bare, ellipsoid, melt, reach
 from frugan.data.faces.opencv import opencv
+from tools.draw_faces.chart import CELLS, REACH, Array, directions, from_chart, grid
+from tools.draw_faces.person import Hair, Person
+from tools.draw_faces.sculpture import Bare, ellipsoid, melt, reach
 
 STRAND_CELLS = 1024  # side of the chart of strands, which are finer than all else
 _BAKED_CELLS = 224

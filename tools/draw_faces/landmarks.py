@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from frugan.data.faces.drawn.camera import View
-from frugan.data.faces.drawn.chart import Array
-from frugan.data.faces.drawn.curves import EYE_Y, brow, eye, jaw_line, mouth
-from frugan.data.faces.drawn.moment import Moment
-from frugan.data.faces.drawn.person import Person
-from frugan.data.faces.drawn.surface import Surface
+from tools.draw_faces.camera import View
+from tools.draw_faces.chart import Array
+from tools.draw_faces.curves import EYE_Y, brow, eye, jaw_line, mouth
+from tools.draw_faces.moment import Moment
+from tools.draw_faces.person import Person
+from tools.draw_faces.surface import Surface
 
 
 def landmarks(person: Person, moment: Moment, surface: Surface, view: View) -> Array:

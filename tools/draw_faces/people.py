@@ -1,6 +1,6 @@
 """The two imaginary people that are drawn: as unlike as the same model of a head allows."""
 
-from frugan.data.faces.drawn.person import Bones, Brows, Eyes, Hair, Lips, Person, Skin
+from tools.draw_faces.person import Bones, Brows, Eyes, Hair, Lips, Person, Skin
 
 # fmt: off
 PEOPLE = (
