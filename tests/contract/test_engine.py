@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
@@ -289,6 +290,15 @@ def test_ema_schedules(schedule: str) -> None:
     expected = {"constant": 0.99, "ramp": 0.99 * (1 - 2.718281828459045 ** (-5 / 2000)), "half-life": 0.5 ** (8 / 64)}
     assert settings.decay_at(2, 8) == 0
     assert settings.decay_at(5, 8) == pytest.approx(expected[schedule])
+
+
+def test_the_ramp_is_a_field_and_may_be_in_images() -> None:
+    settings = EmaSettings.model_validate({"schedule": "ramp", "decay": 0.9, "ramp": "80 images"})
+    assert settings.decay_at(10, 8) == pytest.approx(0.9 * (1 - 2.718281828459045**-1))  # 10 steps of 8 images
+    with pytest.raises(ValidationError, match="ramp goes with schedule = 'ramp', and only with it"):
+        EmaSettings.model_validate({"ramp": "80 images"})
+    with pytest.raises(ValidationError, match="ramp = 6h: expected steps or images"):
+        EmaSettings.model_validate({"schedule": "ramp", "ramp": "6h"})
 
 
 def test_originals_habit_moves_state_at_every_micro_batch() -> None:
