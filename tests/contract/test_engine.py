@@ -51,6 +51,12 @@ def test_everything_that_may_move_moves() -> None:
     assert int(after["critic.bodies.0.norm.seen"]) == 4  # critic twice, penalty and maker once: one count per phase
 
 
+@pytest.mark.parametrize(("fraction", "seen"), [(0.29, 29), (0.57, 57), (0.5, 50), (1.0, 100), (0.001, 1)])
+def test_a_phase_sees_its_whole_share_of_the_batch(fraction: float, seen: int) -> None:
+    """In floating point 100 x 0.29 and 100 x 0.57 are just below whole numbers."""
+    assert replace(FAMILY.phases(*FAMILY.tiny())[0], fraction=fraction).samples(100) == seen
+
+
 def test_phases_are_due_and_repeat_as_they_say() -> None:
     rig = Rig.create(FAMILY)
     ran = [[(r.phase, r.repeat) for r in results] for results in rig.run(3)]
