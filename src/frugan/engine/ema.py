@@ -138,7 +138,7 @@ class Ema:
 
 
 def _copied(network: nn.Module) -> nn.Module:
-    """Copy a network, to follow it; torch's own copy asks tensors for their address, and those without data have none."""
+    """Copy a network, to follow it; torch's own copy asks for addresses, which tensors without data have not."""
     copies: dict[int, object] = {id(buffer): buffer.clone() for buffer in network.buffers()}
     copies |= {id(p): nn.Parameter(p.detach().clone(), requires_grad=False) for p in network.parameters()}
     return copy.deepcopy(network, copies)
