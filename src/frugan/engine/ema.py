@@ -26,7 +26,9 @@ class EmaSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    schedule: Literal["constant", "ramp", "half-life"] = "constant"
+    schedule: Literal["constant", "ramp", "half-life"] = Field(
+        "constant", description="how the decay changes as training goes on"
+    )
     decay: float = Field(0.9999, ge=0, lt=1, json_schema_extra=CHANGEABLE, description="of constant and ramp")
     half_life_images: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="of half-life")
     ramp: Interval = Field(

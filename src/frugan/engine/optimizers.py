@@ -20,7 +20,7 @@ class _Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE)
+    learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="at the start")
     final_learning_rate: float | None = Field(
         None,
         ge=0,
@@ -53,10 +53,10 @@ class _Settings(BaseModel):
 class AdamSettings(_Settings):
     """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
 
-    kind: Literal["adam"] = "adam"
-    beta1: float = Field(0.0, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
-    eps: float = Field(1e-8, gt=0)
+    kind: Literal["adam"] = Field("adam", description="which optimizer")
+    beta1: float = Field(0.0, ge=0, lt=1, description="decay of the mean of gradients")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of their squares")
+    eps: float = Field(1e-8, gt=0, description="added to the root")
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
@@ -66,7 +66,7 @@ class AdamSettings(_Settings):
 class _LerasSettings(_Settings):
     """What DeepFaceLab's two optimizers have in common."""
 
-    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE)
+    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE, description="at the start")
     eps: float = Field(1e-6, gt=0, description="added to the root")
     dropout: float | None = Field(
         None,
@@ -96,8 +96,8 @@ class _LerasSettings(_Settings):
 class RMSpropSettings(_LerasSettings):
     """RMSprop as DeepFaceLab defines it."""
 
-    kind: Literal["rmsprop"] = "rmsprop"
-    decay: float = Field(0.9, ge=0, lt=1)
+    kind: Literal["rmsprop"] = Field("rmsprop", description="which optimizer")
+    decay: float = Field(0.9, ge=0, lt=1, description="of the mean of squared gradients")
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
@@ -107,9 +107,9 @@ class RMSpropSettings(_LerasSettings):
 class AdaBeliefSettings(_LerasSettings):
     """AdaBelief as DeepFaceLab defines it: no bias correction, eps outside the root only."""
 
-    kind: Literal["adabelief"] = "adabelief"
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
+    kind: Literal["adabelief"] = Field("adabelief", description="which optimizer")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of gradients")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of their squared deviations from it")
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
