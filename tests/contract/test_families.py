@@ -17,7 +17,7 @@ from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
-from frugan.engine.working_weights import prepared
+from frugan.engine.working_weights import prepared, set_normalisation_batch
 from frugan.families import families
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
@@ -75,8 +75,10 @@ def family(request: pytest.FixtureRequest) -> Family:
 
 
 def _without_batch_statistics(rig: Rig) -> Rig:
-    """Let every group-normalising layer use its running statistics instead."""
+    """Let every group-normalising layer use its running statistics instead; without any, groups are single samples."""
+    rig.state.normalisation_batch = 1
     for network in rig.state.networks.values():
+        set_normalisation_batch(network, 1)
         for module in network.modules():
             if isinstance(module, GroupNormalised):
                 module.eval()

@@ -30,6 +30,7 @@ class TrainingState:
         step: steps done.
         device: where it all lives.
         optimizer_on_host: but the optimizers' state lives in host memory.
+        normalisation_batch: samples that are looked at together; None: those of a micro-batch.
         parked: file of a checkpoint -> tensors of networks and optimizers that no phase uses at present, on the host;
             kept for when one does again.
     """
@@ -44,6 +45,7 @@ class TrainingState:
     step: int
     device: torch.device
     optimizer_on_host: bool = False
+    normalisation_batch: int | None = None
     parked: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     @property
@@ -99,6 +101,7 @@ def create_state(
         step=0,
         device=device,
         optimizer_on_host=plan.optimizer_on_host,
+        normalisation_batch=normalisation_batch,
     )
 
 

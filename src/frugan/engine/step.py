@@ -319,6 +319,7 @@ class Step:
                     pictures={source: _to(named, here, state.device) for source, named in pictures.items()},
                     draws=_to(draws, here, state.device) | large,
                     size=size,
+                    normalisation_batch=state.normalisation_batch,
                 ),
                 size / samples,
             )

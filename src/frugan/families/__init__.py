@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from frugan.errors import BadInput
 from frugan.families.biggan import BigGANFamily
 from frugan.families.saehd import SAEHDFamily
+from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.phase import Family
 
 
 def families() -> Mapping[str, Family]:
     """Every family by name."""
-    every: tuple[Family, ...] = (BigGANFamily(), SAEHDFamily())
+    every: tuple[Family, ...] = (BigGANFamily(), SAEHDFamily(), StyleGAN2Family())
     return {family.name: family for family in every}
 
 
