@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from frugan.engine.card_events import queued_so_far
 from frugan.engine.host_state import host_likes
 from frugan.engine.progress import Duration
-from frugan.phase import CHANGEABLE, BufferRule
+from frugan.phase import ADDED, CHANGEABLE, BufferRule
 
 RAMP_STEPS = 2000
 
@@ -29,12 +29,20 @@ class EmaSettings(BaseModel):
     schedule: Literal["constant", "ramp", "half-life"] = "constant"
     decay: float = Field(0.9999, ge=0, lt=1, json_schema_extra=CHANGEABLE, description="of constant and ramp")
     half_life_images: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="of half-life")
+    half_life_share: float | None = Field(
+        None,
+        gt=0,
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="of half-life: at most this share of the images seen before; none: no such limit. StyleGAN2: 0.05",
+    )
     start: Duration = Field(Duration.parse("0 steps"), description="until then the average is a copy")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.schedule == "half-life") != (self.half_life_images is not None):
             raise ValueError("half_life_images goes with schedule = 'half-life', and only with it")
+        if self.half_life_share is not None and self.schedule != "half-life":
+            raise ValueError("half_life_share goes with schedule = 'half-life', and only with it")
         if self.start.unit == "seconds":
             raise ValueError(f"start = {self.start}: expected steps or images")
         return self
@@ -46,7 +54,10 @@ class EmaSettings(BaseModel):
         if self.schedule == "ramp":
             return self.decay * (1 - math.exp(-step / RAMP_STEPS))
         if self.half_life_images is not None:
-            return float(0.5 ** (batch / self.half_life_images))
+            images = self.half_life_images
+            if self.half_life_share is not None:
+                images = min(images, self.half_life_share * (step - 1) * batch)
+            return float(0.5 ** (batch / images)) if images else 0.0
         return self.decay
 
 
