@@ -18,8 +18,9 @@ def sample(networks: Networks, classes: int | None, request: SheetRequest) -> Te
     """Generate a sheet [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
     Layers add their own constant noise, so that a latent always gives the same picture. Without interpolation each
-    row is a class (without classes: `rows` rows) and each picture has its own latent. An interpolation goes in a
-    straight line from style to style, ends included; along an arc of latents where the request is spherical.
+    row is a class (without classes: `rows` rows, or as many as zeros are asked for) and each picture has its own
+    latent. An interpolation goes in a straight line from style to style, ends included; along an arc of latents where
+    the request is spherical.
 
     Raises:
         BadInput: classes are asked for that the networks do not know; latents of another standard deviation.
@@ -29,7 +30,7 @@ def sample(networks: Networks, classes: int | None, request: SheetRequest) -> Te
             f"truncation {request.truncation:g}: scales latents, whose length StyleGAN2 takes no notice of; "
             "psi moves its styles towards the mean one"
         )
-    if classes is None and request.classes is not None:
+    if classes is None and any(request.classes or ()):
         raise BadInput("classes: these networks were made without (networks.classes is none)")
     generator = cast(Generator, networks["G"])
     device = next(generator.buffers()).device
@@ -58,8 +59,9 @@ def _map(generator: Generator, z: Tensor, labels: Tensor | None) -> Tensor:
 def _rows(generator: Generator, classes: int | None, request: SheetRequest, random: torch.Generator) -> Tensor:
     """Styles [rows, columns, style] of a latent for each picture."""
     columns, labels = request.columns, None
-    rows = request.rows
-    if classes is not None:
+    if classes is None:
+        rows = len(request.classes) if request.classes is not None else request.rows
+    else:
         shown = list(request.classes) if request.classes is not None else list(range(min(classes, MOST_ROWS)))
         rows, labels = len(shown), torch.tensor(shown).repeat_interleave(columns)
     z = torch.randn(rows * columns, generator.latent_size, generator=random)
