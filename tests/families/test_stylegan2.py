@@ -13,7 +13,7 @@ from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.phase import SheetRequest
 from frugan.recipe import load_recipe
 
-PARAMETERS = {
+PARAMETERS: dict[tuple[int, int, int, int | None], tuple[int, int]] = {
     # resolution, channel_base, mapping_layers, classes: generator, discriminator, as the release has them
     (64, 16384, 2, None): (22_243_608, 23_407_361),
     (256, 16384, 8, None): (24_767_458, 24_001_089),

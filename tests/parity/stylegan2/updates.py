@@ -59,7 +59,7 @@ def update_alone(case: Case, name: str) -> Update:
     pictures = {"pictures": case.io("real_u8")[:count]} | ({} if labels is None else {"labels": labels})
     micro = MicroBatch({"images": pictures}, draws, count)
     state = PhaseState(dict.fromkeys(phase.carried, case.data["loss.pl_mean_before"]), torch.ones(()))
-    observer, terms = Observer(), {}
+    observer, terms = Observer(), dict[str, float]()
     used = {key: networks[key] for key in phase.uses}
     with working_weights(used, dict.fromkeys(used, Layout()), phase.updates, observer) as working:
         for part in phase.parts:
