@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
-from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings
+from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.engine.run_folder import RUN_RECIPE
@@ -215,10 +215,11 @@ class Recipe(BaseModel):
         return family(self.family)
 
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
-        """Settings of every optimizer of the family, defaults filled in."""
+        """Settings of every optimizer of the family to run with: defaults filled in, slowed down for lazy phases."""
         default = self.optimizers.get(DEFAULT_OPTIMIZER)
         found = {name: self.optimizers.get(name, default) for name in self.kind.optimizers}
-        return {name: settings for name, settings in found.items() if settings is not None}
+        phases = self.kind.phases(self.networks, self.objective)
+        return {n: with_lazy_phases(settings, phases, n) for n, settings in found.items() if settings is not None}
 
     def at_step(self, step: int) -> "Recipe":
         """The recipe with every stage that has begun before step `step`, counted from 0."""

@@ -58,6 +58,10 @@ def sample(
     columns: Annotated[int, typer.Option(help="pictures in a row")] = 10,
     rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents; below 1: less variety")] = 1.0,
+    psi: Annotated[
+        float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
+    ] = 1.0,
+    psi_layers: Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")] = None,
     interpolate: Annotated[Interpolation | None, typer.Option(help="go from one end of a row to the other")] = None,
     spherical: Annotated[bool, typer.Option(help="latents along a great circle, not a straight line")] = False,
     random: Annotated[bool, typer.Option("--random", help="a sheet of random classes, --rows by --columns")] = False,
@@ -115,13 +119,21 @@ def sample(
         classes=chosen,
         columns=columns,
         truncation=truncation,
+        psi=psi,
+        psi_layers=psi_layers,
         interpolate=interpolate.value if interpolate is not None else None,
         spherical=spherical,
         rows=rows,
         micro_batch=at_once,
     )
     drawn = DrawRequest(
-        seed=seed, truncation=truncation, classes=chosen, statistics=statistics.value, micro_batch=at_once
+        seed=seed,
+        truncation=truncation,
+        psi=psi,
+        psi_layers=psi_layers,
+        classes=chosen,
+        statistics=statistics.value,
+        micro_batch=at_once,
     )
     if animate is not None:
         paths = [make_film(source, out / animate, replace(request, columns=frames), device=device, say=say)]

@@ -36,12 +36,20 @@ class EmaSettings(BaseModel):
         json_schema_extra=CHANGEABLE | ADDED,
         description="of ramp: the decay has come to 63% of its value then",
     )
+    half_life_share: float | None = Field(
+        None,
+        gt=0,
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="of half-life: at most this share of the images seen before; none: no such limit. StyleGAN2: 0.05",
+    )
     start: Duration = Field(Duration.parse("0 steps"), description="until then the average is a copy")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.schedule == "half-life") != (self.half_life_images is not None):
             raise ValueError("half_life_images goes with schedule = 'half-life', and only with it")
+        if self.half_life_share is not None and self.schedule != "half-life":
+            raise ValueError("half_life_share goes with schedule = 'half-life', and only with it")
         if self.schedule != "ramp" and self.ramp != RAMP:
             raise ValueError("ramp goes with schedule = 'ramp', and only with it")
         for name, duration in {"start": self.start, "ramp": self.ramp}.items():
@@ -56,7 +64,10 @@ class EmaSettings(BaseModel):
         if self.schedule == "ramp":
             return self.decay * (1 - math.exp(-step / self.ramp.steps(batch)))
         if self.half_life_images is not None:
-            return float(0.5 ** (batch / self.half_life_images))
+            images = self.half_life_images
+            if self.half_life_share is not None:
+                images = min(images, self.half_life_share * (step - 1) * batch)
+            return float(0.5 ** (batch / images)) if images else 0.0
         return self.decay
 
 

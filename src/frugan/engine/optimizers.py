@@ -1,5 +1,6 @@
 """Optimizers by recipe, over named parameters of several networks."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from frugan.engine.adam import Adam
 from frugan.engine.leras_optimizers import AdaBelief, RMSprop
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizer_state import make_state
-from frugan.phase import CHANGEABLE, Phase
+from frugan.phase import ADDED, CHANGEABLE, Phase
 
 
 class _Settings(BaseModel):
@@ -57,6 +58,12 @@ class AdamSettings(_Settings):
     beta1: float = Field(0.0, ge=0, lt=1, description="decay of the mean of gradients")
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of their squares")
     eps: float = Field(1e-8, gt=0, description="added to the root")
+    lazy_regularisation: bool = Field(
+        False,
+        json_schema_extra=ADDED,
+        description="learning rate and betas stand for the main phase; where others come every k steps with the same "
+        "optimizer, both slow down by k/(k + 1) (StyleGAN2)",
+    )
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
@@ -140,6 +147,28 @@ KINDS: Mapping[str, type[_Settings]] = MappingProxyType(
 def networks_of(optimizer: str, phases: Sequence[Phase]) -> tuple[str, ...]:
     """Networks that an optimizer moves: those updated by the phases that use it, in order, once each."""
     return tuple(dict.fromkeys(name for phase in phases if phase.optimizer == optimizer for name in phase.updates))
+
+
+def with_lazy_phases(settings: OptimizerSettings, phases: Sequence[Phase], optimizer: str) -> OptimizerSettings:
+    """Settings to run with, where an optimizer has more updates than its main phase has.
+
+    With an update more in every k steps, learning rates and betas are raised to what leaves the same over k steps.
+
+    Source: Karras et al. 2019 (arXiv 1912.04958), appendix B: c = k/(k + 1), rate·c, beta^c.
+    """
+    if not isinstance(settings, AdamSettings) or not settings.lazy_regularisation:
+        return settings
+    share = math.prod(p.every / (p.every + 1) for p in phases if p.optimizer == optimizer and p.every > 1)
+    final = settings.final_learning_rate
+    return settings.model_copy(
+        update={
+            "learning_rate": settings.learning_rate * share,
+            "final_learning_rate": None if final is None else final * share,
+            "beta1": settings.beta1**share,
+            "beta2": settings.beta2**share,
+            "lazy_regularisation": False,
+        }
+    )
 
 
 def named_parameters(networks: Mapping[str, nn.Module], names: Sequence[str]) -> dict[str, nn.Parameter]:

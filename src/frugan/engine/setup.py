@@ -88,7 +88,17 @@ class TrainingSetup:
         Args:
             originals: prepare, carry and commit at every micro-batch, as the original programs do.
         """
-        return Step(self.phases, self.settings, pictures, draws, self.batch, self.length, originals, probe or Probe())
+        return Step(
+            self.phases,
+            self.settings,
+            pictures,
+            draws,
+            self.batch,
+            self.length,
+            self.normalisation_batch,
+            originals,
+            probe or Probe(),
+        )
 
 
 def _filled(values: float | tuple[float, ...], device: torch.device) -> Tensor:

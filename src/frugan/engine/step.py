@@ -30,6 +30,7 @@ class Step:
         pictures, draws: inputs.
         batch: samples per update.
         length: steps of the whole training, for learning rates that change; None: unknown.
+        normalisation_batch: samples in a row that a part may look at together; None: those of a micro-batch.
         originals: prepare, carry and commit at every micro-batch, as the original programs do (for parity).
         probe: is told where each update is.
     """
@@ -40,6 +41,7 @@ class Step:
     draws: DrawFeed
     batch: int
     length: int | None = None
+    normalisation_batch: int | None = None
     originals: bool = False
     probe: Probe = field(default_factory=Probe)
 
@@ -126,7 +128,7 @@ class Step:
         phase, scale = update.phase, state.loss_scales[update.phase.optimizer]
         samples = phase.samples(self.batch)
         gain = phase.gain * (samples if phase.sums_over_batch else 1)
-        inputs = Inputs(self.pictures, self.draws, self.batch, self.probe)
+        inputs = Inputs(self.pictures, self.draws, self.batch, self.normalisation_batch, self.probe)
         many = len(micro_batch_sizes(samples, plan.micro_batch)) > 2
         host = self.probe.host_copies() if plan.offload else None
         terms: dict[str, list[Tensor]] = {}

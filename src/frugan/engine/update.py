@@ -88,12 +88,14 @@ class Inputs:
     Attributes:
         pictures, draws: where it comes from.
         batch: samples of a whole update.
+        normalisation_batch: samples in a row that a part may look at together; None: those of a micro-batch.
         probe: is told of every micro-batch.
     """
 
     pictures: PictureFeed
     draws: DrawFeed
     batch: int
+    normalisation_batch: int | None
     probe: Probe
 
     def micro_batches(
@@ -117,6 +119,7 @@ class Inputs:
                         pictures={source: _to(named, here, state.device) for source, named in pictures.items()},
                         draws=_to(draws, here, state.device) | large,
                         size=size,
+                        normalisation_batch=self.normalisation_batch,
                     ),
                 ),
                 size / samples,

@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from frugan.errors import BadInput
 from frugan.families.biggan import BigGANFamily
 from frugan.families.saehd import SAEHDFamily
+from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.phase import Family
 
 GROUP = "frugan.families"
@@ -14,7 +15,7 @@ GROUP = "frugan.families"
 
 def families() -> Mapping[str, Family]:
     """Every family that ships, by name."""
-    every: tuple[Family, ...] = (BigGANFamily(), SAEHDFamily())
+    every: tuple[Family, ...] = (BigGANFamily(), SAEHDFamily(), StyleGAN2Family())
     return {family.name: family for family in every}
 
 
