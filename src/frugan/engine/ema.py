@@ -130,7 +130,7 @@ class Ema:
 
 
 def _copied(network: nn.Module) -> nn.Module:
-    """Copy a network, to follow it; torch's own copy of a tensor asks for its address, which one without data has not."""
+    """Copy a network to follow it; torch's own way asks tensors for their address, which ones without data have not."""
     copies: dict[int, object] = {id(buffer): buffer.clone() for buffer in network.buffers()}
     copies |= {id(p): nn.Parameter(p.detach().clone(), requires_grad=False) for p in network.parameters()}
     return copy.deepcopy(network, copies)
