@@ -21,7 +21,7 @@ EXPECTED = {
     "biggan-deep-imagenet-512": (512, 2048, 32, 1, 1e-4, 4e-4, 0.999, (64,), 128, 128, 1e-6, "20k steps", "orthogonal"),
     "biggan-places365-128": (128, 2048, 32, 1, 1e-4, 4e-4, 0.999, (64,), 120, 128, 1e-6, "20k steps", "orthogonal"),
     "biggan-cifar10-32": (32, 50, 50, 4, 2e-4, 2e-4, 0.999, (), 128, None, 1e-8, "1k steps", "normal"),
-    "sagan-imagenet-128": (128, 256, 16, 1, 1e-4, 4e-4, 0.999, (64,), 128, None, 1e-8, "2k steps", "xavier"),
+    "sagan-imagenet-128": (128, 256, 32, 1, 1e-4, 4e-4, 0.999, (64,), 128, None, 1e-8, "2k steps", "xavier"),
     "sngan-imagenet-128": (128, 64, 8, 5, 2e-4, 2e-4, 0.9, (), 128, None, 1e-8, "0 steps", "xavier"),
 }
 FACES = {

@@ -173,7 +173,7 @@ class Phase:
 
     def samples(self, batch: int) -> int:
         """How many samples of a batch one update of this phase sees."""
-        return max(1, int(batch * self.fraction))
+        return max(1, round(batch * self.fraction))  # 100 x 0.29 is 28.999… in floating point
 
 
 class Observer:

@@ -1,13 +1,25 @@
 """Cards that are there and that this torch has no kernels for; no card is needed to tell."""
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from frugan.api.card_support import Capability, cpu_build, has_kernels
+from api.pictures import write_pictures, write_recipe
+from frugan.api.card_support import Capability, cpu_build, has_kernels, serving_build
 from frugan.api.devices import choose_device
+from frugan.api.evaluate.evaluation import evaluate
+from frugan.api.evaluate.scorer import EvaluationOptions
+from frugan.api.networks import build_networks, save
+from frugan.api.plan.network_costs import info
+from frugan.api.sample.sampling import sample
+from frugan.api.train.estimate import _cards
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.errors import BadInput
+from frugan.recipe import load_recipe
 
 CU126 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -84,6 +96,13 @@ def test_a_card_that_no_build_serves_is_told_so(monkeypatch: pytest.MonkeyPatch)
     assert "no build of this version serves it" in choose_device()[1]
 
 
+def test_a_card_that_no_build_serves_is_advised_to_nobody() -> None:
+    assert (serving_build((3, 7)), serving_build((5, 2)), serving_build((12, 0))) == (None, "cu126", "cu130")
+    advised = {card.name for card in _cards(0)}
+    assert "k80" not in advised
+    assert {"gtx-titan-x", "rtx-5090"} <= advised
+
+
 def test_a_cpu_build_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
@@ -98,3 +117,45 @@ def test_a_cpu_build_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cpu_build(wanted=True) is None
     with pytest.raises(BadInput, match=r"sees 0 CUDA cards; `nvidia-smi`"):
         choose_device("cuda")
+
+
+class CurrentCardError(Exception):
+    """A card was made torch's current one."""
+
+
+def _begin_training(folder: Path) -> None:
+    train(write_recipe(folder), write_pictures(folder / "pictures"), folder / "run", options=SECOND)
+
+
+def _begin_sampling(folder: Path) -> None:
+    sample(_weights(folder), folder / "sheets", device="cuda:1")
+
+
+def _begin_evaluation(folder: Path) -> None:
+    evaluate(_weights(folder), folder, EvaluationOptions(device="cuda:1"))
+
+
+def _begin_info(folder: Path) -> None:
+    info(write_recipe(folder), device="cuda:1")
+
+
+def _weights(folder: Path) -> Path:
+    recipe = load_recipe(write_recipe(folder))
+    save(build_networks(recipe), recipe, folder / "weights.safetensors")
+    return folder / "weights.safetensors"
+
+
+SECOND = TrainingOptions(device="cuda:1")
+
+
+@pytest.mark.parametrize("begin", [_begin_training, _begin_sampling, _begin_evaluation, _begin_info])
+def test_every_command_makes_the_card_that_it_is_given_the_current_one(
+    begin: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def set_device(device: torch.device) -> None:
+        raise CurrentCardError(str(device))
+
+    _machine(monkeypatch, NEW, NEW)
+    monkeypatch.setattr(torch.cuda, "set_device", set_device)
+    with pytest.raises(CurrentCardError, match=r"^cuda:1$"):
+        begin(tmp_path)

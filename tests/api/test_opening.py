@@ -1,6 +1,7 @@
 """Before the first step: threads by measurement, an estimate, and what would be shorter."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +12,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api.plan.recipe_planner import shipped_predictions
+from frugan.api.plan.recipe_planner import shipped_predictions, subject
 from frugan.api.sample.sampling import sample
 from frugan.api.train.estimate import advice, in_words
+from frugan.api.train.opening import slow_average
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import read_events
@@ -170,3 +172,47 @@ def test_rows_of_sheets_are_named(tmp_path: Path) -> None:
     for path, expected in zip(paths, ("dunkel ü\nhell", "hell"), strict=True):
         with Image.open(path) as sheet:
             assert sheet.info["Rows"] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["training.duration=40k steps"],
+            "last 10,000 steps, and the run has 40,000:.*ema.decay=0.99975 ",
+        ),
+        (
+            ["training.duration=4M images"],
+            "last 10,000 steps, and the run has 40,000:.*ema.decay=0.99975 ",
+        ),
+        (["training.duration=50k steps"], None),  # a fifth
+        (["training.duration=6h"], None),
+        (["training.duration=10k steps", "ema.start=10001 steps"], None),  # a copy throughout
+        (["training.duration=1k steps", "ema.decay=0"], None),
+        (
+            ["training.duration=1k steps", "ema.schedule=half-life", "ema.half_life_images=50000"],
+            "over about the last 722 steps.*ema.half_life_images=6931 would",
+        ),
+    ],
+)
+def test_an_average_too_slow_for_the_run_is_warned_of(words: list[str], said: str | None) -> None:
+    recipe = load_recipe("biggan-cifar10-32", ["training.batch=100", *words])
+    line = slow_average(recipe)
+    assert (line is None) if said is None else (line is not None and re.search(said, line))
+
+
+def test_no_recipe_that_ships_is_warned_of() -> None:
+    assert [name for name in built_in() if slow_average(load_recipe(name))] == []
+
+
+def test_the_warning_opens_the_training_once(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    lines: list[str] = []
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"], say=lines.append)
+    assert sum(line.startswith("warning: the average, from which samples are drawn") for line in lines) == 1
+
+
+def test_predictions_made_before_the_ramp_was_a_field_still_hold() -> None:
+    assert "ramp" not in subject(load_recipe("biggan-digits-32"))["ema"]
+    ramped = ["ema.schedule=ramp", "ema.ramp=80 images"]
+    assert subject(load_recipe("biggan-digits-32", ramped))["ema"]["ramp"] == "80 images"

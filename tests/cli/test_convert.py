@@ -93,7 +93,7 @@ def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> N
         (["a", "b.dfm", "--to", "dfm", "--name", "x"], "--name is for DeepFaceLab's folders"),
         (["a", "b", "--from", "leras"], "a: no such folder; expected the folder of a DeepFaceLab model"),
         (["a", "b", "--to", "leras"], "a: expected a run folder"),
-        (["a", "b", "--from", "keras"], "Invalid value"),
+        (["a", "b", "--from", "keras"], "'--from': 'keras' is not one of"),
         (["a"], "Missing argument"),
     ],
 )
@@ -104,6 +104,7 @@ def test_bad_input_exits_2_with_words(
     result = convert(*words)
     assert (result.returncode, result.stdout) == (2, "")
     assert message in result.stderr.replace("\n", " ")
+    assert "Value error" not in result.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.ema import EmaSettings
-from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -156,8 +155,7 @@ class Rig:
         found |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
         found |= {f"carried.{name}": value for name, value in state.carried.items()}
         for name, optimizer in state.optimizers.items():
-            if isinstance(optimizer, LerasOptimizer):
-                found[f"optimizer.{name}.updates"] = optimizer.updates
+            found |= {f"optimizer.{name}.{count}": value for count, value in optimizer.counts.items()}
             for i, slots in enumerate(optimizer.state.values()):
                 found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
         return {k: v.clone() for k, v in found.items()}

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
@@ -49,6 +50,12 @@ def test_everything_that_may_move_moves() -> None:
     still = {k for k in before if torch.equal(before[k], after[k])}
     assert still == set()
     assert int(after["critic.bodies.0.norm.seen"]) == 4  # critic twice, penalty and maker once: one count per phase
+
+
+@pytest.mark.parametrize(("fraction", "seen"), [(0.29, 29), (0.57, 57), (0.5, 50), (1.0, 100), (0.001, 1)])
+def test_a_phase_sees_its_whole_share_of_the_batch(fraction: float, seen: int) -> None:
+    """In floating point 100 x 0.29 and 100 x 0.57 are just below whole numbers."""
+    assert replace(FAMILY.phases(*FAMILY.tiny())[0], fraction=fraction).samples(100) == seen
 
 
 def test_phases_are_due_and_repeat_as_they_say() -> None:
@@ -289,6 +296,15 @@ def test_ema_schedules(schedule: str) -> None:
     expected = {"constant": 0.99, "ramp": 0.99 * (1 - 2.718281828459045 ** (-5 / 2000)), "half-life": 0.5 ** (8 / 64)}
     assert settings.decay_at(2, 8) == 0
     assert settings.decay_at(5, 8) == pytest.approx(expected[schedule])
+
+
+def test_the_ramp_is_a_field_and_may_be_in_images() -> None:
+    settings = EmaSettings.model_validate({"schedule": "ramp", "decay": 0.9, "ramp": "80 images"})
+    assert settings.decay_at(10, 8) == pytest.approx(0.9 * (1 - 2.718281828459045**-1))  # 10 steps of 8 images
+    with pytest.raises(ValidationError, match="ramp goes with schedule = 'ramp', and only with it"):
+        EmaSettings.model_validate({"ramp": "80 images"})
+    with pytest.raises(ValidationError, match="ramp = 6h: expected steps or images"):
+        EmaSettings.model_validate({"schedule": "ramp", "ramp": "6h"})
 
 
 def test_originals_habit_moves_state_at_every_micro_batch() -> None:

@@ -25,6 +25,21 @@ def test_class_folders_in_sorted_order_with_nested_pictures(folder: MakeFolder) 
     assert any("deeper" in line and "'b'" in line for line in found.classes.lines)
 
 
+def test_folders_below_their_initials_are_the_classes(folder: MakeFolder) -> None:
+    names = ["a/airfield/1.png", "a/apartment/outdoor/2.png", "a/apartment-b/3.png", "b/Bay/4.png", "b/Bay/5.png"]
+    found = open_source(folder(dict.fromkeys(names, SMALL)))
+    assert found.classes.names == ("a/airfield", "a/apartment/outdoor", "a/apartment-b", "b/Bay")
+    assert list(found.names) == names
+    assert found.classes.labels.tolist() == [0, 1, 2, 3, 3]
+    assert "4 classes from the folders that hold the pictures" in found.classes.lines[0]
+
+
+@pytest.mark.parametrize("odd", ["a/1.png", "a/zoo/1.png", "ab/airfield/1.png"])
+def test_one_picture_elsewhere_and_the_first_level_is_the_class(folder: MakeFolder, odd: str) -> None:
+    found = open_source(folder(dict.fromkeys(["a/airfield/1.png", "b/bay/2.png", odd], SMALL)))
+    assert set(found.classes.names) == {"a", "b", odd.partition("/")[0]}
+
+
 def test_flat_folder_is_one_class_unlabelled(folder: MakeFolder) -> None:
     found = open_source(folder({"2.png": SMALL, "1.jpg": SMALL}))
     assert (found.classes.names, found.classes.labelled, len(found)) == (("pictures",), False, 2)

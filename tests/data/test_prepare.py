@@ -173,3 +173,13 @@ def test_wrong_settings(folder: MakeFolder, picture: MakePicture, tmp_path: Path
         prepare(source, tmp_path / "out", resolution=0)
     with pytest.raises(BadInput, match="does not exist"):
         prepare(tmp_path / "gone", tmp_path / "out", resolution=16)
+
+
+def test_classes_of_few_pictures_are_pointed_out(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    one = picture(1)
+    counts = {"few": 3, "fewer": 19, "enough": 20}
+    source = folder({f"{name}/{i}.png": one for name, number in counts.items() for i in range(number)})
+    lines = prepare(source, tmp_path / "out", resolution=16).lines
+    assert [line for line in lines if line.startswith("2 classes have fewer than 20 pictures: few (3), fewer (19); so")]
+    flat = folder({f"flat/{i}.png": one for i in range(3)})
+    assert not [line for line in prepare(flat / "flat", tmp_path / "flat", resolution=16).lines if "fewer" in line]

@@ -1,6 +1,7 @@
 """Cards, budgets and calibration."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,31 @@ from frugan.memory.work import Work
 def test_a_card_is_found_by_its_makers_name(name: str) -> None:
     card = named_card(name)
     assert (card.memory_bytes, card.source, card.capability) == (12 * GIB, "guess", (8, 6))
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "capability"),
+    [
+        ("NVIDIA TITAN X", 12, (6, 1)),
+        ("GeForce GTX TITAN X", 12, (5, 2)),
+        ("P100", 16, (6, 0)),
+        ("K80", 12, (3, 7)),
+        ("GeForce GTX 1070", 8, (6, 1)),
+        ("v100-32", 32, (7, 0)),
+        ("NVIDIA GeForce RTX 5060 Ti", 8, (12, 0)),
+        ("RTX 5090", 32, (12, 0)),
+    ],
+)
+def test_old_and_new_cards_are_known(name: str, gib: int, capability: tuple[int, int]) -> None:
+    card = named_card(name)
+    assert (card.memory_bytes, card.capability) == (gib * GIB, capability)
+
+
+def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
+    series = [PUBLISHED[f"rtx-50{n}"] for n in ("50", "60", "60-ti", "70", "70-ti", "80", "90")]
+    for slow, fast in pairwise(series):
+        assert (slow.fp32, slow.half) < (fast.fp32, fast.half)
+        assert slow.gb_per_s <= fast.gb_per_s
 
 
 def test_an_unknown_card_names_the_known_ones() -> None:

@@ -48,12 +48,17 @@ def not_served(index: int) -> str | None:
     if has_kernels(capability, built_for):
         return None
     served = ", ".join(dict.fromkeys(f"{arch.partition('_')[2][:-1]}.{arch[-1]}" for arch in built_for))
-    build = next((name for name, first, last in BUILDS if first <= capability <= last), None)
+    build = serving_build(capability)
     cure = f"one that serves it: {_install(build)}" if build else "no build of this version serves it"
     return (
         f"{name} has compute capability {capability[0]}.{capability[1]}, and this torch ({torch.__version__}) has no "
         f"kernels for it, only for {served}; {cure}"
     )
+
+
+def serving_build(capability: Capability) -> str | None:
+    """The newest published build with kernels for a compute capability; None: there is none any more."""
+    return next((name for name, first, last in BUILDS if first <= capability <= last), None)
 
 
 def has_kernels(capability: Capability, built_for: Sequence[str]) -> bool:

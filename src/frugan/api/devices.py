@@ -43,6 +43,19 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
     return torch.device("cuda", index), "asked for"  # with an index: what torch wants where it sets or caps a device
 
 
+def use_device(asked: str = "auto") -> tuple[torch.device, str]:
+    """As `choose_device`, and a card becomes torch's current one: some of its kernels and libraries look no further,
+    and would take memory on the first card as well.
+
+    Raises:
+        BadInput: as `choose_device`.
+    """
+    device, why = choose_device(asked)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device, why
+
+
 def _automatic() -> tuple[torch.device, str]:
     """The current card, or the first that this torch has kernels for; the CPU where there is none."""
     if not torch.cuda.is_available():

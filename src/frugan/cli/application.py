@@ -3,10 +3,11 @@
 import functools
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from frugan.cli.convert import convert
 from frugan.cli.demo import demo
@@ -23,6 +24,17 @@ from frugan.cli.train import train
 INTERRUPTED = 130
 
 
+class _Command(TyperCommand):
+    """A command that refuses a word in plain English: typer passes on how pydantic begins its sentences."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 def application() -> typer.Typer:
     """The command with its sub-commands."""
     app = typer.Typer(
@@ -35,7 +47,7 @@ def application() -> typer.Typer:
         rich_markup_mode="rich",
     )
     for command in (demo, recipes, info, plan, prepare, train, sample, evaluate, report, convert):
-        app.command()(_telling_of_interrupts(command))
+        app.command(cls=_Command)(_telling_of_interrupts(command))
     app.callback()(_options)
     return app
 

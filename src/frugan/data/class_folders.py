@@ -18,7 +18,9 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
     """Return the classes of N pictures by the first folder of their names.
 
     Classes are in the order of Python's `sorted` (torchvision's ImageFolder numbers them the same way: "10" comes
-    before "9"). No folder, or only one, means one class, unlabelled.
+    before "9"). No folder, or only one, means one class, unlabelled. Where the first level is nothing but an index by
+    initials (Places-365: "a/airfield/1.jpg", "a/apartment_building/outdoor/1.jpg"), the class is all of the folders:
+    "a/airfield".
 
     Args:
         names: N names with "/" between folders.
@@ -28,6 +30,8 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
     Raises:
         BadInput: loose pictures beside class folders, or a class folder without pictures.
     """
+    if _by_initials(names):
+        return _whole_folders(names)
     first = [name.partition("/")[0] if "/" in name else "" for name in names]
     class_names = tuple(sorted(set(first) - {""}))
     loose = [name for name in names if "/" not in name]
@@ -50,6 +54,24 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
         line = f"all pictures lie in the one folder {shown(class_names[0])!r}: one class, unlabelled"
     labels = np.array([numbers[folder] for folder in first], np.int64)
     return Classes(labels, class_names, len(class_names) > 1, (line, *_deeper(names)))
+
+
+def _by_initials(names: Sequence[str]) -> bool:
+    """Whether every picture lies in a folder below one that is named by its initial."""
+    parts = [name.split("/") for name in names]
+    return bool(parts) and all(len(p) > 2 and len(p[0]) == 1 and p[1][0].lower() == p[0].lower() for p in parts)
+
+
+def _whole_folders(names: Sequence[str]) -> Classes:
+    folders = [name.rpartition("/")[0] for name in names]
+    class_names = tuple(in_class_order(list(set(folders))))
+    numbers = {name: number for number, name in enumerate(class_names)}
+    line = (
+        f"{count(len(class_names), 'class')} from the folders that hold the pictures, as the first level is their "
+        f"initials: {first_names(class_names)}"
+    )
+    labels = np.array([numbers[folder] for folder in folders], np.int64)
+    return Classes(labels, class_names, len(class_names) > 1, (line,))
 
 
 def _deeper(names: Sequence[str]) -> tuple[str, ...]:

@@ -4,11 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from frugan.data.classes import Classes
 from frugan.data.fitting import Fitting
 from frugan.data.set_file import SetFile
 from frugan.data.source import Source
 from frugan.data.survey import Survey, bad_names
-from frugan.data.wording import count, shown
+from frugan.data.wording import count, first_names, shown
+
+FEW_PICTURES = 20
+"""Of a class: fewer are pointed out."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,24 @@ def report_of(path: Path, about: SetFile, lines: tuple[str, ...]) -> Preparation
 
 def source_lines(source: Source) -> tuple[str, ...]:
     """Return what was taken for pictures and classes."""
-    return (f"{shown(str(source.path))}: {source.kind}", *source.classes.lines, *source.lines)
+    classes = source.classes
+    return (f"{shown(str(source.path))}: {source.kind}", *classes.lines, *few_lines(classes), *source.lines)
+
+
+def few_lines(classes: Classes) -> tuple[str, ...]:
+    """Return which classes have so few pictures that a network learns them by heart, if any have."""
+    if not classes.labelled:
+        return ()
+    found = np.bincount(classes.labels, minlength=len(classes.names))
+    few = [number for number in np.argsort(found, kind="stable") if 0 < found[number] < FEW_PICTURES]
+    if not few:
+        return ()
+    named = first_names([f"{classes.names[number]} ({found[number]})" for number in few])
+    has = "has" if len(few) == 1 else "have"
+    return (
+        f"{count(len(few), 'class')} {has} fewer than {FEW_PICTURES} pictures: {named}; so few are learned by heart: "
+        "add some, or leave the class out",
+    )
 
 
 def fitting_lines(

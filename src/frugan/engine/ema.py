@@ -1,7 +1,7 @@
 """A running average of networks, from which samples are drawn.
 
-Updated once per step, by name. Sources of the three schedules: constant, BigGAN's release; ramp, the DeepFaceLab and
-EMA-warm-up habit decay·(1-exp(-n/2000)); half-life in images, Karras et al. 2018 (arXiv 1710.10196).
+Updated once per step, by name. Sources of the three schedules: constant, BigGAN's release; ramp, decay·(1-exp(-n/2000))
+as ultralytics/yolov3 made it known; half-life in images, Karras et al. 2018 (arXiv 1710.10196).
 """
 
 import copy
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from frugan.engine.card_events import queued_so_far
 from frugan.engine.host_state import host_likes
-from frugan.engine.progress import Duration
-from frugan.phase import CHANGEABLE, BufferRule
+from frugan.engine.progress import Duration, Interval
+from frugan.phase import ADDED, CHANGEABLE, BufferRule
 
-RAMP_STEPS = 2000
+RAMP = Duration.parse("2k steps")
 
 
 class EmaSettings(BaseModel):
@@ -29,14 +29,22 @@ class EmaSettings(BaseModel):
     schedule: Literal["constant", "ramp", "half-life"] = "constant"
     decay: float = Field(0.9999, ge=0, lt=1, json_schema_extra=CHANGEABLE, description="of constant and ramp")
     half_life_images: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="of half-life")
+    ramp: Interval = Field(
+        RAMP,
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="of ramp: the decay has come to 63% of its value then",
+    )
     start: Duration = Field(Duration.parse("0 steps"), description="until then the average is a copy")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.schedule == "half-life") != (self.half_life_images is not None):
             raise ValueError("half_life_images goes with schedule = 'half-life', and only with it")
-        if self.start.unit == "seconds":
-            raise ValueError(f"start = {self.start}: expected steps or images")
+        if self.schedule != "ramp" and self.ramp != RAMP:
+            raise ValueError("ramp goes with schedule = 'ramp', and only with it")
+        for name, duration in {"start": self.start, "ramp": self.ramp}.items():
+            if duration.unit == "seconds":
+                raise ValueError(f"{name} = {duration}: expected steps or images")
         return self
 
     def decay_at(self, step: int, batch: int) -> float:
@@ -44,7 +52,7 @@ class EmaSettings(BaseModel):
         if step < self.start.steps(batch):
             return 0.0
         if self.schedule == "ramp":
-            return self.decay * (1 - math.exp(-step / RAMP_STEPS))
+            return self.decay * (1 - math.exp(-step / self.ramp.steps(batch)))
         if self.half_life_images is not None:
             return float(0.5 ** (batch / self.half_life_images))
         return self.decay
@@ -130,7 +138,7 @@ class Ema:
 
 
 def _copied(network: nn.Module) -> nn.Module:
-    """Copy a network to follow it; torch's own way asks tensors for their address, which ones without data have not."""
+    """Copy a network, to follow it; torch's own copy asks for addresses, which tensors without data have not."""
     copies: dict[int, object] = {id(buffer): buffer.clone() for buffer in network.buffers()}
     copies |= {id(p): nn.Parameter(p.detach().clone(), requires_grad=False) for p in network.parameters()}
     return copy.deepcopy(network, copies)

@@ -8,8 +8,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from torch import nn
 
-from frugan.engine.leras_optimizers import AdaBelief, LerasOptimizer, RMSprop
-from frugan.engine.optimizer_state import make_state, step_parameter_by_parameter
+from frugan.engine.adam import Adam
+from frugan.engine.leras_optimizers import AdaBelief, RMSprop
+from frugan.engine.optimizer import Optimizer
+from frugan.engine.optimizer_state import make_state
 from frugan.phase import CHANGEABLE, Phase
 
 
@@ -33,6 +35,20 @@ class _Settings(BaseModel):
             return self.learning_rate
         return self.learning_rate + (self.final_learning_rate - self.learning_rate) * min(1.0, progress)
 
+    @property
+    def cosine_updates(self) -> int | None:
+        """Updates of one cosine of the rate; None: it has none."""
+        return None
+
+    @property
+    def moving_share(self) -> float | None:
+        """Share of the weights that each update moves; None: all."""
+        return None
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        raise NotImplementedError
+
 
 class AdamSettings(_Settings):
     """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
@@ -41,6 +57,10 @@ class AdamSettings(_Settings):
     beta1: float = Field(0.0, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
     eps: float = Field(1e-8, gt=0)
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        return Adam(parameters, lr=self.learning_rate, betas=(float(self.beta1), float(self.beta2)), eps=self.eps)
 
 
 class _LerasSettings(_Settings):
@@ -62,12 +82,26 @@ class _LerasSettings(_Settings):
         description="updates of one cosine from the full rate to none and back; with dropout the original has 500",
     )
 
+    @property
+    def cosine_updates(self) -> int | None:
+        """Updates of one cosine of the rate; None: it has none."""
+        return self.period
+
+    @property
+    def moving_share(self) -> float | None:
+        """Share of the weights that each update moves; None: all."""
+        return None if self.dropout == 1 else self.dropout
+
 
 class RMSpropSettings(_LerasSettings):
     """RMSprop as DeepFaceLab defines it."""
 
     kind: Literal["rmsprop"] = "rmsprop"
     decay: float = Field(0.9, ge=0, lt=1)
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        return RMSprop(parameters, lr=self.learning_rate, decay=self.decay, eps=self.eps)
 
 
 class AdaBeliefSettings(_LerasSettings):
@@ -76,6 +110,10 @@ class AdaBeliefSettings(_LerasSettings):
     kind: Literal["adabelief"] = "adabelief"
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        return AdaBelief(parameters, lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)
 
 
 def _kind(value: Any) -> str:
@@ -110,51 +148,26 @@ def named_parameters(networks: Mapping[str, nn.Module], names: Sequence[str]) ->
 
 
 def create_optimizer(
-    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings,
-    parameters: Mapping[str, nn.Parameter],
-    *,
-    on_host: bool = False,
-) -> torch.optim.Optimizer:
+    settings: OptimizerSettings, parameters: Mapping[str, nn.Parameter], *, on_host: bool = False
+) -> Optimizer:
     """Make an optimizer over named parameters, and its state.
-
-    All of them take the verdict on the gradients on the device, so that a skipped update needs no look from the host,
-    and make no temporaries as large as the parameters: Adam is torch's fused one, the others go in pieces.
 
     Args:
         on_host: the state lives in host memory.
     """
-    optimizer = _create(settings, list(parameters.values()))
+    optimizer = settings.create(list(parameters.values()))
     make_state(optimizer, on_host=on_host)
     return optimizer
 
 
-def _create(
-    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings, values: list[nn.Parameter]
-) -> torch.optim.Optimizer:
-    if isinstance(settings, RMSpropSettings):
-        return RMSprop(values, lr=settings.learning_rate, decay=settings.decay, eps=settings.eps)
-    if isinstance(settings, AdaBeliefSettings):
-        betas = (settings.beta1, settings.beta2)
-        return AdaBelief(values, lr=settings.learning_rate, betas=betas, eps=settings.eps)
-    return torch.optim.Adam(
-        values,
-        lr=settings.learning_rate,
-        betas=(float(settings.beta1), float(settings.beta2)),
-        eps=settings.eps,
-        fused=True,
-    )
-
-
-@torch.no_grad()
 def update_parameters(
-    optimizer: torch.optim.Optimizer,
-    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings,
+    optimizer: Optimizer,
+    settings: OptimizerSettings,
     *,
     accepted: torch.Tensor,
     progress: float,
     dropout_seed: int,
     dropout: bool,
-    on_host: bool = False,
 ) -> None:
     """Let an optimizer move its parameters by their gradients; where the verdict is no, nothing moves.
 
@@ -163,26 +176,11 @@ def update_parameters(
         progress: share of the duration that is done, 0 to 1.
         dropout_seed: of this update's learning-rate dropout.
         dropout: False: no learning-rate dropout and no cosine, whatever the settings say.
-        on_host: the state lives in host memory.
     """
-    rate = settings.rate_at(progress)
-    if isinstance(optimizer, LerasOptimizer):
-        if isinstance(settings, AdamSettings):
-            raise TypeError("settings of Adam for another optimizer")
-        share = settings.dropout if dropout and settings.dropout != 1 else None
-        optimizer.update(
-            accepted,
-            learning_rate=rate,
-            period=settings.period if dropout else None,
-            share=share,
-            seed=dropout_seed,
-        )
-        return
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.found_inf = (~accepted).float()  # type: ignore[attr-defined]
-    optimizer.grad_scale = None  # type: ignore[attr-defined]
-    if on_host:
-        step_parameter_by_parameter(optimizer)
-    else:
-        optimizer.step()
+    optimizer.update(
+        accepted,
+        learning_rate=settings.rate_at(progress),
+        period=settings.cosine_updates if dropout else None,
+        share=settings.moving_share if dropout else None,
+        seed=dropout_seed,
+    )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.ema import Ema
+from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizer_state import move_state
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
@@ -31,7 +32,7 @@ class TrainingState:
     """
 
     networks: dict[str, nn.Module]
-    optimizers: dict[str, torch.optim.Optimizer]
+    optimizers: dict[str, Optimizer]
     moves: dict[str, tuple[str, ...]]
     loss_scales: dict[str, LossScale]
     carried: dict[str, Tensor]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.gradients import clip, measure
+from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, update_parameters
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.probe import Probe
@@ -100,7 +101,6 @@ class Step:
                     progress=state.step / self.length if self.length else 0.0,
                     dropout_seed=self.draws.update_seed(phase, update.step, update.repeat),
                     dropout=phase.learning_rate_dropout,
-                    on_host=plan.optimizer_on_host,
                 )
                 observer.commit(accepted)
                 _commit_carried(state, phase, own, accepted)
@@ -192,12 +192,13 @@ class Step:
 
 
 @contextmanager
-def gradients_released(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def gradients_released(optimizer: Optimizer) -> Iterator[None]:
     """Release gradients at the end, also after an error, so that a repetition does not add to them."""
     try:
         yield
     finally:
-        optimizer.zero_grad(set_to_none=True)
+        for parameter in optimizer.parameters():  # not by zero_grad, which calls torch: nothing may fail here
+            parameter.grad = None
 
 
 def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:

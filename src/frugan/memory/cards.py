@@ -94,8 +94,11 @@ class Published:
 PUBLISHED: Mapping[str, Published] = MappingProxyType(
     {
         "gtx-1060": Published(6, 4.4, 4.4, 192, (6, 1)),
+        "gtx-1070": Published(8, 6.5, 6.5, 256, (6, 1)),
         "gtx-1080": Published(8, 8.9, 8.9, 320, (6, 1)),
         "gtx-1080-ti": Published(11, 11.3, 11.3, 484, (6, 1)),
+        "gtx-titan-x": Published(12, 6.6, 6.6, 336, (5, 2)),
+        "titan-x": Published(12, 11.0, 11.0, 480, (6, 1)),  # of 2016, Pascal
         "gtx-1660": Published(6, 5.0, 10.0, 192, (7, 5)),
         "gtx-1660-super": Published(6, 5.0, 10.0, 336, (7, 5)),
         "gtx-1660-ti": Published(6, 5.4, 10.9, 288, (7, 5)),
@@ -113,8 +116,19 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
         "rtx-4070": Published(12, 29.1, 58.3, 504, (8, 9)),
         "rtx-4080": Published(16, 48.7, 97.5, 717, (8, 9)),
         "rtx-4090": Published(24, 82.6, 165.2, 1008, (8, 9)),
+        "rtx-5050": Published(8, 13.2, 26.3, 320, (12, 0)),
+        "rtx-5060": Published(8, 19.2, 38.4, 448, (12, 0)),
+        "rtx-5060-ti": Published(8, 23.7, 47.4, 448, (12, 0)),
+        "rtx-5060-ti-16": Published(16, 23.7, 47.4, 448, (12, 0)),
+        "rtx-5070": Published(12, 30.9, 61.7, 672, (12, 0)),
+        "rtx-5070-ti": Published(16, 43.9, 87.9, 896, (12, 0)),
+        "rtx-5080": Published(16, 56.3, 112.6, 960, (12, 0)),
+        "rtx-5090": Published(32, 104.8, 209.5, 1792, (12, 0)),
+        "k80": Published(12, 4.4, 4.4, 240, (3, 7)),  # one of the two processors on its board
+        "p100": Published(16, 9.3, 9.3, 732, (6, 0)),
         "t4": Published(16, 8.1, 65.0, 320, (7, 5)),
         "v100": Published(16, 15.7, 125.0, 900, (7, 0)),
+        "v100-32": Published(32, 15.7, 125.0, 900, (7, 0)),
         "a100": Published(40, 19.5, 312.0, 1555, (8, 0)),
         "h100": Published(80, 66.9, 989.0, 3350, (9, 0)),
         "h200": Published(141, 66.9, 989.0, 4800, (9, 0)),

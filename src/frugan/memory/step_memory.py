@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from frugan.engine.host_arena import pinned_bytes, rounded_bytes
-from frugan.engine.leras_optimizers import PIECES, LerasOptimizer
 from frugan.engine.offload import HostCopies
 from frugan.engine.plan import Plan
 from frugan.engine.probe import Probe
@@ -85,8 +84,7 @@ def measure_step(
     if as_card:
         tracker.ignore(_on_host(state, plan))
         for optimizer in state.optimizers.values():
-            if isinstance(optimizer, LerasOptimizer):
-                optimizer.piece = PIECES["cuda"]
+            optimizer.works_as_on("cuda")
     static: dict[Category, int] = {}
     for category, size_bytes in zip(tracker.trace.categories, tracker.trace.sizes_bytes, strict=True):
         static[category] = static.get(category, 0) + size_bytes

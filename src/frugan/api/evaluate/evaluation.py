@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from frugan.api.data.sources import open_real
-from frugan.api.devices import choose_device
+from frugan.api.devices import use_device
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import METRICS, Evaluation, EvaluationOptions, Scorer
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
@@ -70,7 +70,7 @@ def truncation_curve(
     recipe = weights.recipe
     asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
     _check(options, asked, recipe)
-    device, why = choose_device(options.device)
+    device, why = use_device(options.device)
     say(f"weights: {file}")
     say(f"device: {device} ({why})")
     precision = resolve_precision(recipe.training.precision, device)

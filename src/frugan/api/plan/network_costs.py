@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.devices import choose_device
+from frugan.api.devices import use_device
 from frugan.api.networks import read_weights, weights_file
 from frugan.api.setup import setup_of
 from frugan.engine.plan import Plan
@@ -107,7 +107,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
         recipe = read_weights(weights_file(path)).recipe
     else:
         recipe = load_recipe(source, overrides or [])
-    where, _ = choose_device(device)
+    where, _ = use_device(device)
     precision = resolve_precision(recipe.training.precision, where)
     layout = Plan(1, precision).layout(where)
     peaks = measure_peaks(where, precision.dtype)

@@ -122,7 +122,7 @@ class Planner:
 def subject(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that a step's memory and work depend on."""
     values = recipe.model_dump(mode="json", include={"family", "networks", "objective", "stages", "ema"})
-    for section in ("networks", "objective"):
+    for section in ("networks", "objective", "ema"):
         for name in _added_and_at_default(getattr(recipe, section)):
             del values[section][name]
     optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}

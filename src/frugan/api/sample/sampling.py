@@ -10,7 +10,7 @@ from torch import nn
 
 from frugan.api.data.feed import feeding
 from frugan.api.data.sources import Data, Source, open_sources
-from frugan.api.devices import choose_device
+from frugan.api.devices import use_device
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Say
 from frugan.api.sample.generation import check_truncation
@@ -110,7 +110,7 @@ def open_networks(source: str | Path, device: str, say: Say) -> Opened:
     """
     weights = read_weights(weights_file(Path(source), say=say))
     recipe = weights.recipe
-    where, why = choose_device(device)
+    where, why = use_device(device)
     say(f"weights: {weights.path}")
     say(f"device: {where} ({why})")
     precision = resolve_precision(recipe.training.precision, where)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from frugan.api.card_support import serving_build
 from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions, smallest_cards
 from frugan.engine.plan import Plan
@@ -78,9 +79,9 @@ def _card(
 
 
 def _cards(least_gib: int) -> Iterator[Card]:
-    """Known cards with enough memory, smallest first."""
+    """Known cards with enough memory that a build of torch still serves, smallest first."""
     for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
-        if PUBLISHED[key].gib >= least_gib:
+        if PUBLISHED[key].gib >= least_gib and serving_build(PUBLISHED[key].capability) is not None:
             yield named_card(key)
 
 

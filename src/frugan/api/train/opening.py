@@ -1,6 +1,7 @@
 """What is found out before the first step: with how many threads it is fastest, and how long training will take."""
 
 import gc
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +24,8 @@ WORTH_AN_ESTIMATE = 20
 """Steps: fewer tell by themselves how long they take."""
 WORTH_SECONDS = 120.0
 """The same for a training that ends by the clock."""
+SLOW_AVERAGE = 0.2
+"""Share of a run's steps from which on the average is said to be slow: it ends as a blur of networks long gone by."""
 LONG_SECONDS = 2 * 24 * 3600.0
 """From here on a training is said to be long, with what would be shorter."""
 
@@ -57,6 +60,8 @@ class Opening:
         if self._looked:
             return
         self._looked = True
+        if line := slow_average(self.recipe):
+            self.say(f"warning: {line}")
         self.stop.doing = "the timing of a step"
         seconds = self._choose_threads(loop) if on_cpu else None
         if _has_left(loop, WORTH_AN_ESTIMATE):
@@ -139,6 +144,26 @@ class Opening:
     def _set(self, number: int) -> None:
         torch.set_num_threads(number)
         self.kept["threads"] = {"number": number, "machine": threads.machine_name()}
+
+
+def slow_average(recipe: Recipe) -> str | None:
+    """What is wrong with an average that follows its networks too slowly for the run's length; None: nothing."""
+    batch = recipe.training.batch
+    steps = recipe.training.duration.known_steps(batch)
+    if steps is None or not recipe.kind.averaged():
+        return None
+    over = round(1 / (1 - recipe.ema.decay_at(steps, batch)), 3)
+    if over <= SLOW_AVERAGE * steps:
+        return None
+    cure = (
+        f"half_life_images={steps * batch * math.log(2) / 10:,.0f}".replace(",", "")
+        if recipe.ema.half_life_images is not None
+        else f"decay={max(0.0, 1 - 10 / steps):.6g}"
+    )
+    return (
+        f"the average, from which samples are drawn, is over about the last {over:,.0f} steps, and the run has "
+        f"{steps:,}: it will lag behind; ema.{cure} would be a tenth of the run"
+    )
 
 
 def _has_left(loop: Loop, steps: int) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from frugan.api.data.feed import SourceFeed, default_workers, feeding
 from frugan.api.data.run_data import RunData, class_names, other_pictures, read_run_data
 from frugan.api.data.sources import Source, count
-from frugan.api.devices import choose_device
+from frugan.api.devices import choose_device, use_device
 from frugan.api.networks import (
     EMA_FILE,
     NETWORKS_FILE,
@@ -150,7 +150,7 @@ class Session:
         changed = changed_fields(before, recipe, self.run.path)
         if found:
             self._refuse_swapped({name: known.digest for name, known in read_run_data(found[1]).items()})
-        device, why = choose_device(self.options.device)
+        device, why = use_device(self.options.device)
         self._choose(f"device: {device} ({why})")
         restarts = {name for change in changed.values() for name in change.restarts}
         with told_when_full(device, "training was set up"):
@@ -280,10 +280,8 @@ class Session:
         recipe = self.recipe
         saved = None if found is None else found[1]
         pin_arithmetic()
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-            if line := tf32_decision(torch.cuda.get_device_capability(device)):
-                self._choose(line)
+        if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
+            self._choose(line)
         precision = self._precision(device, saved)
         setup = setup_of(recipe)
         described = setup.used(recipe.kind.build(recipe.networks, "meta"))
