@@ -34,7 +34,7 @@ ALLOWED = {
     "recipe_toml": {"recipe"},
     "memory": {"engine", "phase", "errors"},
     "engine": {"phase", "errors"},
-    "families": {"phase", "objectives", "augment", "nn", "errors"},
+    "families": {"phase", "objectives", "augment", "nn", "convert", "errors"},
     "augment": {"phase"},
     "nn": {"phase"},
     "objectives": set(),

@@ -1,8 +1,10 @@
 """Predicted is measured: every family, every saver, on real CPU steps under the same tracker."""
 
+import warnings
 from dataclasses import replace
 
 import pytest
+import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
@@ -30,6 +32,17 @@ def test_micro_batches_and_precisions(family: Family, micro_batch: int, precisio
     of = task(family)
     plan = plan_of(of, micro_batch, precision)
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
+
+
+def test_no_address_is_asked_of_tensors_without_data(family: Family) -> None:
+    of, always = task(family), torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            predict(of, plan_of(of, 2), "cpu", of.stages[0])
+    finally:
+        torch.set_warn_always(always)
 
 
 def test_fp16() -> None:

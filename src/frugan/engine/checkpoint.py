@@ -120,12 +120,22 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:09d}"
 
 
+def step_in_name(path: Path) -> int | None:
+    """The step that a checkpoint's folder is named for; None: it is named as no checkpoint is."""
+    number = path.name.removeprefix("step-")
+    return int(number) if number != path.name and number.isdigit() else None
+
+
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
     """Checkpoints in a folder, oldest first; what was not finished does not count."""
     if not folder.is_dir():
         return []
-    found = [p for p in folder.iterdir() if p.name.startswith("step-") and p.name[5:].isdigit() and p.is_dir()]
-    return sorted((Checkpoint(p, int(p.name[5:])) for p in found), key=lambda c: c.step)
+    found = [
+        Checkpoint(path, step)
+        for path in folder.iterdir()
+        if (step := step_in_name(path)) is not None and path.is_dir()
+    ]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
 def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:

@@ -54,24 +54,15 @@ class FaceDemoResult:
     comparison: Path
 
 
-@dataclass(frozen=True)
-class _Aligned:
-    """Faces of one person in several moments: picture [N, 3, R, R] and mask [N, 1, R, R], fp32 in [0, 1], BGR."""
-
-    picture: Tensor
-    mask: Tensor
-
-
-def _unseen(which: Unseen) -> _Aligned:
-    """A person in moments that are in nobody's training."""
+def _unseen(which: Unseen) -> tuple[Tensor, Tensor]:
+    """Pictures [N, 3, R, R], BGR, and masks [N, 1, R, R], fp32 in [0, 1], of a person in moments that nobody learnt."""
     faces = unseen_faces(which)
     pictures = torch.from_numpy(faces.pictures).permute(0, 3, 1, 2).float() / 255
-    return _Aligned(pictures.contiguous(), torch.from_numpy(faces.masks)[:, None])
+    return pictures.contiguous(), torch.from_numpy(faces.masks)[:, None]
 
 
-def _error(made: Tensor, truth: _Aligned) -> float:
-    difference = (made - truth.picture).abs() * truth.mask
-    return float(difference.sum() / (truth.mask.sum() * 3))
+def _error(made: Tensor, truth: Tensor, mask: Tensor) -> float:
+    return float(((made - truth).abs() * mask).sum() / (mask.sum() * 3))
 
 
 def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
@@ -79,17 +70,20 @@ def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
     weights = read_weights(weights_file(run))
     networks, recipe = networks_from(weights), weights.recipe
     archi = SAEHDNetworks.model_validate(recipe.networks.model_dump()).letters
-    source, destination, truth = (_unseen(which) for which in (Unseen.SOURCE, Unseen.DESTINATION, Unseen.TRUTH))
+    source, inside_source = _unseen(Unseen.SOURCE)
+    destination, _ = _unseen(Unseen.DESTINATION)
+    truth, inside_truth = _unseen(Unseen.TRUTH)
     with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
-        vectors = flows.encode(networks, destination.picture)
+        vectors = flows.encode(networks, destination)
         swap, _ = flows.decode(archi, networks, flows.swap_code(archi, networks, vectors), "src")
-        vectors = flows.encode(networks, source.picture)
+        vectors = flows.encode(networks, source)
         again, _ = flows.decode(archi, networks, flows.code(archi, networks, vectors, "src"), "src")
-    columns = (destination.picture, swap, truth.picture, source.picture, again)
+    columns = (destination, swap, truth, source, again)
     sheet = torch.stack([column[:SHOWN] for column in columns], 1).flip(2) * 2 - 1  # [rows, columns, 3, R, R], RGB
     path = folder / "comparison.png"
     write_sheet(sheet.clamp(-1, 1), path, provenance(recipe, 0), titles=TITLES)
-    return _error(swap, truth), _error(destination.picture, truth), _error(again, source), path
+    swap_error, unswapped_error = (_error(made, truth, inside_truth) for made in (swap, destination))
+    return swap_error, unswapped_error, _error(again, source, inside_source), path
 
 
 def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult:

@@ -27,8 +27,6 @@ from frugan.memory.search import Search
 from frugan.memory.task import Task
 from frugan.recipe import Recipe
 
-COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
-"""Memory of the cards that people have."""
 SMALLEST_CARDS = "smallest_cards.json"
 SECONDS_PER_MODULE = 0.02
 """Of one run of a step without data: 0.019 to 0.037 over the recipes that ship, on one core of an AMD EPYC."""

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.convert.dfm_networks import CELEB_FACE, INPUT, OUTPUTS, DfmSpec, SwapGraph
 from frugan.convert.export_extra import onnx, onnxruntime
 from frugan.convert.onnx_nodes import Nodes
 from frugan.errors import BadInput
-
-__all__ = ["DfmSpec", "check_dfm", "write_dfm"]
+from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.dfm_networks import CELEB_FACE, INPUT, OUTPUTS, SwapGraph
 
 OPSET, IR_VERSION = 12, 7  # the original's
 MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the nodes
@@ -21,12 +20,14 @@ MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the
 Array = NDArray[Any]
 
 
-def write_dfm(path: Path, spec: DfmSpec, weights: Mapping[str, Array], *, half: bool, note: Mapping[str, str]) -> None:
+def write_dfm(
+    path: Path, config: SAEHDNetworks, weights: Mapping[str, Array], *, half: bool, note: Mapping[str, str]
+) -> None:
     """Write the networks that turn a destination's face into the swapped one; whole or not at all.
 
     Args:
         path: the file, usually "..._model.dfm"; replaced if it is there.
-        spec: what the networks are made of.
+        config: what the networks are made of.
         weights: "network.parameter" -> array in torch's layout, "inter.dense1.weight"; what is not needed is ignored.
         half: convolutions in float16; dense layers, input and outputs stay float32.
         note: kept with the model, to tell where it came from.
@@ -36,10 +37,10 @@ def write_dfm(path: Path, spec: DfmSpec, weights: Mapping[str, Array], *, half: 
         OSError: the disk is full or the path cannot be written.
     """
     module = onnx()
-    nodes = Nodes(module, weights, str(spec), half=half)
-    SwapGraph(nodes, spec).build()
+    nodes = Nodes(module, weights, f"{config.archi} at {config.resolution} pixels", half=half)
+    SwapGraph(nodes, config).build()
     _check_size(path, nodes.arrays)
-    content = _model(module, nodes, spec.resolution, note).SerializeToString()
+    content = _model(module, nodes, config.resolution, note).SerializeToString()
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with beside.open("wb") as file:

@@ -13,12 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from frugan.convert import dfm
-from frugan.convert.dfm import DfmSpec, check_dfm, write_dfm
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDFamily, flows
+from frugan.families.saehd import SAEHDFamily, dfm, flows
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.dfm import check_dfm, write_dfm
 from parity.saehd import weights
 from parity.saehd.weights import Array
 
@@ -28,15 +27,15 @@ ODD_ARCHIS = ("df-c", "df-t", "df-dc", "liae-d", "liae-td", "liae-utc", "liae-ud
 DIMS = {"ae_dims": 10, "e_dims": 4, "d_dims": 6, "d_mask_dims": 2}  # small, and all different
 
 
-def spec(archi: str, resolution: int = 64, dims: Mapping[str, int] = DIMS) -> DfmSpec:
-    a = Archi.parse(archi)
-    return DfmSpec(a.kind, a.normalised, a.doubled, a.deeper, a.cosine, resolution, **dims)
+def config(archi: str, resolution: int = 64, dims: Mapping[str, int] = DIMS) -> SAEHDNetworks:
+    """Smaller networks than a recipe may ask for."""
+    options: dict[str, Any] = {"archi": archi, "resolution": resolution, "gan_patch_size": 8, "gan_dims": 4, **dims}
+    return SAEHDNetworks.model_construct(**options)
 
 
 def networks(archi: str, resolution: int = 64, dims: Mapping[str, int] = DIMS, seed: int = 5) -> dict[str, nn.Module]:
     """The autoencoder with random weights, by the rule that the recordings' follow."""
-    options: dict[str, Any] = {"archi": archi, "resolution": resolution, "gan_patch_size": 8, "gan_dims": 4, **dims}
-    chosen = SAEHDNetworks.model_construct(**options)
+    chosen = config(archi, resolution, dims)
     built = SAEHDFamily().build(chosen)
     found = {name: built[name] for name in flows.network_names(chosen.letters)}
     for name, network in found.items():
@@ -68,12 +67,12 @@ def difference(found: Any, expected: Any) -> float:
     return max(float(np.abs(one - other).max()) for one, other in zip(found, expected, strict=True))
 
 
-def original(archi: str) -> tuple[DfmSpec, dict[str, Array]]:
+def original(archi: str) -> tuple[SAEHDNetworks, dict[str, Array]]:
     """What one of the original's recordings was made with."""
     case = json.loads((GOLDEN / "archi" / archi / "case.json").read_text())
     dims = {name: case[name] for name in DIMS}
     built = networks(archi, case["resolution"], dims, case["seed"])
-    return spec(archi, case["resolution"], dims), parameters(built)
+    return config(archi, case["resolution"], dims), parameters(built)
 
 
 def from_files(folder: Path) -> dict[str, Array]:
@@ -94,7 +93,7 @@ def recorded_swap(archi: str) -> tuple[Array, list[Array]]:
 @pytest.mark.parametrize("archi", [*ARCHIS, *ODD_ARCHIS])
 def test_the_graph_computes_what_the_networks_do(tmp_path: Path, archi: str) -> None:
     built = networks(archi)
-    write_dfm(tmp_path / "x.dfm", spec(archi), parameters(built), half=False, note={})
+    write_dfm(tmp_path / "x.dfm", config(archi), parameters(built), half=False, note={})
     onnx.checker.check_model(onnx.load(tmp_path / "x.dfm"), full_check=True)
     for batch in (1, 3):
         faces = pictures(batch)
@@ -105,7 +104,7 @@ def test_the_graph_computes_what_the_networks_do(tmp_path: Path, archi: str) -> 
 
 def test_other_resolutions(tmp_path: Path) -> None:
     built = networks("liae-udt", 96)
-    write_dfm(tmp_path / "x.dfm", spec("liae-udt", 96), parameters(built), half=False, note={})
+    write_dfm(tmp_path / "x.dfm", config("liae-udt", 96), parameters(built), half=False, note={})
     expected = swapped(Archi.parse("liae-udt"), built, pictures(2, 96))
     assert difference(check_dfm(tmp_path / "x.dfm", pictures(2, 96)), expected) < 1e-5
 
@@ -156,7 +155,7 @@ def test_inputs_and_outputs_are_the_originals(tmp_path: Path, half: bool, record
 
 def test_the_note_is_kept(tmp_path: Path) -> None:
     note = {"recipe": "faces", "iteration": "1200", "synthetic": "yes"}
-    write_dfm(tmp_path / "x.dfm", spec("df"), parameters(networks("df")), half=False, note=note)
+    write_dfm(tmp_path / "x.dfm", config("df"), parameters(networks("df")), half=False, note=note)
     session = onnxruntime.InferenceSession(str(tmp_path / "x.dfm"), providers=["CPUExecutionProvider"])
     assert session.get_modelmeta().custom_metadata_map == note
 
@@ -177,7 +176,7 @@ FIRST, HEAD, DENSE = "encoder.down1.downs.0.conv1.weight", "decoder_src.out_conv
 def test_unfit_weights_are_named(tmp_path: Path, name: str, value: Array | None, half: bool, message: str) -> None:
     given: dict[str, Any] = parameters(networks("df-ud")) | {name: value}
     with pytest.raises(BadInput, match=message):
-        write_dfm(tmp_path / "x.dfm", spec("df-ud"), given, half=half, note={})
+        write_dfm(tmp_path / "x.dfm", config("df-ud"), given, half=half, note={})
     assert not list(tmp_path.iterdir())
 
 
@@ -189,7 +188,7 @@ def test_what_exceeds_the_format_is_refused(
 ) -> None:
     monkeypatch.setattr(dfm, "MOST_BYTES", most)
     with pytest.raises(BadInput, match=f"at most 2.1 GB. {cure}"):
-        write_dfm(tmp_path / "x.dfm", spec("df"), parameters(networks("df")), half=False, note={})
+        write_dfm(tmp_path / "x.dfm", config("df"), parameters(networks("df")), half=False, note={})
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +199,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_dfm(tmp_path / "x.dfm", spec("df"), parameters(networks("df")), half=False, note={})
+        write_dfm(tmp_path / "x.dfm", config("df"), parameters(networks("df")), half=False, note={})
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
@@ -215,7 +214,7 @@ def test_missing_packages_name_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
 
     def use() -> None:
         if missing == "onnx":
-            write_dfm(tmp_path / "x.dfm", spec("df"), {}, half=False, note={})
+            write_dfm(tmp_path / "x.dfm", config("df"), {}, half=False, note={})
         else:
             check_dfm(GOLDEN / "dfm" / "df-ud.dfm", pictures(1))
 

@@ -3,61 +3,14 @@
 Source: the behaviour of DeepFaceLab's networks and of its own export.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 
 from frugan.convert.onnx_nodes import Nodes
+from frugan.families.saehd.config import SAEHDNetworks
 
 INPUT = "in_face:0"
 FACE_MASK, CELEB_FACE, CELEB_FACE_MASK = OUTPUTS = ("out_face_mask:0", "out_celeb_face:0", "out_celeb_face_mask:0")
 """Names and order are the original's; DeepFaceLive asks for the input by name and takes the outputs by position."""
-
-
-@dataclass(frozen=True)
-class DfmSpec:
-    """What the networks are made of.
-
-    Attributes:
-        kind: "df": one code, a decoder for each side. "liae": two codes, one decoder.
-        normalised: letter u, the encoder's output has unit root mean square.
-        doubled: letter d, the networks work on half the resolution and the heads double it.
-        deeper: letter t, one more level and residual blocks in the encoder.
-        cosine: letter c, activations are x·cos(x) instead of leaky ReLU.
-        resolution: side of the faces in pixels.
-        ae_dims: width of the bottleneck.
-        e_dims: channels of the encoder.
-        d_dims: channels of the decoder.
-        d_mask_dims: channels of the mask decoder.
-    """
-
-    kind: Literal["df", "liae"]
-    normalised: bool
-    doubled: bool
-    deeper: bool
-    cosine: bool
-    resolution: int
-    ae_dims: int
-    e_dims: int
-    d_dims: int
-    d_mask_dims: int
-
-    def __str__(self) -> str:
-        """Such as "df-ud at 128 pixels"."""
-        chosen = zip("udtc", (self.normalised, self.doubled, self.deeper, self.cosine), strict=True)
-        letters = "".join(letter for letter, there in chosen if there)
-        return f"{self.kind}{'-' * bool(letters)}{letters} at {self.resolution} pixels"
-
-    @property
-    def code_channels(self) -> int:
-        """Of what an inter network makes."""
-        return self.ae_dims * (1 if self.kind == "df" else 2)
-
-    @property
-    def decoder_widths(self) -> tuple[int, ...]:
-        """Channels of the decoder's levels, in units of d_dims or d_mask_dims."""
-        return (8, 8, 4, 2) if self.deeper else (8, 4, 2)
 
 
 class SwapGraph:
@@ -65,34 +18,39 @@ class SwapGraph:
 
     Args:
         nodes: where they are added.
-        spec: which ones.
+        config: which ones.
     """
 
-    def __init__(self, nodes: Nodes, spec: DfmSpec) -> None:
+    def __init__(self, nodes: Nodes, config: SAEHDNetworks) -> None:
         self.nodes = nodes
-        self.spec = spec
+        self.config = config
+        self.archi = config.letters
+        self.code_channels = config.ae_dims * (1 if self.archi.kind == "df" else 2)
+        """Of what an inter network makes."""
+        self.decoder_widths = (8, 8, 4, 2) if self.archi.deeper else (8, 4, 2)
+        """Channels of the decoder's levels, in units of d_dims or d_mask_dims."""
 
     def build(self) -> None:
         """[B, R, R, 3] in [0, 1] -> masks [B, R, R, 1] and the face [B, R, R, 3], in [0, 1]."""
         vector = self._encoder()
-        if self.spec.kind == "df":
+        if self.archi.kind == "df":
             swap = own = self._inter("inter", vector)
-            swap_decoder, own_decoder, width = "decoder_src", "decoder_dst", self.spec.code_channels
+            swap_decoder, own_decoder, width = "decoder_src", "decoder_dst", self.code_channels
         else:
             shared = self._inter("inter_AB", vector)
             own = self.nodes.add("Concat", self._inter("inter_B", vector), shared, axis=1)
             swap = self.nodes.add("Concat", shared, shared, axis=1)
             swap_decoder = own_decoder = "decoder"
-            width = 2 * self.spec.code_channels
+            width = 2 * self.code_channels
         self._mask(own_decoder, own, width, FACE_MASK)
         self._face(swap_decoder, swap, width, CELEB_FACE)
         self._mask(swap_decoder, swap, width, CELEB_FACE_MASK)
 
     def _encoder(self) -> str:
         """[B, R, R, 3] -> vectors [B, features] in float32."""
-        spec, e = self.spec, self.spec.e_dims
+        e = self.config.e_dims
         x = self.nodes.working(self.nodes.add("Transpose", INPUT, perm=[0, 3, 1, 2]))
-        if spec.deeper:
+        if self.archi.deeper:
             x = self._downscale(x, "encoder.down1", 3, e)
             x = self._residual(x, "encoder.res1", e)
             for i, (before, after) in enumerate(((e, 2 * e), (2 * e, 4 * e), (4 * e, 8 * e), (8 * e, 8 * e)), 2):
@@ -102,12 +60,11 @@ class SwapGraph:
             for i, (before, after) in enumerate(((3, e), (e, 2 * e), (2 * e, 4 * e), (4 * e, 8 * e))):
                 x = self._downscale(x, f"encoder.down1.downs.{i}", before, after)
         flat = self.nodes.exact(self.nodes.reshape(x, [self._features]))
-        return self._pixel_norm(flat) if spec.normalised else flat
+        return self._pixel_norm(flat) if self.archi.normalised else flat
 
     @property
     def _features(self) -> int:
-        side = self.spec.resolution // (32 if self.spec.deeper else 16)
-        return 8 * self.spec.e_dims * side**2
+        return 8 * self.config.e_dims * self.archi.encoded_side(self.config.resolution) ** 2
 
     def _pixel_norm(self, x: str) -> str:
         """Scale each vector to unit root mean square; in float32, as in training. [B, features]."""
@@ -117,22 +74,21 @@ class SwapGraph:
 
     def _inter(self, network: str, vector: str) -> str:
         """Vectors [B, features] -> codes [B, code_channels, S, S]."""
-        spec, channels = self.spec, self.spec.code_channels
-        side = spec.resolution // (32 if spec.doubled else 16)
-        narrow = self.nodes.dense(vector, f"{network}.dense1", (self._features, spec.ae_dims))
-        wide = self.nodes.dense(narrow, f"{network}.dense2", (spec.ae_dims, channels * side**2))
+        channels, side = self.code_channels, self.archi.dense_side(self.config.resolution)
+        narrow = self.nodes.dense(vector, f"{network}.dense1", (self._features, self.config.ae_dims))
+        wide = self.nodes.dense(narrow, f"{network}.dense2", (self.config.ae_dims, channels * side**2))
         x = self.nodes.working(self.nodes.reshape(wide, [channels, side, side]))
-        return x if spec.deeper else self._upscale(x, f"{network}.upscale1", channels, channels)
+        return x if self.archi.deeper else self._upscale(x, f"{network}.upscale1", channels, channels)
 
     def _face(self, decoder: str, code: str, width: int, output: str) -> None:
         """Codes [B, width, S, S] -> faces [B, R, R, 3]."""
         x = code
-        for i, multiplier in enumerate(self.spec.decoder_widths):
-            after = multiplier * self.spec.d_dims
+        for i, multiplier in enumerate(self.decoder_widths):
+            after = multiplier * self.config.d_dims
             x = self._upscale(x, f"{decoder}.upscale{i}", width, after)
             x = self._residual(x, f"{decoder}.res{i}", after)
             width = after
-        logits = self._heads(x, decoder, width) if self.spec.doubled else self._head(x, decoder, width)
+        logits = self._heads(x, decoder, width) if self.archi.doubled else self._head(x, decoder, width)
         # half precision has no values between 0.9995 and 1
         face = self.nodes.add("Sigmoid", self.nodes.exact(logits))
         self.nodes.add("Transpose", face, perm=[0, 2, 3, 1], output=output)
@@ -155,9 +111,9 @@ class SwapGraph:
 
     def _mask(self, decoder: str, code: str, width: int, output: str) -> None:
         """Codes [B, width, S, S] -> masks [B, R, R, 1]."""
-        x, resolution = code, self.spec.resolution
-        for i, multiplier in enumerate((*self.spec.decoder_widths, *([1] if self.spec.doubled else []))):
-            after = multiplier * self.spec.d_mask_dims
+        x, resolution = code, self.config.resolution
+        for i, multiplier in enumerate((*self.decoder_widths, *([1] if self.archi.doubled else []))):
+            after = multiplier * self.config.d_mask_dims
             x = self._upscale(x, f"{decoder}.upscalem{i}", width, after)
             width = after
         logits = self.nodes.conv(x, f"{decoder}.out_convm", (width, 1), 1)
@@ -178,6 +134,6 @@ class SwapGraph:
         return self._activation(self.nodes.add("Add", inner, x), 0.2)
 
     def _activation(self, x: str, slope: float) -> str:
-        if self.spec.cosine:
+        if self.archi.cosine:
             return self.nodes.add("Mul", x, self.nodes.add("Cos", x))
         return self.nodes.add("LeakyRelu", x, alpha=slope)
