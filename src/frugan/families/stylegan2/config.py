@@ -33,7 +33,9 @@ class StyleGAN2Networks(BaseModel):
     generator_architecture: Architecture = Field(
         "skip", description="skip: every block adds to the picture; resnet: blocks have shortcuts; orig: neither"
     )
-    discriminator_architecture: Architecture = "resnet"
+    discriminator_architecture: Architecture = Field(
+        "resnet", description="the same of the discriminator; skip: every block is shown the picture as well"
+    )
     minibatch_std_channels: int = Field(
         1, ge=0, le=64, description="maps of the spread within a group that the discriminator is shown; 0: none"
     )
