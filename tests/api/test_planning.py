@@ -1,6 +1,7 @@
 """`plan`: what it answers, what it refuses, and that training runs by it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.plan.fit import PlanOptions
 from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions, smallest_cards
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
@@ -17,8 +19,9 @@ from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory import prediction_store
 from frugan.memory.cards import named_card, unnamed_card
+from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.sizes import GIB, MIB
-from frugan.recipe import built_in, load_recipe
+from frugan.recipe import Recipe, built_in, load_recipe
 from memory.formula import predicted_by_formula
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -66,6 +69,30 @@ def test_it_does_not_fit(small: str) -> None:
     assert values["smallest_bytes"] == report.peak_bytes
     assert frugan.plan(small, report.peak_bytes).fits
     assert report.nearest_change is None or load_recipe(small, report.nearest_change)
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_that_it_does_not_fit_is_said_before_a_change_is_looked_for(
+    small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search is given so much time, and begins nothing that would not be done by then."""
+    seen: list[str] = []
+    now = [0.0]
+
+    def too_large(recipe: Recipe, _: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:
+        for number in range(9):
+            seen.append(f"tried {number}")
+            now[0] += 1.25
+            yield (), recipe
+
+    monkeypatch.setattr("frugan.api.plan.fit.smaller_recipes", too_large)
+    monkeypatch.setattr("frugan.api.plan.fit.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(PredictionStore, "learn", lambda *_: now.__setitem__(0, now[0] + 0.5))
+    report = frugan.plan(small, 690 * MIB, options=PlanOptions(say=seen.append))
+    assert seen[0].startswith("does NOT fit 690 MiB: it takes ")
+    # at 1.25 s the first, until 1.75; at 3 s the second would not be done by 3
+    assert seen[1:] == ["tried 0", "tried 1"]
+    assert report.nearest_change is None
 
 
 @pytest.mark.usefixtures("by_formula")

@@ -65,6 +65,7 @@ def plan(
             gpus,
             calibrate,
             counting,
+            counting.say,
         )
         words: tuple[str, ...] = ()
         if biggest is None:
@@ -114,6 +115,11 @@ class _Counting:
                 self._status.start()
             self._status.update(f"running the step on tensors without data: plan {ran}")
 
+    def say(self, line: str) -> None:
+        """Show a line above the one that goes away."""
+        if self._status is not None:
+            self._status.console.print(line, markup=False, highlight=False, soft_wrap=True, style="dim")
+
     def __enter__(self) -> "_Counting":
         return self
 
@@ -155,6 +161,8 @@ def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, agai
         console.print(f"with {budget} this would fit: {' '.join(report.nearest_change)}", markup=False)
     else:
         console.print(f"no change of groups, width or resolution that was tried fits {budget}")
+        if again is not None:
+            console.print(f"Next: frugan plan {again} --largest width", markup=False, soft_wrap=True)
 
 
 def _print_ladder(console: Console, name: str, report: PlanReport) -> None:
