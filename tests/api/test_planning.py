@@ -10,7 +10,9 @@ import torch
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.plan.fit import PlanOptions
-from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions, smallest_cards
+from frugan.api.plan.network_costs import parameter_counts
+from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions
+from frugan.api.plan.shipped_recipes import PARAMETERS, shipped_recipes, smallest_cards
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.engine.checkpoint import newest_whole
@@ -21,7 +23,8 @@ from frugan.memory import prediction_store
 from frugan.memory.cards import named_card, unnamed_card
 from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.sizes import GIB, MIB
-from frugan.recipe import Recipe, built_in, load_recipe
+from frugan.recipe import Recipe, load_recipe
+from frugan.recipes import built_in
 from memory.formula import predicted_by_formula
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -262,3 +265,26 @@ def test_a_planner_remembers(small: str) -> None:
 
     assert ran() > 0
     assert ran() == 0
+
+
+def test_the_table_of_recipes_is_what_they_are() -> None:
+    """It is read without building anything; parameters.json is kept by hand, as recipes are added."""
+    rows = {row["name"]: row for row in shipped_recipes()}
+    assert tuple(rows) == built_in()
+    for name, row in rows.items():
+        recipe = load_recipe(name)
+        resolutions = {need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values()}
+        about, training = recipe.about, recipe.training
+        assert row == {
+            "name": name,
+            "family": recipe.family,
+            "resolution": max(resolutions),
+            "parameters": sum(parameter_counts(recipe).values()),
+            "batch": training.batch,
+            "normalisation_batch": training.normalisation_batch,
+            "duration": str(training.duration),
+            "smallest_card_gib": smallest_cards()[name],
+            "trained": about.trained,
+            "summary": about.summary,
+            "source": about.source,
+        }, f"{name}: does predictions/{PARAMETERS} hold?"

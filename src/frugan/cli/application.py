@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,7 +12,7 @@ from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.evaluate import evaluate
 from frugan.cli.info import info
-from frugan.cli.main import TRAINING
+from frugan.cli.main import INTERRUPTED, TRAINING
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.recipes import recipes
@@ -21,13 +20,11 @@ from frugan.cli.report import report
 from frugan.cli.sample import sample
 from frugan.cli.train import train
 
-INTERRUPTED = 130
-
 
 class _Command(TyperCommand):
     """A command that refuses a word in plain English: typer passes on how pydantic begins its sentences."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -56,6 +53,8 @@ def _options(
     show_version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
 ) -> None:
     if show_version:
+        from importlib.metadata import version
+
         print(f"frugan {version('frugan')}, torch {version('torch')}")
         raise typer.Exit
 

@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.demo.digits_demo import demo as demo_digits
 from frugan.cli.output import Bar, print_json, say
 from frugan.folders import Folders
-from frugan.report.progress_line import LiveLine
 
 
 class Subject(StrEnum):
@@ -35,6 +33,9 @@ def demo(
 
 
 def _digits(run: Path, as_json: bool) -> None:
+    from frugan.api.demo.digits_demo import demo as demo_digits
+    from frugan.report.progress_line import LiveLine
+
     with LiveLine() as line:
         result = demo_digits(run, say=say, show=line.show)
     if as_json:
@@ -71,7 +72,8 @@ def _digits(run: Path, as_json: bool) -> None:
 
 
 def _faces(out: Path, as_json: bool) -> None:
-    from frugan.api.demo.face_demo import demo_faces  # noqa: PLC0415  (drawing is a large import)
+    from frugan.api.demo.face_demo import demo_faces
+    from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line, Bar("drawing") as move:
         result = demo_faces(out, say=say, show=line.show, progress=move)

@@ -5,11 +5,8 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.data.drawn_faces import FACES, SIDE_PIXELS, draw_faces
-from frugan.api.data.faces import pack
-from frugan.api.data.small_pictures import small_for_preparing
+from frugan.api.defaults import FACES, SIDE_PIXELS
 from frugan.cli.output import Bar, say
-from frugan.data.prepare import prepare as prepare_set
 from frugan.errors import BadInput
 
 DRAWN = "drawn-faces"
@@ -43,6 +40,9 @@ def prepare(
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
     """
+    from frugan.api.data.small_pictures import small_for_preparing
+    from frugan.data.prepare import prepare as prepare_set
+
     if source == Path(DRAWN):
         _draw(out, faces, resolution)
         return
@@ -82,6 +82,8 @@ def _draw(out: Path, faces: int | None, resolution: int | None) -> None:
     Raises:
         BadInput: a file is asked for.
     """
+    from frugan.api.data.drawn_faces import draw_faces
+
     if out.suffix == ".pak":
         raise BadInput(f"{out}: drawn faces of both people become a folder; pack what is in it afterwards")
     faces = FACES if faces is None else faces
@@ -97,6 +99,8 @@ def _pack(source: Path, out: Path, resolution: int | None) -> None:
     Raises:
         BadInput: a resolution was given.
     """
+    from frugan.api.data.faces import pack
+
     if resolution is not None:
         raise BadInput(f"--resolution {resolution}: faces are packed as they are; leave it out")
     with Bar("packing") as move:

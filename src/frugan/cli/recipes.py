@@ -1,15 +1,13 @@
 """`frugan recipes`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.plan.network_costs import parameter_counts
-from frugan.api.plan.recipe_planner import smallest_cards
+from frugan.api.plan.shipped_recipes import shipped_recipes
 from frugan.cli.output import print_json
-from frugan.recipe import built_in, load_recipe
 
 
 def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False) -> None:
@@ -17,27 +15,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
 
     Example: frugan recipes
     """
-    rows: list[dict[str, Any]] = []
-    smallest = smallest_cards()
-    for name in built_in():
-        recipe = load_recipe(name)
-        counts = parameter_counts(recipe)
-        resolutions = [need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values()]
-        rows.append(
-            {
-                "name": name,
-                "family": recipe.family,
-                "resolution": max(resolutions, default=None),
-                "parameters": sum(counts.values()),
-                "batch": recipe.training.batch,
-                "normalisation_batch": recipe.training.normalisation_batch,
-                "duration": str(recipe.training.duration),
-                "smallest_card_gib": smallest.get(name),
-                "trained": recipe.about.trained,
-                "summary": recipe.about.summary,
-                "source": recipe.about.source,
-            }
-        )
+    rows = shipped_recipes()
     if as_json:
         print_json(rows)
         return

@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
+from frugan.api.defaults import FACES, SIDE_PIXELS
 from frugan.api.progress import Progress
 from frugan.data.faces.opencv import opencv
 from frugan.data.unfinished import unfinished_folder
 from frugan.errors import BadInput
 
-FACES = 120
-"""Drawn of each person for the demo."""
-
-SIDE_PIXELS = 128
 SEED = 0
 LEAST_SIDE, MOST_SIDE = 64, 1024
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.api.data.drawn_faces import FACES, SEED, SIDE_PIXELS, draw_faces
+from frugan.api.data.drawn_faces import SEED, draw_faces
+from frugan.api.defaults import FACES, SIDE_PIXELS
 from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.progress import Progress, Say
 from frugan.api.sample.sample_grids import newest_sheet, provenance
