@@ -21,7 +21,7 @@ from frugan.api.plan.fit import PlanOptions, planner_of
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import step_memory
 from frugan.memory.sizes import GIB
-from frugan.recipe import built_in
+from frugan.recipes import built_in
 from machine import describe_machine
 
 CARDS = ("gtx-1080-ti", "rtx-2060", "rtx-3060", "rtx-4090")

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.plan.fit import PlanOptions, planner_of, report_of
-from frugan.api.plan.recipe_planner import SMALLEST_CARDS, Planner, smallest_cards
+from frugan.api.plan.recipe_planner import Planner
+from frugan.api.plan.shipped_recipes import SMALLEST_CARDS, smallest_cards
 from frugan.memory.prediction_store import prediction_version
 from frugan.memory.sizes import GIB
-from frugan.recipe import built_in
+from frugan.recipes import built_in
 from machine import describe_machine
 
 SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from frugan.cli.application import application
 from frugan.families import families
-from frugan.recipe import built_in, known_keys
+from frugan.recipe import known_keys
+from frugan.recipes import built_in
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

@@ -6,9 +6,10 @@ import pytest
 
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
-from frugan.recipe import built_in, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe import load_recipe, parse_recipe, stages_overridden
 from frugan.recipe_differences import differences
 from frugan.recipe_toml import dump_recipe
+from frugan.recipes import built_in
 
 EXPECTED = {
     # recipe: resolution, batch, group, D steps, G lr, D lr, beta2, attention, z, shared, adam eps, EMA start, init

@@ -2,8 +2,9 @@
 
 import pytest
 
-from frugan.recipe import built_in, load_recipe
+from frugan.recipe import load_recipe
 from frugan.recipe_fields import recipe_fields
+from frugan.recipes import built_in
 
 
 @pytest.mark.parametrize("name", built_in())

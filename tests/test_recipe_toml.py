@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from frugan.recipe import Recipe, built_in, load_recipe, parse_recipe
+from frugan.recipe import Recipe, load_recipe, parse_recipe
 from frugan.recipe_differences import differences
 from frugan.recipe_toml import dump_recipe
+from frugan.recipes import built_in
 
 
 def _again(recipe: Recipe, folder: Path) -> Recipe:

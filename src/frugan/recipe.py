@@ -4,7 +4,6 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
@@ -22,6 +21,7 @@ from frugan.families import family
 from frugan.phase import CHANGEABLE, FaceNeeds, Family
 from frugan.recipe_differences import differences
 from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
+from frugan.recipes import built_in, toml_of
 
 MOST_RECIPE_BYTES = 1 << 20
 MOST_BATCH = 1_000_000
@@ -335,12 +335,6 @@ def known_keys(recipe_family: str, optimizers: Iterable[str]) -> list[str]:
     return keys + [f"optimizers.{name}.{key}" for name in names for key in own]
 
 
-def built_in() -> tuple[str, ...]:
-    """Names of the recipes that ship, sorted."""
-    folder = resources.files("frugan") / "recipes"
-    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
-
-
 def _load_values(name: str) -> dict[str, Any]:
     path = Path(name)
     if name not in built_in() and (path / RUN_RECIPE).is_file():
@@ -348,7 +342,7 @@ def _load_values(name: str) -> dict[str, Any]:
     if path.name == RUN_RECIPE and path.is_file():
         return read_run_recipe(path)
     if name in built_in():
-        text = (resources.files("frugan") / "recipes" / f"{name}.toml").read_text("utf-8")
+        text = toml_of(name)
     elif path.suffix == ".toml":
         text = _text(path)
     else:

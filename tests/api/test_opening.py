@@ -23,7 +23,8 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory.prediction_store import least_work
 from frugan.phase import SheetRequest
-from frugan.recipe import built_in, load_recipe
+from frugan.recipe import load_recipe
+from frugan.recipes import built_in
 
 CPU = TrainingOptions(device="cpu")
 

@@ -1,6 +1,7 @@
 """`plan`: what it answers, what it refuses, and that training runs by it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions, smallest_cards
+from frugan.api.plan.fit import PlanOptions
+from frugan.api.plan.network_costs import parameter_counts
+from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions
+from frugan.api.plan.shipped_recipes import PARAMETERS, shipped_recipes, smallest_cards
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.engine.checkpoint import newest_whole
@@ -17,8 +21,10 @@ from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory import prediction_store
 from frugan.memory.cards import named_card, unnamed_card
+from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.sizes import GIB, MIB
-from frugan.recipe import built_in, load_recipe
+from frugan.recipe import Recipe, load_recipe
+from frugan.recipes import built_in
 from memory.formula import predicted_by_formula
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -66,6 +72,30 @@ def test_it_does_not_fit(small: str) -> None:
     assert values["smallest_bytes"] == report.peak_bytes
     assert frugan.plan(small, report.peak_bytes).fits
     assert report.nearest_change is None or load_recipe(small, report.nearest_change)
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_that_it_does_not_fit_is_said_before_a_change_is_looked_for(
+    small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search is given so much time, and begins nothing that would not be done by then."""
+    seen: list[str] = []
+    now = [0.0]
+
+    def too_large(recipe: Recipe, _: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:
+        for number in range(9):
+            seen.append(f"tried {number}")
+            now[0] += 1.25
+            yield (), recipe
+
+    monkeypatch.setattr("frugan.api.plan.fit.smaller_recipes", too_large)
+    monkeypatch.setattr("frugan.api.plan.fit.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(PredictionStore, "learn", lambda *_: now.__setitem__(0, now[0] + 0.5))
+    report = frugan.plan(small, 690 * MIB, options=PlanOptions(say=seen.append))
+    assert seen[0].startswith("does NOT fit 690 MiB: it takes ")
+    # at 1.25 s the first, until 1.75; at 3 s the second would not be done by 3
+    assert seen[1:] == ["tried 0", "tried 1"]
+    assert report.nearest_change is None
 
 
 @pytest.mark.usefixtures("by_formula")
@@ -235,3 +265,26 @@ def test_a_planner_remembers(small: str) -> None:
 
     assert ran() > 0
     assert ran() == 0
+
+
+def test_the_table_of_recipes_is_what_they_are() -> None:
+    """It is read without building anything; parameters.json is kept by hand, as recipes are added."""
+    rows = {row["name"]: row for row in shipped_recipes()}
+    assert tuple(rows) == built_in()
+    for name, row in rows.items():
+        recipe = load_recipe(name)
+        resolutions = {need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values()}
+        about, training = recipe.about, recipe.training
+        assert row == {
+            "name": name,
+            "family": recipe.family,
+            "resolution": max(resolutions),
+            "parameters": sum(parameter_counts(recipe).values()),
+            "batch": training.batch,
+            "normalisation_batch": training.normalisation_batch,
+            "duration": str(training.duration),
+            "smallest_card_gib": smallest_cards()[name],
+            "trained": about.trained,
+            "summary": about.summary,
+            "source": about.source,
+        }, f"{name}: does predictions/{PARAMETERS} hold?"

@@ -19,7 +19,7 @@ from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.cli.main import run
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
-from frugan.recipe import built_in
+from frugan.recipes import built_in
 
 COMMAND = [sys.executable, "-m", "frugan"]
 
@@ -244,7 +244,7 @@ def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("frugan.cli.train.train_run", interrupted)
+    monkeypatch.setattr("frugan.api.train.training.train", interrupted)
     monkeypatch.setattr(sys, "argv", ["frugan", "train", "saehd-demo-64", "--data", "x"])
     with pytest.raises(SystemExit) as ended:
         run()
@@ -288,11 +288,11 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("frugan.cli.report.write_report", full)
+    monkeypatch.setattr("frugan.api.report.run_report.write_report", full)
     result = frugan("report", str(tmp_path))
     assert (result.returncode, "The disk is full" in result.stderr) == (1, True)
     assert "checkpoints" not in result.stderr
-    monkeypatch.setattr("frugan.cli.train.train_run", full)
+    monkeypatch.setattr("frugan.api.train.training.train", full)
     assert "Earlier checkpoints are untouched" in frugan("train", "biggan-digits-32", "--data", "x").stderr
 
 
@@ -310,7 +310,7 @@ def test_warnings_and_faults_in_threads_take_a_line_each(
         warnings.warn("careful [so]", stacklevel=2)
         return "page"
 
-    monkeypatch.setattr("frugan.cli.report.write_report", report)
+    monkeypatch.setattr("frugan.api.report.run_report.write_report", report)
     before = threading.excepthook
     result = frugan("report", str(tmp_path))
     assert threading.excepthook is before

@@ -9,7 +9,7 @@ import pytest
 from frugan.api.plan.fit import PlanOptions, planner_of
 from frugan.api.plan.recipe_planner import shipped_predictions
 from frugan.memory.prediction_store import prediction_version
-from frugan.recipe import built_in
+from frugan.recipes import built_in
 
 NEGLIGIBLE = 2e-4
 """Share of a figure that may differ: a small tensor more or less at some moment is no other prediction."""

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -13,15 +12,13 @@ from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.evaluate import evaluate
 from frugan.cli.info import info
-from frugan.cli.main import TRAINING
+from frugan.cli.main import INTERRUPTED, TRAINING
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.recipes import recipes
 from frugan.cli.report import report
 from frugan.cli.sample import sample
 from frugan.cli.train import train
-
-INTERRUPTED = 130
 
 
 class _Command(TyperCommand):
@@ -56,6 +53,8 @@ def _options(
     show_version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
 ) -> None:
     if show_version:
+        from importlib.metadata import version
+
         print(f"frugan {version('frugan')}, torch {version('torch')}")
         raise typer.Exit
 

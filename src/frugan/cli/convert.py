@@ -2,15 +2,15 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugan.api.convert.export_dfm import to_dfm
-from frugan.api.convert.export_leras import ExportedModel, to_leras
-from frugan.api.convert.import_leras import from_leras
 from frugan.cli.output import named_paths, print_json, say
 from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.api.convert.export_leras import ExportedModel
 
 
 class Format(StrEnum):
@@ -45,6 +45,9 @@ def convert(
 
     DeepFaceLive: frugan convert runs/swap swap.dfm --to dfm
     """
+    from frugan.api.convert.export_dfm import to_dfm
+    from frugan.api.convert.export_leras import to_leras
+
     faces, words = named_paths(data) if data else None, overrides or []
     match made_by, to:
         case Format.LERAS, Format.FRUGAN:
@@ -75,6 +78,8 @@ def convert(
 
 
 def _import(source: Path, out: Path, name: str | None, words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    from frugan.api.convert.import_leras import from_leras
+
     made = from_leras(source, out, name=name, overrides=words, say=say)
     found = {"run": str(made.run), "recipe": str(made.recipe), "name": made.name, "iteration": made.step}
     return found, [
@@ -83,7 +88,7 @@ def _import(source: Path, out: Path, name: str | None, words: list[str]) -> tupl
     ]
 
 
-def _export(model: ExportedModel) -> tuple[dict[str, Any], list[str]]:
+def _export(model: "ExportedModel") -> tuple[dict[str, Any], list[str]]:
     replaced = str(model.backup) if model.backup else None
     found = {"folder": str(model.folder), "name": model.name, "iteration": model.iteration, "replaced": replaced}
     lines = [f"{model.folder}: model {model.name!r} at iteration {model.iteration:,}"]

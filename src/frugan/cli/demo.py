@@ -6,11 +6,8 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.demo.digits_demo import demo as demo_digits
-from frugan.api.demo.face_demo import demo_faces
 from frugan.cli.output import print_json, say
 from frugan.folders import Folders
-from frugan.report.progress_line import LiveLine
 
 
 class Subject(StrEnum):
@@ -36,6 +33,9 @@ def demo(
 
 
 def _digits(run: Path, as_json: bool) -> None:
+    from frugan.api.demo.digits_demo import demo as demo_digits
+    from frugan.report.progress_line import LiveLine
+
     with LiveLine() as line:
         result = demo_digits(run, say=say, show=line.show)
     if as_json:
@@ -72,6 +72,9 @@ def _digits(run: Path, as_json: bool) -> None:
 
 
 def _faces(out: Path, as_json: bool) -> None:
+    from frugan.api.demo.face_demo import demo_faces
+    from frugan.report.progress_line import LiveLine
+
     with LiveLine() as line:
         result = demo_faces(out, say=say, show=line.show)
     if as_json:

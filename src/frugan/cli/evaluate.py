@@ -2,20 +2,19 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.evaluate.evaluation import save_evaluations, truncation_curve
-from frugan.api.evaluate.scorer import METRICS, USUAL_METRICS, Evaluation, EvaluationOptions
-from frugan.api.evaluate.truncation_plot import plot_truncation_curve
-from frugan.api.sample.generation import STANDING_BATCHES, DrawRequest
-from frugan.api.sample.sampling import default_micro_batch
+from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
 from frugan.cli.output import Bar, print_json, say
 from frugan.cli.sample import StatisticsOf, parse_classes
 from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.api.evaluate.scorer import Evaluation
 
 
 def parse_truncations(text: str) -> tuple[float, ...]:
@@ -79,6 +78,12 @@ def evaluate(
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
+    from frugan.api.evaluate.evaluation import save_evaluations, truncation_curve
+    from frugan.api.evaluate.scorer import EvaluationOptions
+    from frugan.api.evaluate.truncation_plot import plot_truncation_curve
+    from frugan.api.sample.generation import DrawRequest
+    from frugan.api.sample.sampling import default_micro_batch
+
     draw = DrawRequest(
         seed=seed,
         truncation=truncation,
@@ -115,7 +120,7 @@ def evaluate(
         print(plot)
 
 
-def _print(found: list[Evaluation]) -> None:
+def _print(found: list["Evaluation"]) -> None:
     console = Console(highlight=False, width=max(Console().width, 110))
     names = list(found[0].scores)
     table = Table("truncation", *names, box=None, pad_edge=False)

@@ -1,14 +1,15 @@
 """`frugan info`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.plan.network_costs import CAVEAT, NetworkInfo
-from frugan.api.plan.network_costs import info as measure
 from frugan.cli.output import print_json
+
+if TYPE_CHECKING:
+    from frugan.api.plan.network_costs import NetworkInfo
 
 COLUMNS = (
     "per sample",
@@ -22,7 +23,7 @@ COLUMNS = (
 )
 
 
-def _rows(network: NetworkInfo) -> tuple[str, ...]:
+def _rows(network: "NetworkInfo") -> tuple[str, ...]:
     seconds = network.latency_seconds
     return (
         f"{network.parameters:,}",
@@ -46,6 +47,9 @@ def info(
 
     Example: frugan info biggan-imagenet-128
     """
+    from frugan.api.plan.network_costs import CAVEAT
+    from frugan.api.plan.network_costs import info as measure
+
     found = measure(source, overrides or [], device=device, latency=latency)
     if as_json:
         print_json(found.as_json())

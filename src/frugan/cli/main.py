@@ -1,7 +1,8 @@
 """How the `frugan` command begins and how it ends: 0, 1 (failed) or 2 (bad input).
 
 Processes that make face samples read the module again that the program was started with, which may be this one: the
-commands, and torch with them, are imported only once one of them runs.
+commands are imported only once one of them runs, and torch, which takes seconds, inside those that need it. So is rich:
+until `run` begins nothing can tell of a Ctrl-C.
 """
 
 import errno
@@ -10,18 +11,20 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from frugan.errors import BadInput, TrainingFailed
 
-FAILED, BAD_INPUT = 1, 2
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 TRAINING = ("train", "demo")
 """Commands that write checkpoints."""
 
 
 @contextmanager
-def _told_in_lines(console: Console) -> Iterator[None]:
+def _told_in_lines(console: "Console") -> Iterator[None]:
     """Tell of warnings, and of faults in threads, in a line each: without source code, without tracebacks."""
 
     def warn(message: Warning | str, *_: object, **__: object) -> None:
@@ -43,7 +46,17 @@ def _told_in_lines(console: Console) -> Iterator[None]:
 
 def run() -> None:
     """Run the command line; errors are told in words, on stderr."""
-    from frugan.cli.application import application  # noqa: PLC0415  (see above)
+    try:
+        _run()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _run() -> None:
+    from rich.console import Console
+
+    from frugan.cli.application import application
 
     console = Console(stderr=True, highlight=False)
 

@@ -2,20 +2,18 @@
 
 import math
 import shlex
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.devices import choose_device
-from frugan.api.plan.fit import PlanOptions, forwards, largest
-from frugan.api.plan.fit import plan as make_plan
-from frugan.api.plan.fit_report import PlanReport, Rung, needed_size
-from frugan.api.plan.recipe_planner import choose_card
-from frugan.api.plan.recipe_relatives import Largest
 from frugan.cli.output import print_json
 from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.api.plan.fit_report import PlanReport, Rung
+    from frugan.api.plan.recipe_relatives import Largest
 
 GIB = 2**30
 SIZES = "the sizes that its family comes in"
@@ -51,6 +49,11 @@ def plan(
 
     Example: frugan plan saehd-df-ud-512 --memory 6GiB
     """
+    from frugan.api.devices import choose_device
+    from frugan.api.plan.fit import PlanOptions, largest
+    from frugan.api.plan.fit import plan as make_plan
+    from frugan.api.plan.recipe_planner import choose_card
+
     if price_per_hour is not None:
         if not 0 < price_per_hour < math.inf:
             raise BadInput(f"--price-per-hour {price_per_hour}: expected an amount above nothing")
@@ -65,6 +68,7 @@ def plan(
             gpus,
             calibrate,
             counting,
+            counting.say,
         )
         words: tuple[str, ...] = ()
         if biggest is None:
@@ -72,7 +76,7 @@ def plan(
         else:
             if biggest not in LARGEST or memory is None:
                 raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory")
-            words, report = largest(recipe, cast(Largest, biggest), memory, overrides or [], options)
+            words, report = largest(recipe, cast("Largest", biggest), memory, overrides or [], options)
     timed = calibrate or card is not None or report.card.source == "measured"
     price = _price(report, price_per_hour, gpus) if price_per_hour is not None else None
     if as_json:
@@ -114,6 +118,11 @@ class _Counting:
                 self._status.start()
             self._status.update(f"running the step on tensors without data: plan {ran}")
 
+    def say(self, line: str) -> None:
+        """Show a line above the one that goes away."""
+        if self._status is not None:
+            self._status.console.print(line, markup=False, highlight=False, soft_wrap=True, style="dim")
+
     def __enter__(self) -> "_Counting":
         return self
 
@@ -122,7 +131,10 @@ class _Counting:
             self._status.stop()
 
 
-def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, again: str | None) -> None:
+def _print_plan(console: Console, name: str, report: "PlanReport", gpus: int, again: str | None) -> None:
+    from frugan.api.plan.fit import forwards
+    from frugan.api.plan.fit_report import needed_size
+
     budget = f"{_gib(report.budget_bytes or 0)}"
     verdict = "fits" if report.fits else "does NOT fit"
     console.print(f"[bold]{name} {verdict} {budget}[/]: predicted peak {_gib(report.peak_bytes)} on the card")
@@ -155,9 +167,11 @@ def _print_plan(console: Console, name: str, report: PlanReport, gpus: int, agai
         console.print(f"with {budget} this would fit: {' '.join(report.nearest_change)}", markup=False)
     else:
         console.print(f"no change of groups, width or resolution that was tried fits {budget}")
+        if again is not None:
+            console.print(f"Next: frugan plan {again} --largest width", markup=False, soft_wrap=True)
 
 
-def _print_ladder(console: Console, name: str, report: PlanReport) -> None:
+def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
     console.print(
         f"[bold]{name}[/], batch {report.batch}, {report.precision}: plans from the fastest to the smallest (predicted)"
     )
@@ -168,7 +182,7 @@ def _print_ladder(console: Console, name: str, report: PlanReport) -> None:
     console.print(f"Peaks are those on the card, {_context(report)} included. Next: frugan plan {name} --memory 6GiB")
 
 
-def _ladder_row(rung: Rung) -> tuple[str, ...]:
+def _ladder_row(rung: "Rung") -> tuple[str, ...]:
     savers = [saver for saver in rung.savers if saver != "micro-batch"]
     return (
         _gib(rung.peak_bytes),
@@ -179,7 +193,7 @@ def _ladder_row(rung: Rung) -> tuple[str, ...]:
     )
 
 
-def _context(report: PlanReport) -> str:
+def _context(report: "PlanReport") -> str:
     measured = report.card.source == "measured" and report.card.capability is not None
     own = report.card.context_bytes + report.card.workspace_bytes
     return f"{_gib(own)} for CUDA and its libraries ({'measured' if measured else 'a guess'})"
@@ -207,5 +221,5 @@ def _price_line(price: float | None, per_hour: float) -> str:
     return f"price: about {price:,.2f}, at {per_hour:g} an hour for each card"
 
 
-def _price(report: PlanReport, per_hour: float, gpus: int) -> float | None:
+def _price(report: "PlanReport", per_hour: float, gpus: int) -> float | None:
     return None if report.duration_seconds is None else report.duration_seconds / 3600 * per_hour * gpus

@@ -5,11 +5,8 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.data.faces import pack
-from frugan.api.data.small_pictures import small_for_preparing
+from frugan.api.defaults import FACES, SIDE_PIXELS
 from frugan.cli.output import Bar, say
-from frugan.data.faces.drawn_faces import FACES, SIDE_PIXELS, write_drawn_faces
-from frugan.data.prepare import prepare as prepare_set
 from frugan.errors import BadInput
 
 DRAWN = "drawn-faces"
@@ -42,6 +39,9 @@ def prepare(
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
     """
+    from frugan.api.data.small_pictures import small_for_preparing
+    from frugan.data.prepare import prepare as prepare_set
+
     if source == Path(DRAWN):
         _write_drawn(out, FACES if faces is None else faces, resolution)
         return
@@ -81,6 +81,8 @@ def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:
     Raises:
         BadInput: a file is asked for, or another resolution than they have.
     """
+    from frugan.data.faces.drawn_faces import write_drawn_faces
+
     if out.suffix == ".pak":
         raise BadInput(f"{out}: drawn faces of both people become a folder; pack what is in it afterwards")
     if resolution not in (None, SIDE_PIXELS):
@@ -99,6 +101,8 @@ def _pack(source: Path, out: Path, resolution: int | None) -> None:
     Raises:
         BadInput: a resolution was given.
     """
+    from frugan.api.data.faces import pack
+
     if resolution is not None:
         raise BadInput(f"--resolution {resolution}: faces are packed as they are; leave it out")
     with Bar("packing") as move:

@@ -1,19 +1,16 @@
 """`frugan recipes`."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.api.plan.network_costs import parameter_counts
-from frugan.api.plan.recipe_planner import smallest_cards
+from frugan.api.plan.shipped_recipes import shipped_recipes
 from frugan.cli.output import print_json
 from frugan.errors import BadInput
-from frugan.recipe import built_in, load_recipe
-from frugan.recipe_fields import recipe_fields
 
 
 def recipes(
@@ -36,27 +33,7 @@ def recipes(
     if name is not None:
         _show_fields(name, as_json=as_json)
         return
-    rows: list[dict[str, Any]] = []
-    smallest = smallest_cards()
-    for each in built_in():
-        recipe = load_recipe(each)
-        counts = parameter_counts(recipe)
-        resolutions = [need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values()]
-        rows.append(
-            {
-                "name": each,
-                "family": recipe.family,
-                "resolution": max(resolutions, default=None),
-                "parameters": sum(counts.values()),
-                "batch": recipe.training.batch,
-                "normalisation_batch": recipe.training.normalisation_batch,
-                "duration": str(recipe.training.duration),
-                "smallest_card_gib": smallest.get(each),
-                "trained": recipe.about.trained,
-                "summary": recipe.about.summary,
-                "source": recipe.about.source,
-            }
-        )
+    rows = shipped_recipes()
     if as_json:
         print_json(rows)
         return
@@ -89,6 +66,9 @@ def recipes(
 
 
 def _show_fields(name: str, *, as_json: bool) -> None:
+    from frugan.recipe import load_recipe
+    from frugan.recipe_fields import recipe_fields
+
     found = recipe_fields(load_recipe(name))
     if as_json:
         print_json([asdict(field) for field in found])

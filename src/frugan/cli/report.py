@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from frugan.api.report.report_server import report_server
-from frugan.api.report.run_report import write_report
 from frugan.cli.output import say
 from frugan.errors import BadInput
 
@@ -25,6 +23,9 @@ def report(
 
     Several: frugan report runs/first runs/second --out comparison.html
     """
+    from frugan.api.report.report_server import report_server
+    from frugan.api.report.run_report import write_report
+
     if not serve:
         print(write_report(runs, out))
         return

@@ -3,19 +3,15 @@
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frugan.api.sample.drawing import animate as make_film
-from frugan.api.sample.drawing import draw as draw_many
-from frugan.api.sample.generation import DrawRequest
-from frugan.api.sample.memorisation import check_memorisation
-from frugan.api.sample.sampling import default_micro_batch
-from frugan.api.sample.sampling import sample as draw
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
+
+if TYPE_CHECKING:
+    from frugan.api.sample.generation import DrawRequest
 
 
 class StatisticsOf(StrEnum):
@@ -97,6 +93,13 @@ def sample(
 
     Faces: frugan sample runs/swap --data workspace --out sheets --rows 8
     """
+    from frugan.api.sample.drawing import animate as make_film
+    from frugan.api.sample.drawing import draw as draw_many
+    from frugan.api.sample.generation import DrawRequest
+    from frugan.api.sample.sampling import default_micro_batch
+    from frugan.api.sample.sampling import sample as draw
+    from frugan.phase import SheetRequest
+
     many = random or npz is not None or pngs is not None
     kinds = {"--animate": animate is not None, "--nearest": nearest is not None, "--random, --npz, --pngs": many}
     if sum(kinds.values()) > 1:
@@ -152,8 +155,10 @@ def sample(
 
 
 def _beside_nearest(
-    source: Path, out: Path, data: list[str] | None, drawn: DrawRequest, rows: int, nearest: int, device: str
+    source: Path, out: Path, data: list[str] | None, drawn: "DrawRequest", rows: int, nearest: int, device: str
 ) -> Path:
+    from frugan.api.sample.memorisation import check_memorisation
+
     if data is None or len(data) != 1:
         raise BadInput("--nearest: expected the training pictures with --data PATH")
     with Bar("pictures") as bar:

@@ -2,23 +2,18 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.data.run_classes import parse_class_map
-from frugan.api.sample.sampling import shows_faces
-from frugan.api.train.options import TrainingOptions
-from frugan.api.train.precision_comparison import STEPS, TwinReport
-from frugan.api.train.precision_comparison import twin as train_twin
-from frugan.api.train.trackers import has_tensorboard
-from frugan.api.train.training import train as train_run
+from frugan.api.defaults import TWIN_STEPS
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
-from frugan.recipe import load_recipe
-from frugan.report.progress_line import LiveLine
+
+if TYPE_CHECKING:
+    from frugan.api.train.precision_comparison import TwinReport
 
 
 def train(
@@ -52,7 +47,7 @@ def train(
         str | None,
         typer.Option(help="train a short twin in another precision, such as fp32: how far do they drift?"),
     ] = None,
-    twin_steps: Annotated[int, typer.Option(help="of --twin")] = STEPS,
+    twin_steps: Annotated[int, typer.Option(help="of --twin")] = TWIN_STEPS,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program at the end")] = False,
 ) -> None:
     """Train a recipe on your pictures, or go on with the run in --out.
@@ -64,6 +59,15 @@ def train(
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
+    from frugan.api.data.run_classes import parse_class_map
+    from frugan.api.sample.sampling import shows_faces
+    from frugan.api.train.options import TrainingOptions
+    from frugan.api.train.precision_comparison import twin as train_twin
+    from frugan.api.train.trackers import has_tensorboard
+    from frugan.api.train.training import train as train_run
+    from frugan.recipe import load_recipe
+    from frugan.report.progress_line import LiveLine
+
     options = TrainingOptions(
         micro_batch=micro_batch,
         recompute=recompute,
@@ -128,7 +132,7 @@ def train(
     print(f"Sheets: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out sheets")
 
 
-def _print_twin(found: TwinReport, *, as_json: bool) -> None:
+def _print_twin(found: "TwinReport", *, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(found), "runs": [str(run) for run in found.runs]})
         return

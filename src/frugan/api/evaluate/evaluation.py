@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from frugan.api.data.sources import open_real
+from frugan.api.defaults import METRICS
 from frugan.api.devices import use_device
 from frugan.api.evaluate.feature_networks import choose_network
-from frugan.api.evaluate.scorer import METRICS, Evaluation, EvaluationOptions, Scorer
+from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes

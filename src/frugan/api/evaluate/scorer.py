@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from frugan.api.defaults import USUAL_METRICS
 from frugan.api.evaluate.reference import Reference, reference_of
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, Generator, generating
@@ -28,8 +29,6 @@ from frugan.metrics.precision_recall import precision_recall
 from frugan.metrics.row_store import RowStore, temporary_rows
 from frugan.recipe import Recipe
 
-METRICS = ("fid", "is", "kid", "pr", "intra-fid")
-USUAL_METRICS = ("fid", "is", "kid", "pr")
 FEATURES_AT_ONCE = 16
 """Pictures in one forward of the feature network, so that it takes little memory beside the generator."""
 LEAST_PER_CLASS = 2

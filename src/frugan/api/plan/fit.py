@@ -1,6 +1,7 @@
 """`plan`: does a recipe fit a card, by which savings, and what do they cost."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from frugan.api.plan.recipe_planner import (
     shipped_predictions,
 )
 from frugan.api.plan.recipe_relatives import Largest, relatives, smaller_recipes
+from frugan.api.progress import Say, quiet
 from frugan.engine.plan import check_micro_batch
 from frugan.errors import BadInput
 from frugan.folders import Folders
@@ -28,6 +30,8 @@ from frugan.recipe import Recipe, load_recipe
 
 BUCKET_BYTES = 2 * 25 * MIB
 """Two buckets of gradients, one filled while the other travels: the size that torch's own distribution uses."""
+NEAREST_SECONDS = 3.0
+"""For the nearest change of a recipe that does not fit: that it does not is what was asked."""
 COMMUNICATION_BYTES = 300 * MIB
 """Guess for the buffers of NCCL's channels between cards of one machine."""
 
@@ -43,6 +47,7 @@ class PlanOptions:
         gpus: cards that share the batch.
         calibrate: measure the device here first.
         tell: is told how many steps were run without data so far.
+        say: is given a line where what is asked for does not fit, before a change that would is looked for.
     """
 
     card: str | None = None
@@ -52,6 +57,7 @@ class PlanOptions:
     gpus: int = 1
     calibrate: bool = False
     tell: Callable[[int], None] = lambda _: None
+    say: Say = quiet
 
 
 def plan(
@@ -79,7 +85,7 @@ def plan(
         budget_bytes = _bytes(memory)
         if budget_bytes is None and options.card is not None:
             budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
-        return report_of(planner, name, budget_bytes)
+        return report_of(planner, name, budget_bytes, say=options.say)
     finally:
         planner.remember()
 
@@ -175,11 +181,14 @@ def _bytes(memory: str | int | None) -> int | None:
     return memory
 
 
-def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool = True) -> PlanReport:
+def report_of(
+    planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool = True, say: Say = quiet
+) -> PlanReport:
     """Plan for a budget, or the whole ladder without one.
 
     Args:
         nearest: look for the change of the recipe that would fit, where no plan does.
+        say: is given a line before that.
 
     Raises:
         BadInput: the budget is below the parameters themselves, or no plan is as wished.
@@ -203,6 +212,11 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest:
         categories["communication"] = COMMUNICATION_BYTES
     fastest_seconds = search.estimates.fastest_seconds
     rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
+    change = None
+    if found is None and budget is not None and budget_bytes is not None and nearest:
+        peak, asked = show_size(rungs[0].peak_bytes), show_size(budget_bytes)
+        say(f"does NOT fit {asked}: it takes {peak}; looking for the nearest change that fits, {NEAREST_SECONDS:g} s")
+        change = _nearest_change(planner, budget)
     recipe = planner.recipe
     several = len(search.space.task.stages) > 1
     return PlanReport(
@@ -220,7 +234,7 @@ def report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest:
         card=card,
         decisions=tuple(_decisions(planner, rungs[0], budget_bytes, found is not None, between)),
         ladder=tuple(rungs) if ladder else (),
-        nearest_change=None if found or budget is None or not nearest else _nearest_change(planner, budget),
+        nearest_change=change,
         duration_seconds=_duration_seconds(recipe, choice.whole_seconds),
     )
 
@@ -297,14 +311,23 @@ def _why(saver: str, fits: bool) -> str:
 
 
 def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
-    """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result."""
+    """The smallest change of the recipe with which it would fit, tried in the order of what it costs the result.
+
+    Nothing is begun that would not be done within NEAREST_SECONDS, by what those before took; the first is.
+    """
     stage = planner.search.estimates.heaviest_stage
+    begun = time.perf_counter()
+    longest_seconds = 0.0
     for words, recipe in smaller_recipes(planner.recipe, planner.precision.name):
+        before = time.perf_counter()
+        if longest_seconds and before - begun + longest_seconds > NEAREST_SECONDS:
+            return None
         same = recipe.training.precision == planner.recipe.training.precision
         precision = planner.precision if same else planned_precision(recipe, planner.card)
         other = replace(planner, recipe=recipe, precision=precision)
         fits = other.search.least_bytes(stage) <= budget.step_bytes
         planner.store.learn(other.store)
+        longest_seconds = max(longest_seconds, time.perf_counter() - before)
         if fits:
             return words
     return None

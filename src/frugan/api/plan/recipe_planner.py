@@ -27,7 +27,6 @@ from frugan.memory.search import Search
 from frugan.memory.task import Task
 from frugan.recipe import Recipe
 
-SMALLEST_CARDS = "smallest_cards.json"
 SECONDS_PER_MODULE = 0.02
 """Of one run of a step without data: 0.019 to 0.037 over the recipes that ship, on one core of an AMD EPYC."""
 
@@ -142,12 +141,6 @@ def shipped_predictions(name: str) -> Path | None:
     """Predictions that came with the package for a built-in recipe; None if there are none."""
     file = resources.files("frugan") / "predictions" / f"{name}.json"
     return Path(str(file)) if file.is_file() else None
-
-
-def smallest_cards() -> dict[str, int | None]:
-    """Built-in recipe -> GiB of the smallest common card that it is predicted to fit; None: none of them."""
-    values = json.loads((resources.files("frugan") / "predictions" / SMALLEST_CARDS).read_text("utf-8"))
-    return {str(name): gib if gib is None else int(gib) for name, gib in values.items()}
 
 
 def choose_card(asked: str | None, device: torch.device) -> Card:

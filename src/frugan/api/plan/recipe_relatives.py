@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from frugan.phase import DataNeeds
-from frugan.recipe import Recipe, built_in, load_recipe
+from frugan.recipe import Recipe, load_recipe
+from frugan.recipes import built_in
 
 Largest = Literal["resolution", "batch", "width"]
 """In what recipes may differ."""

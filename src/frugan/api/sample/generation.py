@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from frugan.api.defaults import STANDING_BATCHES
 from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import Layout, set_normalisation_batch, working_weights
 from frugan.errors import BadInput
@@ -16,9 +17,6 @@ from frugan.recipe import Recipe
 
 BLOCK = 64
 """Pictures that are drawn from one seed: few enough to hold, many enough for a forward."""
-STANDING_BATCHES = 16
-"""Batches from which standing statistics are gathered, as in the BigGAN release."""
-
 MOST_TRUNCATION = 100
 """Latents of such a size give noise already; far larger ones are not finite in fp32."""
 

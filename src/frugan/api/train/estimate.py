@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 from frugan.api.card_support import serving_build
 from frugan.api.plan.planning_task import task_of
-from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions, smallest_cards
+from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions
+from frugan.api.plan.shipped_recipes import smallest_cards
 from frugan.engine.plan import Plan
 from frugan.memory.cards import PUBLISHED, Card, named_card
 from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import least_work
 from frugan.memory.work import Work
-from frugan.recipe import Recipe, built_in, load_recipe
+from frugan.recipe import Recipe, load_recipe
+from frugan.recipes import built_in
 
 
 def in_words(seconds: float) -> str:

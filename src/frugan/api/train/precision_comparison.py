@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frugan.api.data.sources import Data
+from frugan.api.defaults import TWIN_STEPS
 from frugan.api.devices import choose_device
 from frugan.api.progress import Progress, Say
 from frugan.api.train.options import TrainingOptions
@@ -20,7 +21,6 @@ from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.recipe import Recipe, load_recipe
 
-STEPS = 200
 WINDOWS = 10
 """Means over a tenth of the steps are compared: single steps of a GAN part by chance alone."""
 NOTABLE = 0.1
@@ -69,7 +69,7 @@ def twin(
     out: str | Path,
     precision: str,
     *,
-    steps: int = STEPS,
+    steps: int = TWIN_STEPS,
     overrides: Sequence[str] = (),
     options: TrainingOptions | None = None,
     say: Say = print,

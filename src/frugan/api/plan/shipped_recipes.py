@@ -1,0 +1,49 @@
+"""The recipes that ship, as a table: read without torch, so that listing them takes no time."""
+
+import json
+import tomllib
+from importlib import resources
+from typing import Any
+
+from frugan.recipes import built_in, toml_of
+
+SMALLEST_CARDS = "smallest_cards.json"
+PARAMETERS = "parameters.json"
+
+
+def smallest_cards() -> dict[str, int | None]:
+    """Built-in recipe -> GiB of the smallest common card that it is predicted to fit; None: none of them."""
+    return {name: gib if gib is None else int(gib) for name, gib in _figures(SMALLEST_CARDS).items()}
+
+
+def shipped_recipes() -> list[dict[str, Any]]:
+    """A row for each built-in recipe, by name.
+
+    Parameters are those of every network that training uses, counted when the recipe was added.
+    """
+    smallest, parameters = smallest_cards(), _figures(PARAMETERS)
+    rows: list[dict[str, Any]] = []
+    for name in built_in():
+        values = tomllib.loads(toml_of(name))
+        about, training = values["about"], values["training"]
+        rows.append(
+            {
+                "name": name,
+                "family": values["family"],
+                "resolution": values["networks"]["resolution"],
+                "parameters": parameters[name],
+                "batch": training["batch"],
+                "normalisation_batch": training.get("normalisation_batch"),
+                "duration": training["duration"],
+                "smallest_card_gib": smallest.get(name),
+                "trained": about.get("trained", "never"),
+                "summary": about["summary"],
+                "source": about["source"],
+            }
+        )
+    return rows
+
+
+def _figures(file: str) -> dict[str, Any]:
+    text = (resources.files("frugan") / "predictions" / file).read_text("utf-8")
+    return {str(name): value for name, value in json.loads(text).items()}

@@ -1,0 +1,33 @@
+"""BigGAN: what its phases do to masters besides their losses."""
+
+import torch
+
+from frugan.families import family
+from frugan.objectives.orthogonal import add_orthogonal_gradient
+
+
+def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None:
+    """As in the paper: rows of the embedding are classes, and need not be at right angles."""
+    biggan = family("biggan")
+    config, objective = biggan.tiny()
+    strict = objective.model_copy(update={"generator_orthogonality": 0.5, "discriminator_orthogonality": 0.5})
+    networks = biggan.build(config)
+    for network in networks.values():
+        for parameter in network.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+    for phase in biggan.phases(config, strict):
+        assert phase.on_masters is not None
+        phase.on_masters(networks)
+    shared = networks["G"].get_parameter("shared.weight")
+    regularised = {f"{n}.{name}": p for n, of in networks.items() for name, p in of.named_parameters() if p.ndim > 1}
+    still = {name for name, p in regularised.items() if p.grad is not None and not p.grad.any()}
+    alone = {name for name, p in regularised.items() if len(p) == 1}  # one row is at right angles to no other
+    assert still - alone == {"G.shared.weight"}
+    add_orthogonal_gradient([shared], 0.5)
+    assert shared.grad is not None
+    assert shared.grad.any()  # or nothing was shown
+
+
+def test_orthogonal_regularisation_is_off_by_default() -> None:
+    biggan = family("biggan")
+    assert [phase.on_masters for phase in biggan.phases(*biggan.tiny())] == [None, None]
