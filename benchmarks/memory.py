@@ -23,8 +23,6 @@ from frugan.api.plan.recipe_planner import choose_card
 from frugan.engine.dense_slices import sliceable
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.state import create_state
-from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.folders import Folders
 from frugan.memory.blank_pictures import BlankPictures
@@ -96,12 +94,10 @@ def one(configuration: Configuration) -> dict[str, Any]:
     )
     on_card = device.type == "cuda"
     predicted = predict(replace(task, make_sheets=None), plan, "cuda" if on_card else "cpu", stage)
-    state = create_state(
-        networks, task.phases, stage.settings, task.averaged, task.ema, plan, task.normalisation_batch, device
-    )
+    state = stage.setup.state(networks, plan, device)
     for scale in state.loss_scales.values():
         scale.found = True
-    step = Step(stage.phases, stage.settings, BlankPictures(stage.needs), Streams(0), batch)
+    step = stage.setup.step(BlankPictures(stage.needs), Streams(0))
     result = {
         "configuration": list(configuration),
         "predicted_live_bytes": predicted.live_bytes,

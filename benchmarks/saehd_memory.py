@@ -9,17 +9,17 @@ Workspaces that a card's libraries take by themselves are not in it.
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from frugan.api.setup import setup_of
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.state import create_state
-from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.step_memory import measure_step
@@ -42,23 +42,15 @@ OPTIMIZERS: dict[str, RMSpropSettings | AdaBeliefSettings] = {
 def measure(recipe: Recipe, optimizer: str, precision: str, *, recompute: bool) -> dict[str, Any]:
     """Peak of one way to run a recipe's step."""
     with FakeTensorMode(allow_non_fake_inputs=True):
-        networks = recipe.kind.build(recipe.networks)
-        phases = recipe.kind.phases(recipe.networks, recipe.objective)
-        used = {name for phase in phases for name in phase.uses}
-        networks = {name: network for name, network in networks.items() if name in used}
+        settings = dict.fromkeys(recipe.kind.optimizers, OPTIMIZERS[optimizer])
+        setup = replace(setup_of(recipe), settings=settings)
+        networks = setup.used(recipe.kind.build(recipe.networks))
         blocks = recipe.kind.recomputable(networks)
         plan = Plan(recipe.training.batch, PRECISIONS[precision], blocks if recompute else {})
-        settings = dict.fromkeys(recipe.kind.optimizers, OPTIMIZERS[optimizer])
-        state = create_state(networks, phases, settings, {}, recipe.ema, plan, None, torch.device("cpu"))
+        state = setup.state(networks, plan, torch.device("cpu"))
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
-        step = Step(
-            phases,
-            settings,
-            BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective)),
-            Streams(0),
-            recipe.training.batch,
-        )
+        step = setup.step(BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective)), Streams(0))
         step.run(state, plan)
         memory = measure_step(step, state, plan, blocks)
     return {

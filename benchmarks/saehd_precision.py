@@ -24,13 +24,12 @@ from frugan.api.data.feed import feeding
 from frugan.api.data.sources import open_sources
 from frugan.api.devices import choose_device
 from frugan.api.networks import build_networks
+from frugan.api.setup import setup_of
 from frugan.api.train.loss_history import sides_of
-from frugan.data.faces.drawn.drawn_faceset import draw_workspace
+from frugan.data.faces.drawn_faces import write_drawn_faces
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.readout import Readout
-from frugan.engine.state import create_state
-from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.recipe import load_recipe
 from half_products import HalfProducts
@@ -40,7 +39,6 @@ PRECISIONS: tuple[PrecisionName, ...] = ("fp32", "fp16", "bf16")
 STARTS = (0, 1, 2)
 WAYS = {f"{name}-{start}" if start else name: (name, start) for name in PRECISIONS for start in STARTS}
 NUDGE = 1e-4
-FACES = 120
 LAST = 200
 """Steps whose mean loss is compared."""
 
@@ -50,24 +48,22 @@ def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
     precision, start = WAYS[way]
     recipe = load_recipe("saehd-demo-64", [f"training.duration={steps} steps", f"training.precision={precision}"])
     device, _ = choose_device()
-    phases = recipe.kind.phases(recipe.networks, recipe.objective)
-    used = {name for phase in phases for name in phase.uses}
-    networks = {name: n.to(device) for name, n in build_networks(recipe).items() if name in used}
+    setup = setup_of(recipe)
+    networks = {name: network.to(device) for name, network in setup.used(build_networks(recipe)).items()}
     if start:
         random = torch.Generator(device).manual_seed(start)
         with torch.no_grad():
             for parameter in (p for network in networks.values() for p in network.parameters()):
                 parameter.mul_(1 + NUDGE * torch.randn(parameter.shape, generator=random, device=device))
     plan = Plan(recipe.training.batch, resolve_precision(precision, device))
-    settings = recipe.optimizer_settings()
-    state = create_state(networks, phases, settings, {}, recipe.ema, plan, None, device)
+    state = setup.state(networks, plan, device)
     sources = open_sources(recipe, workspace, lambda _: None, None)
     losses: dict[str, list[float]] = {}
     scales: list[float] = []
     emulated = HalfProducts() if device.type == "cpu" and precision == "fp16" else None
     began = time.perf_counter()
     with feeding(sources, recipe, pinned=device.type == "cuda", workers=0) as feed, emulated or nullcontext():
-        step = Step(phases, settings, feed, Streams(recipe.training.seed), recipe.training.batch, steps)
+        step = setup.step(feed, Streams(recipe.training.seed))
         for at in range(steps):
             if emulated is not None:
                 emulated.watch = at % 50 == 0
@@ -118,9 +114,9 @@ def main() -> None:
     out = next((Path(w) for w in words if w.endswith(".json")), None)
     rows: dict[str, dict[str, Any]] = {}
     with TemporaryDirectory() as folder:
-        draw_workspace(Path(folder), FACES, seed=0, size=96)
+        workspace = write_drawn_faces(Path(folder) / "workspace")
         for way in [w for w in words if w in WAYS] or WAYS:
-            row = run(way, Path(folder), steps)
+            row = run(way, workspace, steps)
             if out is not None and out.is_file():
                 rows |= {known["way"]: known for known in json.loads(out.read_text("utf-8"))["rows"]}
             rows[way] = row

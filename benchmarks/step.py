@@ -15,9 +15,10 @@ import torch
 
 from frugan.api.devices import choose_device, choose_plan, normalisation_group
 from frugan.api.networks import build_networks
+from frugan.api.setup import setup_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.state import TrainingState, create_state
+from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout
@@ -40,31 +41,18 @@ class PlainPlan(Plan):
 def make(recipe: Recipe, way: str, device: torch.device) -> tuple[TrainingState, Step, Plan]:
     """A training set-up for one way."""
     torch.manual_seed(0)
-    phases = recipe.kind.phases(recipe.networks, recipe.objective)
-    used = {name for phase in phases for name in phase.uses}
-    networks = {name: network for name, network in build_networks(recipe).items() if name in used}
+    setup = setup_of(recipe)
+    networks = setup.used(build_networks(recipe))
     for network in networks.values():
         network.to(device)
-    group = normalisation_group(recipe, networks, phases)
+    group = normalisation_group(recipe, networks, setup.every_phase)
     precision = resolve_precision("fp32" if way.startswith("fp32") else "auto", device)
     blocks = recipe.kind.recomputable(networks) if way.endswith("recompute") else {}
     plan, _ = choose_plan(recipe, precision, group, None, blocks, ema_on_host=False)
     if way == "fp32 NCHW":
         plan = PlainPlan(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
-    normalisation, averaged, settings = (
-        recipe.training.normalisation_batch,
-        recipe.kind.averaged(),
-        recipe.optimizer_settings(),
-    )
-    state = create_state(networks, phases, settings, averaged, recipe.ema, plan, normalisation, device)
-    step = Step(
-        phases,
-        settings,
-        BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective)),
-        Streams(0),
-        recipe.training.batch,
-    )
-    return state, step, plan
+    pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
+    return setup.state(networks, plan, device), setup.step(pictures, Streams(0)), plan
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.plan.fit import PlanOptions, planner_of, report_of
-from frugan.api.plan.recipe_planner import COMMON_CARDS_GIB, Planner
+from frugan.api.plan.recipe_planner import Planner
 from frugan.api.plan.shipped_recipes import SMALLEST_CARDS, smallest_cards
 from frugan.memory.prediction_store import prediction_version
 from frugan.memory.sizes import GIB
@@ -22,6 +22,8 @@ from frugan.recipes import built_in
 from machine import describe_machine
 
 SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"
+COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
+"""Memory of the cards that people have."""
 SHORT = {
     "keep-products": "k",
     "recompute": "r",

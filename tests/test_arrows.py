@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 ALLOWED = {
     "__init__": {"api", "recipe", "data", "errors"},
     "__main__": {"cli"},
-    "cli": {"api", "recipe", "data", "report", "phase", "errors", "folders"},
+    "cli": {"api", "recipe", "recipe_fields", "data", "report", "phase", "errors", "folders"},
     "api": {
         "recipe",
         "recipe_toml",
@@ -31,10 +31,11 @@ ALLOWED = {
     "recipe": {"recipe_differences", "recipe_overrides", "recipes", "families", "engine", "phase", "errors"},
     "recipe_differences": set(),
     "recipe_overrides": {"engine", "errors"},
+    "recipe_fields": {"recipe", "engine"},
     "recipe_toml": {"recipe"},
     "memory": {"engine", "phase", "errors"},
     "engine": {"phase", "errors"},
-    "families": {"phase", "objectives", "augment", "nn", "errors"},
+    "families": {"phase", "objectives", "augment", "nn", "convert", "errors"},
     "augment": {"phase"},
     "nn": {"phase"},
     "objectives": set(),

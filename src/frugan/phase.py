@@ -56,10 +56,12 @@ class Carried:
     Attributes:
         initial: its value before the first update: one number, or several [n].
         update: (value so far, mean of what the phase observed over its samples, number of samples) -> next value.
+        shown: what people see its first number as, in events, on the console and in the report; None: they do not.
     """
 
     initial: float | tuple[float, ...]
     update: Callable[[Tensor, Tensor, int], Tensor]
+    shown: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,13 @@ class MicroBatch:
         pictures: source -> name -> tensor [size, ...] on the device; uint8 pictures stay uint8 until a part casts them.
         draws: name -> tensor [size, ...] on the device.
         size: samples.
+        normalisation_batch: samples in a row that a part may look at together; None: all of these.
     """
 
     pictures: Mapping[str, Mapping[str, Tensor]]
     draws: Mapping[str, Tensor]
     size: int
+    normalisation_batch: int | None = None
 
 
 class PhaseState:
@@ -278,6 +282,8 @@ class SheetRequest:
         classes: class of each row; None: the family's own choice.
         columns: pictures per row.
         truncation: standard deviation of the latents (1: as trained).
+        psi: where styles lie between the mean one (0) and their own (1); below 0 on the mean's other side.
+        psi_layers: how many of the first layers psi holds for; None: all.
         interpolate: "class", "latent" or "both": rows become interpolations.
         spherical: latents go along a great circle, and not along a straight line.
         rows: rows of an interpolation.
@@ -291,6 +297,8 @@ class SheetRequest:
     classes: Sequence[int] | None = None
     columns: int = 10
     truncation: float = 1.0
+    psi: float = 1.0
+    psi_layers: int | None = None
     interpolate: Literal["class", "latent", "both"] | None = None
     spherical: bool = False
     rows: int = 10

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
-from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings
+from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.engine.run_folder import RUN_RECIPE
@@ -34,7 +34,7 @@ class About(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    summary: str = Field("", json_schema_extra=CHANGEABLE)
+    summary: str = Field("", json_schema_extra=CHANGEABLE, description="one line for people")
     source: str = Field("", json_schema_extra=CHANGEABLE, description="where the settings come from")
     trained: Trained = Field("never", json_schema_extra=CHANGEABLE, description="who has run it to its end")
 
@@ -45,7 +45,9 @@ class DataSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror half of the pictures")
-    resample: Literal["bilinear", "lanczos"] = "bilinear"
+    resample: Literal["bilinear", "lanczos"] = Field(
+        "bilinear", description="how pictures are resized; bilinear is the originals', lanczos sharper"
+    )
     allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
 
 
@@ -63,8 +65,8 @@ class TrainingSettings(BaseModel):
     duration: Interval = Field(
         json_schema_extra=CHANGEABLE, description="such as 150k steps, 25M images or 6h; endless: until it is stopped"
     )
-    seed: int = Field(0, ge=0)
-    precision: PrecisionName = "auto"
+    seed: int = Field(0, ge=0, description="of everything that is drawn at random")
+    precision: PrecisionName = Field("auto", description="of the working weights; auto: the best that the device has")
 
     @field_validator("duration", mode="before")
     @classmethod
@@ -84,8 +86,10 @@ class SavingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    checkpoint_every: Interval = Field(Duration.parse("1k steps"), json_schema_extra=CHANGEABLE)
-    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=CHANGEABLE)
+    checkpoint_every: Interval = Field(
+        Duration.parse("1k steps"), json_schema_extra=CHANGEABLE, description="checkpoints to resume from"
+    )
+    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=CHANGEABLE, description="newest ones that are kept")
     backup_every: Interval | None = Field(
         None, json_schema_extra=CHANGEABLE, description="checkpoints that are kept for good"
     )
@@ -123,7 +127,7 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    family: str
+    family: str = Field(description="kind of model: biggan, saehd, or that of another package")
     about: About = About(summary="", source="", trained="never")
     networks: SerializeAsAny[BaseModel]
     objective: SerializeAsAny[BaseModel]
@@ -221,10 +225,11 @@ class Recipe(BaseModel):
         return family(self.family)
 
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
-        """Settings of every optimizer of the family, defaults filled in."""
+        """Settings of every optimizer of the family to run with: defaults filled in, slowed down for lazy phases."""
         default = self.optimizers.get(DEFAULT_OPTIMIZER)
         found = {name: self.optimizers.get(name, default) for name in self.kind.optimizers}
-        return {name: settings for name, settings in found.items() if settings is not None}
+        phases = self.kind.phases(self.networks, self.objective)
+        return {n: with_lazy_phases(settings, phases, n) for n, settings in found.items() if settings is not None}
 
     def at_step(self, step: int) -> "Recipe":
         """The recipe with every stage that has begun before step `step`, counted from 0."""

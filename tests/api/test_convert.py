@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from frugan.api.convert.import_leras import from_leras
 from frugan.api.networks import networks_from, read_weights, weights_metadata
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.convert.dfm import check_dfm
 from frugan.convert.leras import LerasModel, read_model
 from frugan.convert.leras_writer import write_model
 from frugan.engine.events import EventLog, read_events
@@ -31,6 +29,8 @@ from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
 from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
+from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.dfm import check_dfm, write_dfm
 from frugan.recipe import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
 
@@ -499,8 +499,13 @@ def test_a_dfm_that_computes_something_else_is_not_written(
     tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.dfm").write_bytes(b"old")
-    spec = to_dfm_module._spec
-    monkeypatch.setattr(to_dfm_module, "_spec", lambda trained: replace(spec(trained), normalised=False))
+
+    def write_another(path: Path, config: SAEHDNetworks, *given: Any, **more: Any) -> None:
+        other = config.model_copy(update={"archi": config.archi.replace("u", "")})
+        assert other != config
+        write_dfm(path, other, *given, **more)
+
+    monkeypatch.setattr(to_dfm_module, "write_dfm", write_another)
     with pytest.raises(BadInput, match=r"not written; it would differ by .* from the networks"):
         to_dfm(trained, tmp_path / "x.dfm", replace=True, say=print)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.dfm", b"old")]

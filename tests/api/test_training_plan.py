@@ -65,7 +65,7 @@ def _planner(tmp_path: Path, said: list[str], **options: Any) -> TrainingPlanner
 
 
 def _first(planner: TrainingPlanner, saved: dict[str, Any] | None) -> Plan:
-    from frugan.api.stages import every_phase  # noqa: PLC0415
+    from frugan.api.setup import every_phase  # noqa: PLC0415
 
     networks = planner.recipe.kind.build(planner.recipe.networks, "meta")
     return planner.first(networks, every_phase(planner.recipe), saved)[0]

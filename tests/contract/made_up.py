@@ -206,7 +206,7 @@ class MadeUpFamily:
             every=2,
             fraction=0.5,
             gain=2.0,
-            carried={"length": Carried(1.0, lambda old, seen, _: torch.lerp(old, seen, 0.25))},
+            carried={"length": Carried(1.0, lambda old, seen, _: torch.lerp(old, seen, 0.25), shown="path length")},
         )
         maker = Phase(
             name="maker", updates=("maker",), uses=("maker", "critic"), optimizer="maker", parts=(_maker,), draws=draws

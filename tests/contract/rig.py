@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.ema import EmaSettings
-from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
-from frugan.engine.state import TrainingState, create_state
-from frugan.engine.step import PhaseResult, Step
+from frugan.engine.setup import TrainingSetup
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
 from frugan.engine.streams import Streams, derive_seed
+from frugan.engine.update import PhaseResult
 from frugan.phase import FaceNeeds, Family, Needs, Phase
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -140,9 +141,9 @@ class Rig:
         )
         settings = {p.optimizer: optimizers(learning_rate) for p in phases}
         ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
-        state = create_state(built, phases, settings, family.averaged(), ema, plan, group, device)
-        step = Step(phases, settings, PositionPictures(family.sources(config, objective)), Streams(7), batch)
-        return cls(state, step, plan, phases)
+        setup = TrainingSetup(phases, settings, family.averaged(), ema, batch, group)
+        step = setup.step(PositionPictures(family.sources(config, objective)), Streams(7))
+        return cls(setup.state(built, plan, device), step, plan, phases)
 
     def run(self, steps: int) -> list[list[PhaseResult]]:
         return [self.step.run(self.state, self.plan) for _ in range(steps)]
@@ -154,8 +155,7 @@ class Rig:
         found |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
         found |= {f"carried.{name}": value for name, value in state.carried.items()}
         for name, optimizer in state.optimizers.items():
-            if isinstance(optimizer, LerasOptimizer):
-                found[f"optimizer.{name}.updates"] = optimizer.updates
+            found |= {f"optimizer.{name}.{count}": value for count, value in optimizer.counts.items()}
             for i, slots in enumerate(optimizer.state.values()):
                 found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
         return {k: v.clone() for k, v in found.items()}

@@ -17,10 +17,12 @@ from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
-from frugan.engine.working_weights import prepared
+from frugan.engine.working_weights import prepared, set_normalisation_batch
 from frugan.families import families
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
+from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.phase import DataNeeds, Family, GroupNormalised
 
@@ -61,9 +63,23 @@ class Paired(BigGANFamily):
         return networks, BigGANObjective(loss="relativistic", r1_gamma=0.5, r1_every=2)
 
 
+class Unconditional(StyleGAN2Family):
+    """StyleGAN2 without classes, under ADA whose probability moves with every step."""
+
+    def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
+        networks, objective = super().tiny()
+        augmentation = AugmentationSettings(method="ada", probability=0.7, interval=1, ramp_images=100)
+        return (
+            networks.model_copy(update={"classes": None}),
+            objective.model_copy(update={"augmentation": augmentation}),
+        )
+
+
 AUGMENTED = Augmented("biggan-ada")
 with_augmentation = pytest.mark.parametrize(
-    "family", [*ALL, AUGMENTED, Paired("biggan-paired")], ids=lambda family: family.name
+    "family",
+    [*ALL, AUGMENTED, Paired("biggan-paired"), Unconditional("stylegan2-ada")],
+    ids=lambda family: family.name,
 )
 """In place of the fixture, where random inputs, carried state or double backward matter."""
 
@@ -75,8 +91,10 @@ def family(request: pytest.FixtureRequest) -> Family:
 
 
 def _without_batch_statistics(rig: Rig) -> Rig:
-    """Let every group-normalising layer use its running statistics instead."""
+    """Let every group-normalising layer use its running statistics instead; without any, groups are single samples."""
+    rig.step = replace(rig.step, normalisation_batch=1)
     for network in rig.state.networks.values():
+        set_normalisation_batch(network, 1)
         for module in network.modules():
             if isinstance(module, GroupNormalised):
                 module.eval()

@@ -46,15 +46,12 @@ def same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> b
 @settings(max_examples=30, deadline=None)
 @given(
     requests=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=12),
-    told=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=6) | st.none(),
     depth=st.integers(0, 4),
 )
-def test_results_are_those_without_it(requests: list[Request], told: list[Request] | None, depth: int) -> None:
+def test_results_are_those_without_it(requests: list[Request], depth: int) -> None:
     pictures = np.arange(7 * 3 * 2, dtype=np.uint8).reshape(7, 3, 1, 2)
     batches = Batches(PictureSet(pictures, np.arange(7), ("x",), True, ""), seed=0, name="images", flip=True)
     with Prefetcher(batches, depth=depth) as prefetcher:
-        if told is not None:
-            prefetcher.expect(told)
         for request in requests:
             assert same(prefetcher.take(*request), batches.take(*request))
 
@@ -80,15 +77,6 @@ def test_the_stride_of_several_ranks_is_learned(recording: Recording) -> None:
             prefetcher.take(2 + 8 * step, 2)
     assert {(10, 2), (18, 2), (26, 2), (34, 2)} <= set(recording.read)
     assert recording.read.count((26, 2)) == 1
-
-
-def test_announced_requests_are_read_in_order(recording: Recording) -> None:
-    requests = [(0, 2), (2, 2), (8, 4), (16, 1)]
-    with Prefetcher(recording, depth=2) as prefetcher:
-        prefetcher.expect(requests)
-        for request in requests:
-            prefetcher.take(*request)
-    assert recording.read == requests
 
 
 def test_no_more_than_depth_is_held(recording: Recording) -> None:

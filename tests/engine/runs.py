@@ -11,10 +11,10 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop
 from frugan.engine.plan import Plan
 from frugan.engine.progress import ENDLESS, Duration
+from frugan.engine.retries import NextPlan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
-from frugan.engine.step import NextPlan
 from frugan.errors import TrainingFailed
 
 
@@ -56,6 +56,8 @@ def train(
             if event["event"] == "step" and event["step"] == stop_after:
                 stop.signal_name = "SIGINT"
 
+        log.subscribe(show)
+
         def snapshot(state: TrainingState) -> list[Path]:
             if pictured is not None:
                 pictured.append(state.step)
@@ -77,7 +79,6 @@ def train(
             take_snapshot=snapshot,
             singular_values=lambda state: {},
             extra={},
-            show=show,
             next_plan=next_plan or _none_left,
             seconds=float(found[1]["seconds"]) if found else 0.0,
             images=int(found[1]["images"]) if found else 0,

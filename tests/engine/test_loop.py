@@ -85,6 +85,15 @@ def test_step_events_hold_what_readers_need(tmp_path: Path) -> None:
     assert "gradients" in steps[3]["phases"]["critic"]  # every 3 steps: after step 3
 
 
+def test_carried_state_is_told_where_gradients_are_reported(tmp_path: Path) -> None:
+    rig, events, _ = train(tmp_path, 10)
+    told = {e["step"]: e["carried"]["path length"] for e in events if e["event"] == "step" and "carried" in e}
+    assert told.keys() == {e["step"] for e in events if e["event"] == "step" and "gradients" in e["phases"]["critic"]}
+    assert len(set(told.values())) > 1
+    if 10 in told:
+        assert told[10] == pytest.approx(float(rig.state.carried["length"]))
+
+
 def test_newest_are_kept_and_backups_for_good(tmp_path: Path) -> None:
     pictured: list[int] = []
     train(tmp_path, 16, checkpoint_every="2 steps", pictured=pictured)

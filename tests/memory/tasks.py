@@ -11,7 +11,8 @@ from frugan.engine.optimizers import AdamSettings, OptimizerSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
-from frugan.engine.state import TrainingState, create_state
+from frugan.engine.setup import TrainingSetup
+from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
@@ -32,16 +33,12 @@ def task(family: Family, *, batch: int = 8, group: int = 2, settings: OptimizerS
     networks, objective = family.tiny()
     phases = family.phases(networks, objective)
     chosen = settings or AdamSettings(learning_rate=1e-4)
-    stage = Stage("all", phases, {p.optimizer: chosen for p in phases}, family.sources(networks, objective))
+    settings_of = {p.optimizer: chosen for p in phases}
+    setup = TrainingSetup(phases, settings_of, family.averaged(), EMA, batch, group)
     return Task(
         build=lambda: family.build(networks),
-        phases=phases,
-        stages=(stage,),
-        averaged=family.averaged(),
-        ema=EMA,
-        batch=batch,
+        stages=(Stage("all", setup, family.sources(networks, objective)),),
         group=group,
-        normalisation_batch=group,
         recomputable=family.recomputable,
     )
 
@@ -76,10 +73,10 @@ def real_step(of: Task, plan: Plan) -> tuple[TrainingState, Step]:
         for network in built.values():
             for parameter in network.parameters():
                 parameter.normal_(0, 0.02)
-    state = create_state(dict(built), of.phases, stage.settings, of.averaged, of.ema, plan, of.normalisation_batch, CPU)
+    state = stage.setup.state(dict(built), plan, CPU)
     for scale in state.loss_scales.values():
         scale.found = True  # what is predicted is a step that is not repeated
-    return state, Step(stage.phases, stage.settings, BlankPictures(stage.needs), Streams(0), of.batch)
+    return state, stage.setup.step(BlankPictures(stage.needs), Streams(0))
 
 
 def measured(of: Task, plan: Plan) -> StepMemory:

@@ -18,8 +18,8 @@ from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.errors import TrainingFailed
 from frugan.memory.sizes import MIB
-from frugan.memory.tracker import storages_bytes
 from memory.ceiling import Ceiling
+from memory.storages import storages_bytes
 
 BATCH = 64
 AMBIGUOUS = (

@@ -35,7 +35,8 @@ class Formula:
 
 
 def by_formula(wishes: Wishes | None = None, sample_bytes: int = MIB) -> Search:
-    of = replace(task(MadeUpFamily(), batch=64, group=4), averaged={"maker": "copy"})
+    of = task(MadeUpFamily(), batch=64, group=4)
+    of = replace(of, stages=(replace(of.stages[0], setup=replace(of.stages[0].setup, averaged={"maker": "copy"})),))
     return replace(search(of, wishes=wishes), predict=Formula(sample_bytes))
 
 
@@ -148,8 +149,8 @@ def _random_task(networks: MadeUpNetworks, objective: MadeUpObjective, phase: st
 
     # the penalty sees half a batch: whole groups of it too
     of = task(Sized(), batch=2 * group * groups, group=group)
-    stage = replace(of.stages[0], phases=tuple(p for p in of.phases if p.name == phase))
-    return replace(of, stages=(stage,))
+    setup = replace(of.stages[0].setup, phases=tuple(p for p in of.phases if p.name == phase), later_phases=of.phases)
+    return replace(of, stages=(replace(of.stages[0], setup=setup),))
 
 
 @given(SHAPES, st.integers(0, 10**6))
@@ -166,7 +167,7 @@ def test_random_configurations(
     """More batch never takes less memory; any plan, run for real, stays under its prediction and 1 %."""
     networks, objective, phase, group, groups, precision = shape
     of = _random_task(networks, objective, phase, group, groups)
-    larger = replace(of, batch=2 * of.batch)
+    larger = of.with_batch(2 * of.batch)
     less, more = (predict(t, Plan(t.batch, precision), "cpu", t.stages[0], rough=True).live_bytes for t in (of, larger))
     assert more >= less
     plans = list(search(of, target="cpu", precision=precision).space.every_plan())

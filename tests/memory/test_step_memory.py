@@ -9,7 +9,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP32, Rig
 from frugan.engine.precision import Precision
 from frugan.memory.step_memory import StepMemory, measure_step
-from frugan.memory.tracker import storages_bytes
+from memory.storages import storages_bytes
 
 
 def _measured(precision: Precision, *, fake: bool, recompute: bool) -> StepMemory:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frugan.memory.tracker import Tracker, storages_bytes
+from frugan.memory.tracker import Tracker
+from memory.storages import storages_bytes
 
 KIB = 1024
 

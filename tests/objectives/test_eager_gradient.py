@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.memory.tracker import Tracker, storages_bytes
+from frugan.memory.tracker import Tracker
 from frugan.objectives import eager_gradient as module
 from frugan.objectives.eager_gradient import eager_gradient
+from memory.storages import storages_bytes
 
 
 def _loss(made: Sequence[Tensor], given: Sequence[Tensor]) -> dict[str, Tensor]:

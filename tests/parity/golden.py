@@ -16,7 +16,8 @@ from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
-from frugan.engine.state import TrainingState, create_state
+from frugan.engine.setup import TrainingSetup
+from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
@@ -114,18 +115,11 @@ class Case:
         }
         plan = Plan(micro_batch=o["batch_size"], precision=Precision("fp32", torch.float32, "parity"))
         start = Duration.parse(f"{o['ema_start']} steps")
-        state = create_state(
-            self.built(dtype),
-            phases,
-            settings,
-            {"G": "average"},
-            EmaSettings(decay=o["ema_decay"], start=start),
-            plan,
-            o["batch_size"],
-            torch.device("cpu"),
-        )
+        ema = EmaSettings(decay=o["ema_decay"], start=start)
+        setup = TrainingSetup(phases, settings, {"G": "average"}, ema, self.batch, o["batch_size"])
         feed = Recording(self)
-        return state, Step(phases, settings, feed, feed, self.batch, originals=True), plan
+        state = setup.state(self.built(dtype), plan, torch.device("cpu"))
+        return state, setup.step(feed, feed, originals=True), plan
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,12 @@ def step(number: int, **changed: Any) -> dict[str, Any]:
 def test_events_become_charts() -> None:
     charts = Charts()
     values = {f"layer{i}": float(i) for i in range(20)}
-    events = [step(1, singular_values=values), step(2), {"event": "metrics", "step": 2, "scores": {"fid": 3.0}}]
+    state = {"augmentation probability": 0.25}
+    events = [
+        step(1, singular_values=values, carried=state),
+        step(2),
+        {"event": "metrics", "step": 2, "scores": {"fid": 3.0}},
+    ]
     others = list(charts.read([*events, {"event": "step", "step": "x"}, {"event": "choice", "line": "a"}]))
     assert [event["event"] for event in others] == ["metrics", "choice"]
     found = charts.finish()
@@ -55,6 +60,7 @@ def test_events_become_charts() -> None:
     assert found["Losses of D"]["real"].values == [1.0, 1.0]
     assert found["Losses of D"]["fake"].values == []
     assert sorted(found["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))
+    assert found["Augmentation probability"]["augmentation probability"].values == [0.25]
     assert not {"Loss scale", "Skipped updates in all"} & found.keys()  # nothing happened there
 
 

@@ -43,6 +43,11 @@ def test_what_is_missing_or_not_finite_is_no_trouble() -> None:
     assert describe({}) is None
 
 
+def test_carried_state_has_its_name() -> None:
+    line = describe({"event": "step", "step": 1, "carried": {"augmentation probability": 0.125}})
+    assert line == "step 1 | augmentation probability 0.125"
+
+
 def test_sides_are_added_up() -> None:
     terms = {"src/dssim": 1.0, "src/mse": 0.25, "dst/dssim": 2.0, "dst/mse": "nan"}
     line = describe({"event": "step", "step": 1, "phases": {"autoencoder": {"terms": terms}}})

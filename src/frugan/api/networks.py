@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.progress import Say
-from frugan.engine.checkpoint import load_networks, newest_whole
+from frugan.engine.checkpoint import EMA, NETWORKS, load_networks, newest_whole, step_in_name
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_metadata, read_tensors, write_tensors
@@ -18,8 +18,7 @@ from frugan.engine.working_weights import make_callable, set_normalisation_batch
 from frugan.errors import BadInput
 from frugan.recipe import Recipe, load_recipe, parse_recipe
 
-EMA_FILE = "ema.safetensors"
-NETWORKS_FILE = "networks.safetensors"
+EMA_FILE, NETWORKS_FILE = EMA, NETWORKS
 
 
 def weights_metadata(recipe: Recipe, class_names: Sequence[str] = ()) -> dict[str, str]:
@@ -129,8 +128,7 @@ def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
 
 def step_of(path: Path) -> int:
     """Steps that the weights in a checkpoint have been trained for; 0 for a file that stands alone."""
-    name = path.parent.name
-    return int(name[5:]) if name.startswith("step-") and name[5:].isdigit() else 0
+    return step_in_name(path.parent) or 0
 
 
 def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:

@@ -71,11 +71,10 @@ class Augmentation:
 
     def carried(self) -> Mapping[str, Carried]:
         """The state that every phase that changes pictures carries."""
-        return (
-            {STATE: Carried((self.settings.probability, 0, 0, 0, 0), partial(_moved, self.settings))}
-            if self.adapts
-            else {}
-        )
+        if not self.adapts:
+            return {}
+        first = (self.settings.probability, 0, 0, 0, 0)
+        return {STATE: Carried(first, partial(_moved, self.settings), shown="augmentation probability")}
 
     def apply(self, pictures: Tensor, name: str, micro: MicroBatch, state: PhaseState) -> Tensor:
         """Change pictures [n, C, H, W] in [-1, 1], differentiably, by the random inputs under a name."""

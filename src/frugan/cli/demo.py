@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from frugan.cli.output import Bar, print_json, say
+from frugan.cli.output import print_json, say
 from frugan.folders import Folders
 
 
@@ -22,7 +22,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,
 ) -> None:
-    """Show the whole job, on a CPU, in minutes: BigGAN on embedded digits, or SAEHD on two people that it draws.
+    """Show the whole job, on a CPU, in minutes: BigGAN on embedded digits, or SAEHD on two drawn people.
 
     Example: frugan demo faces --out runs/faces
     """
@@ -66,7 +66,7 @@ def _digits(run: Path, as_json: bool) -> None:
         f"  frugan sample {result.run} --out sheets --interpolate class   more pictures from this run\n"
         "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
         "                                     your own: PICTURES holds one folder for each class\n"
-        "  frugan demo faces                  the face model, on people that the program draws\n"
+        "  frugan demo faces                  the face model, on people who do not exist\n"
         "  frugan recipes                     what else ships"
     )
 
@@ -75,8 +75,8 @@ def _faces(out: Path, as_json: bool) -> None:
     from frugan.api.demo.face_demo import demo_faces
     from frugan.report.progress_line import LiveLine
 
-    with LiveLine() as line, Bar("drawing") as move:
-        result = demo_faces(out, say=say, show=line.show, progress=move)
+    with LiveLine() as line:
+        result = demo_faces(out, say=say, show=line.show)
     if as_json:
         print_json(
             {
@@ -89,7 +89,7 @@ def _faces(out: Path, as_json: bool) -> None:
         return
     if not result.finished:
         print(f"Stopped and saved in {result.run}; the same command goes on.")
-    print(f"Destination, swap, and what the program would have drawn: {result.comparison}")
+    print(f"Destination, swap, and the truth: {result.comparison}")
     print(f"Preview: {result.preview}")
     print(
         f"swap_error           {result.swap_error:.4f}  mean difference from the source drawn in the same moment\n"

@@ -60,7 +60,9 @@ def info(
     for name, network in found.networks.items():
         table.add_row(name, *_rows(network))
     console = Console(highlight=False, width=max(Console().width, 140))
-    console.print(f"{found.name}: {about.summary}. Settings: {about.source}. Trained: {about.trained}.", soft_wrap=True)
+    settings = f" Settings: {about.source}." if about.source else ""
+    summary = about.summary or f"family {found.recipe.family}"
+    console.print(f"{found.name}: {summary}.{settings} Trained: {about.trained}.", soft_wrap=True)
     console.print(table)
     peaks = f"{found.peaks.macs_per_s / 1e9:,.0f} GMAC/s and {found.peaks.bytes_per_s / 1e9:,.1f} GB/s"
     console.print(f"Measured on {found.device} in {found.precision}, which reaches {peaks}. {CAVEAT}", soft_wrap=True)

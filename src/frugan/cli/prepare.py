@@ -17,22 +17,21 @@ def prepare(
     source: Annotated[
         Path,
         typer.Argument(
-            help=f"folder, NVlabs zip, HDF5 file or CIFAR binary folder; faces; or the word {DRAWN}: people that the "
-            "program draws (a folder of that name: by its whole path)"
+            help=f"folder, NVlabs zip, HDF5 file or CIFAR binary folder; faces; or the word {DRAWN}: two "
+            "people who do not exist (a folder of that name: by its whole path)"
         ),
     ],
     out: Annotated[Path, typer.Argument(help="folder to make; or a .pak file, for faces")],
-    resolution: Annotated[
-        int | None, typer.Option(help=f"side of the square pictures in pixels; {DRAWN}: {SIDE_PIXELS} by default")
-    ] = None,
+    resolution: Annotated[int | None, typer.Option(help="side of the square pictures in pixels")] = None,
     resample: Annotated[str, typer.Option(help="bilinear (the original's) or lanczos (sharper)")] = "bilinear",
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False,
     workers: Annotated[int, typer.Option(help="threads that decode", min=1)] = 2,
     faces: Annotated[
-        int | None, typer.Option(help=f"with {DRAWN}: so many of each of the two people; default: {FACES}")
+        int | None,
+        typer.Option(help=f"with {DRAWN}: so many of each of the two people; default: all {FACES}"),
     ] = None,
 ) -> None:
-    """Turn pictures into a memory-mapped training set, or aligned faces into one faceset.pak; or draw faces.
+    """Turn pictures into a memory-mapped training set, or aligned faces into one faceset.pak.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
 
@@ -44,7 +43,7 @@ def prepare(
     from frugan.data.prepare import prepare as prepare_set
 
     if source == Path(DRAWN):
-        _draw(out, faces, resolution)
+        _write_drawn(out, FACES if faces is None else faces, resolution)
         return
     if faces is not None:
         raise BadInput(f"--faces {faces}: goes with {DRAWN} only; leave it out")
@@ -76,19 +75,22 @@ def prepare(
     )
 
 
-def _draw(out: Path, faces: int | None, resolution: int | None) -> None:
-    """Draw the two people.
+def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:
+    """Write the two people who were drawn.
 
     Raises:
-        BadInput: a file is asked for.
+        BadInput: a file is asked for, or another resolution than they have.
     """
-    from frugan.api.data.drawn_faces import draw_faces
+    from frugan.data.faces.drawn_faces import write_drawn_faces
 
     if out.suffix == ".pak":
         raise BadInput(f"{out}: drawn faces of both people become a folder; pack what is in it afterwards")
-    faces = FACES if faces is None else faces
-    with Bar("drawing") as move:
-        draw_faces(out, faces, SIDE_PIXELS if resolution is None else resolution, progress=move)
+    if resolution not in (None, SIDE_PIXELS):
+        raise BadInput(
+            f"--resolution {resolution}: the drawn faces have {SIDE_PIXELS} x {SIDE_PIXELS} pixels, and training "
+            "resizes them to what its recipe says; leave --resolution out"
+        )
+    write_drawn_faces(out, faces)
     print(f"{faces:,} faces of each of two people: {out}")
     print(f"Next: frugan train saehd-demo-64 --data {out} --out RUN")
 

@@ -1,20 +1,38 @@
 """`frugan recipes`."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from frugan.api.plan.shipped_recipes import shipped_recipes
 from frugan.cli.output import print_json
+from frugan.errors import BadInput
 
 
-def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False) -> None:
-    """List the recipes that ship, and who has trained each to its end.
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="built-in recipe, TOML file or run: with --fields")] = None,
+    fields: Annotated[bool, typer.Option("--fields", help="every field of recipe NAME, with its value here")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+) -> None:
+    """List the recipes that ship, and who has trained each to its end; or the fields of one.
 
     Example: frugan recipes
+
+    One: frugan recipes biggan-small-32 --fields
     """
+    if fields != (name is not None):
+        raise BadInput(
+            "--fields goes with the name of a recipe, such as frugan recipes biggan-small-32 --fields"
+            if name is None
+            else f"{name}: say --fields to see its fields, or frugan info {name} to see what it costs"
+        )
+    if name is not None:
+        _show_fields(name, as_json=as_json)
+        return
     rows = shipped_recipes()
     if as_json:
         print_json(rows)
@@ -42,6 +60,31 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="print JSON for
         "card: the smallest common one that it is predicted to fit; frugan plan NAME --memory 6GiB says how.\n"
         "Next: frugan info NAME, or frugan train NAME --data PICTURES --out RUN",
         highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _show_fields(name: str, *, as_json: bool) -> None:
+    from frugan.recipe import load_recipe
+    from frugan.recipe_fields import recipe_fields
+
+    found = recipe_fields(load_recipe(name))
+    if as_json:
+        print_json([asdict(field) for field in found])
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("field", no_wrap=True)  # names are for copying
+    for title in ("", "here", "may be", "what it does"):
+        table.add_column(title)
+    for field in found:
+        row = (field.key, "" if field.changeable else "*", field.value, field.values, field.description)
+        table.add_row(*map(Text, row))
+    console = Console(width=max(Console().width, 160), highlight=False)
+    console.print(table)
+    console.print(
+        "\n* is fixed once a run has begun. Change a field for one command by a word such as "
+        f"{found[0].key}=VALUE, or in a TOML file of your own.",
         markup=False,
         soft_wrap=True,
     )

@@ -55,6 +55,10 @@ def sample(
     columns: Annotated[int, typer.Option(help="pictures in a row")] = 10,
     rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents; below 1: less variety")] = 1.0,
+    psi: Annotated[
+        float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
+    ] = 1.0,
+    psi_layers: Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")] = None,
     interpolate: Annotated[Interpolation | None, typer.Option(help="go from one end of a row to the other")] = None,
     spherical: Annotated[bool, typer.Option(help="latents along a great circle, not a straight line")] = False,
     random: Annotated[bool, typer.Option("--random", help="a sheet of random classes, --rows by --columns")] = False,
@@ -124,6 +128,8 @@ def sample(
         classes=chosen,
         columns=columns,
         truncation=truncation,
+        psi=psi,
+        psi_layers=psi_layers,
         interpolate=interpolate.value if interpolate is not None else None,
         spherical=spherical,
         rows=rows,
@@ -132,6 +138,8 @@ def sample(
     drawn = DrawRequest(
         seed=seed,
         truncation=truncation,
+        psi=psi,
+        psi_layers=psi_layers,
         classes=chosen,
         statistics=statistics.value,
         standing_batches=STANDING_BATCHES if standing_batches is None else standing_batches,

@@ -1,7 +1,7 @@
 """Read the next batches while the current one is trained on."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count as counting
 from types import TracebackType
@@ -23,8 +23,8 @@ class Reader(Protocol):
 class Prefetcher:
     """Gives what `Batches.take` gives, read ahead by one thread, in a `with` statement.
 
-    The next requests are those announced with `expect`; without that, requests of the same size at the same distance as
-    the last two. A request that was not foreseen is read at once: foresight changes the time, never the result.
+    The next requests are taken to have the same size, and the same distance as the last two. A request that was not
+    foreseen is read at once: foresight changes the time, never the result.
 
     Args:
         batches: where batches come from.
@@ -47,12 +47,6 @@ class Prefetcher:
         self._ready: deque[tuple[Request, Future[Batch]]] = deque()
         self._upcoming: Iterator[Request] | None = None
         self._last: Request | None = None
-
-    def expect(self, requests: Iterable[Request]) -> None:
-        """Announce the (position, count) of the next calls of `take`, in order; may be endless."""
-        self._forget()
-        self._upcoming = iter(requests)
-        self._fill()
 
     def take(self, position: int, count: int) -> Batch:
         """Return `Batches.take(position, count)`, and see to the batches after it.

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.precision import LossScale
 from frugan.engine.state import TrainingState
@@ -53,8 +52,7 @@ def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
     """Optimizer state by optimizer and parameter name, which other programs can be given too."""
     found: dict[str, Tensor] = {}
     for name, optimizer in state.optimizers.items():
-        if isinstance(optimizer, LerasOptimizer):
-            found[f"{name}/updates"] = optimizer.updates
+        found |= {f"{name}/{count}": value for count, value in optimizer.counts.items()}
         for key, parameter in named_parameters(state.networks, state.moves[name]).items():
             for slot, value in optimizer.state.get(parameter, {}).items():
                 found[f"{name}/{key}/{slot}"] = value
@@ -122,12 +120,22 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:09d}"
 
 
+def step_in_name(path: Path) -> int | None:
+    """The step that a checkpoint's folder is named for; None: it is named as no checkpoint is."""
+    number = path.name.removeprefix("step-")
+    return int(number) if number != path.name and number.isdigit() else None
+
+
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
     """Checkpoints in a folder, oldest first; what was not finished does not count."""
     if not folder.is_dir():
         return []
-    found = [p for p in folder.iterdir() if p.name.startswith("step-") and p.name[5:].isdigit() and p.is_dir()]
-    return sorted((Checkpoint(p, int(p.name[5:])) for p in found), key=lambda c: c.step)
+    found = [
+        Checkpoint(path, step)
+        for path in folder.iterdir()
+        if (step := step_in_name(path)) is not None and path.is_dir()
+    ]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
 def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:
@@ -300,23 +308,28 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
     lines: list[str] = []
     for name, optimizer in state.optimizers.items():
         own = {key: tensors.pop(key) for key in list(tensors) if key.startswith(f"{name}/")}
-        wanted = set(optimizer.slots) if isinstance(optimizer, LerasOptimizer) else {"step", "exp_avg", "exp_avg_sq"}
-        found = {key.rsplit("/", 1)[1] for key in own} - {"updates"}
-        if found and found != wanted:
+        found = {key.rsplit("/", 1)[1] for key in own if not _counts(key)}
+        if found and found != {*optimizer.slots, *optimizer.steps}:
             lines.append(f"optimizer {name}: another kind than before ({', '.join(sorted(found))}); its state is fresh")
             continue
         if set(state.moves[name]) <= set(fresh):
             continue
-        if isinstance(optimizer, LerasOptimizer) and f"{name}/updates" in own:
-            optimizer.updates.copy_(own[f"{name}/updates"])
+        for count, value in optimizer.counts.items():
+            if f"{name}/{count}" in own:
+                value.copy_(own[f"{name}/{count}"])
         for key, parameter in named_parameters(state.networks, state.moves[name]).items():
             prefix = f"{name}/{key}/"
             slots = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
             if slots and key.split(".")[0] not in fresh:
                 for slot, value in slots.items():
                     optimizer.state[parameter][slot].copy_(value)
-    left = {key for key in tensors if key.split("/")[1].split(".")[0] not in {*fresh, "updates"}}
-    counted = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
-    left |= {key for key in tensors if key.endswith("/updates") and key.split("/")[0] in counted}
+    left = {key for key in tensors if not _counts(key) and key.split("/")[1].split(".")[0] not in fresh}
+    owners = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
+    left |= {key for key in tensors if _counts(key) and key.split("/")[0] in owners}
     state.parked[OPTIMIZERS] = {key: value for key, value in tensors.items() if key in left}
     return lines
+
+
+def _counts(key: str) -> bool:
+    """Whether a tensor belongs to an optimizer as a whole ("G/updates") and not to a parameter of it."""
+    return key.count("/") == 1

@@ -26,7 +26,9 @@ class EmaSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    schedule: Literal["constant", "ramp", "half-life"] = "constant"
+    schedule: Literal["constant", "ramp", "half-life"] = Field(
+        "constant", description="how the decay changes as training goes on"
+    )
     decay: float = Field(0.9999, ge=0, lt=1, json_schema_extra=CHANGEABLE, description="of constant and ramp")
     half_life_images: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="of half-life")
     ramp: Interval = Field(
@@ -34,12 +36,20 @@ class EmaSettings(BaseModel):
         json_schema_extra=CHANGEABLE | ADDED,
         description="of ramp: the decay has come to 63% of its value then",
     )
+    half_life_share: float | None = Field(
+        None,
+        gt=0,
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="of half-life: at most this share of the images seen before; none: no such limit. StyleGAN2: 0.05",
+    )
     start: Duration = Field(Duration.parse("0 steps"), description="until then the average is a copy")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.schedule == "half-life") != (self.half_life_images is not None):
             raise ValueError("half_life_images goes with schedule = 'half-life', and only with it")
+        if self.half_life_share is not None and self.schedule != "half-life":
+            raise ValueError("half_life_share goes with schedule = 'half-life', and only with it")
         if self.schedule != "ramp" and self.ramp != RAMP:
             raise ValueError("ramp goes with schedule = 'ramp', and only with it")
         for name, duration in {"start": self.start, "ramp": self.ramp}.items():
@@ -54,7 +64,10 @@ class EmaSettings(BaseModel):
         if self.schedule == "ramp":
             return self.decay * (1 - math.exp(-step / self.ramp.steps(batch)))
         if self.half_life_images is not None:
-            return float(0.5 ** (batch / self.half_life_images))
+            images = self.half_life_images
+            if self.half_life_share is not None:
+                images = min(images, self.half_life_share * (step - 1) * batch)
+            return float(0.5 ** (batch / images)) if images else 0.0
         return self.decay
 
 
@@ -80,13 +93,12 @@ class Ema:
         self.rules = dict(rules)
         self.on_host = on_host
         self._sources = {name: networks[name] for name in rules}
-        self.networks = {name: copy.deepcopy(network) for name, network in self._sources.items()}
+        self.networks = {name: _copied(network) for name, network in self._sources.items()}
         self._landings: dict[str, dict[str, Tensor]] = {}
         """Network -> host memory into which its weights come over; "" is the verdict."""
         self._copied = {name: _copied_buffers(network, rules[name]) for name, network in self._sources.items()}
-        for network in self.networks.values():
-            network.requires_grad_(False)
-            if on_host:
+        if on_host:
+            for network in self.networks.values():
                 _to(network, torch.device("cpu"))
 
     def move(self, *, on_host: bool) -> None:
@@ -136,6 +148,13 @@ class Ema:
         if accepted.is_cuda:
             queued_so_far(accepted.device).synchronize()
         return landing[""], {key: landing[key] for key in values}
+
+
+def _copied(network: nn.Module) -> nn.Module:
+    """Copy a network, to follow it; torch's own copy asks for addresses, which tensors without data have not."""
+    copies: dict[int, object] = {id(buffer): buffer.clone() for buffer in network.buffers()}
+    copies |= {id(p): nn.Parameter(p.detach().clone(), requires_grad=False) for p in network.parameters()}
+    return copy.deepcopy(network, copies)
 
 
 def _to(network: nn.Module, device: torch.device) -> None:

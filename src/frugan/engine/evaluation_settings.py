@@ -15,7 +15,7 @@ class EvaluationSettings(BaseModel):
 
     every: Interval | None = Field(None, json_schema_extra=CHANGEABLE, description="when; none: never")
     metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
-        ("fid",), min_length=1, json_schema_extra=CHANGEABLE
+        ("fid",), min_length=1, json_schema_extra=CHANGEABLE, description="scores that are taken while training goes on"
     )
     samples: int = Field(10_000, ge=10, json_schema_extra=CHANGEABLE, description="pictures generated for each")
     network: str = Field(

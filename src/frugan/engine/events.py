@@ -36,16 +36,22 @@ class EventLog:
             with path.open("rb") as file:
                 file.seek(-1, os.SEEK_END)
                 cut = file.read() != b"\n"
+        self._readers: list[Callable[[Event], None]] = []
         self._file = path.open("a", encoding="utf-8", newline="\n")
         if cut:
             self._file.write("\n")
 
-    def write(self, event: str, **values: Any) -> Event:
-        """Append one event and return it as it will be read."""
+    def subscribe(self, reader: Callable[[Event], None]) -> None:
+        """Let somebody read every event from now on, once it is written; readers may write events of their own."""
+        self._readers.append(reader)
+
+    def write(self, event: str, **values: Any) -> None:
+        """Append one event, and show it to all readers as it will be read."""
         record: Event = {"event": event, **_jsonable(values)}
         self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         self._file.flush()
-        return record
+        for reader in self._readers:
+            reader(record)
 
     def __enter__(self) -> Self:
         return self

@@ -5,21 +5,21 @@ learning-rate dropout moves a random share of the weights at each update while t
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from frugan.engine.host_state import beside, zeros_for
+from frugan.engine.optimizer import Optimizer
 
 PIECES = MappingProxyType({"cpu": 1 << 20, "cuda": 1 << 23})
 """Elements updated at once, by device: temporaries stay small however large a layer is. On a CPU they fit its cache; on
 a card each of a dozen kernels has enough to do."""
 
 
-class LerasOptimizer(torch.optim.Optimizer):
+class LerasOptimizer(Optimizer):
     """What the two have in common: walking the parameters, the verdict, the rate, the dropout.
 
     Args:
@@ -28,43 +28,40 @@ class LerasOptimizer(torch.optim.Optimizer):
         eps: added to the root.
 
     Attributes:
-        slots: names of the statistics kept for each parameter.
         updates: accepted updates so far; int64 scalar on the device.
         piece: elements updated at once.
-        on_host: whether the statistics are made in host memory; they then come over piece by piece.
     """
 
-    slots: ClassVar[tuple[str, ...]]
     updates: Tensor
     piece: int
-    on_host: bool = False
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
         super().__init__(parameters, {"lr": lr})
         self.eps = eps
         self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
-        self.piece = PIECES.get(parameters[0].device.type, PIECES["cpu"])
+        self.works_as_on(parameters[0].device.type)
+
+    @property
+    def counts(self) -> Mapping[str, Tensor]:
+        """How many updates were accepted."""
+        return {"updates": self.updates}
+
+    def works_as_on(self, device_type: str) -> None:
+        """Take pieces as large as on a kind of device."""
+        self.piece = PIECES.get(device_type, PIECES["cpu"])
 
     @torch.no_grad()
     def update(
         self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
     ) -> None:
-        """Move every parameter that has a gradient; nothing at all where `accepted` is False.
-
-        Args:
-            accepted: bool scalar on the device.
-            learning_rate: before the cosine.
-            period: updates of one cosine of the rate; None: no cosine.
-            share: share of the elements that move, drawn anew; None: all.
-            seed: of the draw.
-        """
+        """Move every parameter that has a gradient, piece by piece; nothing at all where `accepted` is False."""
         self.updates += accepted
         rate = torch.full((), learning_rate, dtype=torch.float64, device=accepted.device)
         if period is not None:
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
         step = torch.where(accepted, -rate, 0.0).float()
         random = None if share is None else torch.Generator(accepted.device).manual_seed(seed)
-        for parameter in self._parameters():
+        for parameter in self.parameters():
             if parameter.grad is None:
                 continue
             state = self.state_of(parameter)
@@ -88,10 +85,6 @@ class LerasOptimizer(torch.optim.Optimizer):
             if slot not in state:
                 state[slot] = zeros_for(parameter, on_host=self.on_host)
         return dict(state)
-
-    def _parameters(self) -> Iterator[nn.Parameter]:
-        for group in self.param_groups:
-            yield from group["params"]
 
     def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
         """Move the statistics where accepted, and return the step at rate 1. `gradient` may be overwritten."""

@@ -13,7 +13,7 @@ import torch
 from frugan.engine.best_checkpoints import BestCheckpoints
 from frugan.engine.checkpoint import Checkpoint, checkpoint_name, keep_newest, save_checkpoint
 from frugan.engine.clock import Clock, SheetClock
-from frugan.engine.events import Event, EventLog
+from frugan.engine.events import EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.pace import Pace
@@ -21,12 +21,15 @@ from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
 from frugan.engine.readout import Readout, first_bad
 from frugan.engine.requests import Requests
+from frugan.engine.retries import NextPlan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import FINITE_STEPS, MOST_SKIPS, Soundness, way_back
 from frugan.engine.state import TrainingState
-from frugan.engine.step import NextPlan, Step
+from frugan.engine.step import Step
 from frugan.errors import TrainingFailed
 
+CARRIED = "carried: "
+"""Before the names of carried state among the numbers that are read with the gradients."""
 QUICK_SECONDS = 2.0
 """Sheets that took no longer are still drawn when training is asked to stop."""
 
@@ -81,7 +84,6 @@ class Loop:
         take_snapshot: writes sheets of the present state and returns their paths.
         singular_values: reads what is reported besides gradients: name -> [1].
         extra: JSON values kept in every checkpoint; they may change while training goes on.
-        show: is given every event.
         evaluation: when scores are taken, by what, and which checkpoints are kept for them; None: never.
         requests: what is asked for while training goes on.
         next_plan: gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none.
@@ -108,7 +110,6 @@ class Loop:
     take_snapshot: Callable[[TrainingState], list[Path]]
     singular_values: Callable[[TrainingState], Mapping[str, torch.Tensor]]
     extra: Mapping[str, Any]
-    show: Callable[[Event], None]
     next_plan: NextPlan
     evaluation: "Scoring | None" = None
     requests: Requests = field(default_factory=Requests)
@@ -142,7 +143,7 @@ class Loop:
                 pending.took = began - pending.began
             reported = self.state.step == 0 or self.report.due(self.state.step, self.seconds)
             results = self.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._next_plan)
-            extra = self.singular_values(self.state) if reported else {}
+            extra = {**self.singular_values(self.state), **self._shown_state()} if reported else {}
             readout = Readout.start(self.state.step, results, extra)
             self.images += self.step.pictures_at(self.state.step - 1)
             self._unread += 1
@@ -156,7 +157,7 @@ class Loop:
         if not self._over() and not stop.asked:
             self._save(self.run.checkpoints)
             return False
-        self._write("stop", over=self._over(), signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
+        self.log.write("stop", over=self._over(), signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
         if self.state.step > 0:
             self._save_and_prune()
             if self._over() or (self.snapshot.took_seconds is not None and self.snapshot.took_seconds <= QUICK_SECONDS):
@@ -166,8 +167,13 @@ class Loop:
     def _next_plan(self, plan: Plan, phase: str, message: str) -> Plan:
         self.plan = self.next_plan(plan, phase, message)
         now = self.plan.as_json()
-        self._write("out_of_memory", step=self.state.step, phase=phase, message=message, plan=now)
+        self.log.write("out_of_memory", step=self.state.step, phase=phase, message=message, plan=now)
         return self.plan
+
+    def _shown_state(self) -> dict[str, torch.Tensor]:
+        """First numbers [1] of the carried state that people see."""
+        carried = {name: each for phase in self.step.phases for name, each in phase.carried.items() if each.shown}
+        return {f"{CARRIED}{each.shown}": self.state.carried[name].reshape(-1)[:1] for name, each in carried.items()}
 
     def _stage_over(self) -> bool:
         return self.until is not None and self.state.step >= self.until
@@ -199,10 +205,10 @@ class Loop:
             return
         scores, card = found
         took = round(time.perf_counter() - began, 3)
-        self._write("metrics", step=self.state.step, scores=scores, card=card, took_seconds=took)
+        self.log.write("metrics", step=self.state.step, scores=scores, card=card, took_seconds=took)
         best = scoring.best
         if best.score in scores and best.offer(self.state.step, scores[best.score], self._save):
-            self._write("best", step=self.state.step, score=best.score, value=scores[best.score])
+            self.log.write("best", step=self.state.step, score=best.score, value=scores[best.score])
 
     def _save_and_prune(self) -> None:
         self._save(self.run.checkpoints)
@@ -215,7 +221,7 @@ class Loop:
         own = {"seconds": self.seconds, "images": self.images, FINITE_STEPS: finite_steps, "plan": self.plan.as_json()}
         saved = save_checkpoint(folder, self.state, self.metadata, {**self.extra, **own})
         if is_new:
-            self._write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
+            self.log.write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
         return saved
 
     def _snapshot(self) -> None:
@@ -228,15 +234,17 @@ class Loop:
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
-            self._write("snapshot_failed", step=self.state.step, reason=str(error))
+            self.log.write("snapshot_failed", step=self.state.step, reason=str(error))
             return
         finally:
             self.snapshot.drew(self.seconds, time.perf_counter() - began)
-        self._write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
+        self.log.write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
 
     def _read(self, pending: "_Pending") -> None:
         readout = pending.readout
         phases, extra = readout.read()
+        carried = {name.removeprefix(CARRIED): value for name, value in extra.items() if name.startswith(CARRIED)}
+        singular_values = {name: value for name, value in extra.items() if not name.startswith(CARRIED)}
         self._unread -= 1
         for phase in self.step.phases:
             if phase.name in phases:
@@ -244,7 +252,7 @@ class Loop:
                 phases[phase.name]["learning_rate"] = self.step.settings[phase.optimizer].rate_at(done)
         took = pending.took or time.perf_counter() - pending.began
         self._pace.add(took)
-        self._write(
+        self.log.write(
             "step",
             step=readout.step,
             images=pending.images,
@@ -253,7 +261,8 @@ class Loop:
             eta_seconds=self._eta(readout.step, pending.seconds),
             memory_bytes=memory_bytes(self.state.device),
             phases=phases,
-            **({"singular_values": extra} if extra else {}),
+            **({"carried": carried} if carried else {}),
+            **({"singular_values": singular_values} if singular_values else {}),
         )
         self._judge(readout, phases)
 
@@ -272,7 +281,7 @@ class Loop:
                 continue
             bad = next(result for result in readout.skipped() if result.phase == name)
             reason = first_bad(bad)
-            self._write("skipped", step=readout.step, phase=name, in_a_row=in_a_row, reason=reason)
+            self.log.write("skipped", step=readout.step, phase=name, in_a_row=in_a_row, reason=reason)
             if in_a_row >= MOST_SKIPS:
                 failing = {phase.optimizer for phase in self.step.phases if self.soundness.in_a_row.get(phase.name)}
                 rates = {each: self.step.settings[each].learning_rate for each in sorted(failing)}
@@ -281,9 +290,6 @@ class Loop:
                     f"were not finite ({reason}). Nothing of them was committed. "
                     + way_back(self.run.checkpoints, self.command, rates, self.plan.precision.name)
                 )
-
-    def _write(self, event: str, **values: Any) -> None:
-        self.show(self.log.write(event, **values))
 
 
 def memory_bytes(device: torch.device) -> int | None:

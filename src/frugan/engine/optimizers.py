@@ -1,5 +1,6 @@
 """Optimizers by recipe, over named parameters of several networks."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -8,9 +9,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from torch import nn
 
-from frugan.engine.leras_optimizers import AdaBelief, LerasOptimizer, RMSprop
-from frugan.engine.optimizer_state import make_state, step_parameter_by_parameter
-from frugan.phase import CHANGEABLE, Phase
+from frugan.engine.adam import Adam
+from frugan.engine.leras_optimizers import AdaBelief, RMSprop
+from frugan.engine.optimizer import Optimizer
+from frugan.engine.optimizer_state import make_state
+from frugan.phase import ADDED, CHANGEABLE, Phase
 
 
 class _Settings(BaseModel):
@@ -18,7 +21,7 @@ class _Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE)
+    learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="at the start")
     final_learning_rate: float | None = Field(
         None,
         ge=0,
@@ -33,20 +36,44 @@ class _Settings(BaseModel):
             return self.learning_rate
         return self.learning_rate + (self.final_learning_rate - self.learning_rate) * min(1.0, progress)
 
+    @property
+    def cosine_updates(self) -> int | None:
+        """Updates of one cosine of the rate; None: it has none."""
+        return None
+
+    @property
+    def moving_share(self) -> float | None:
+        """Share of the weights that each update moves; None: all."""
+        return None
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        raise NotImplementedError
+
 
 class AdamSettings(_Settings):
     """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
 
-    kind: Literal["adam"] = "adam"
-    beta1: float = Field(0.0, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
-    eps: float = Field(1e-8, gt=0)
+    kind: Literal["adam"] = Field("adam", description="which optimizer")
+    beta1: float = Field(0.0, ge=0, lt=1, description="decay of the mean of gradients")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of their squares")
+    eps: float = Field(1e-8, gt=0, description="added to the root")
+    lazy_regularisation: bool = Field(
+        False,
+        json_schema_extra=ADDED,
+        description="learning rate and betas stand for the main phase; where others come every k steps with the same "
+        "optimizer, both slow down by k/(k + 1) (StyleGAN2)",
+    )
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        return Adam(parameters, lr=self.learning_rate, betas=(float(self.beta1), float(self.beta2)), eps=self.eps)
 
 
 class _LerasSettings(_Settings):
     """What DeepFaceLab's two optimizers have in common."""
 
-    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE)
+    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE, description="at the start")
     eps: float = Field(1e-6, gt=0, description="added to the root")
     dropout: float | None = Field(
         None,
@@ -62,20 +89,38 @@ class _LerasSettings(_Settings):
         description="updates of one cosine from the full rate to none and back; with dropout the original has 500",
     )
 
+    @property
+    def cosine_updates(self) -> int | None:
+        """Updates of one cosine of the rate; None: it has none."""
+        return self.period
+
+    @property
+    def moving_share(self) -> float | None:
+        """Share of the weights that each update moves; None: all."""
+        return None if self.dropout == 1 else self.dropout
+
 
 class RMSpropSettings(_LerasSettings):
     """RMSprop as DeepFaceLab defines it."""
 
-    kind: Literal["rmsprop"] = "rmsprop"
-    decay: float = Field(0.9, ge=0, lt=1)
+    kind: Literal["rmsprop"] = Field("rmsprop", description="which optimizer")
+    decay: float = Field(0.9, ge=0, lt=1, description="of the mean of squared gradients")
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        return RMSprop(parameters, lr=self.learning_rate, decay=self.decay, eps=self.eps)
 
 
 class AdaBeliefSettings(_LerasSettings):
     """AdaBelief as DeepFaceLab defines it: no bias correction, eps outside the root only."""
 
-    kind: Literal["adabelief"] = "adabelief"
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
+    kind: Literal["adabelief"] = Field("adabelief", description="which optimizer")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of gradients")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of their squared deviations from it")
+
+    def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Make the optimizer, without state."""
+        return AdaBelief(parameters, lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)
 
 
 def _kind(value: Any) -> str:
@@ -104,57 +149,54 @@ def networks_of(optimizer: str, phases: Sequence[Phase]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for phase in phases if phase.optimizer == optimizer for name in phase.updates))
 
 
+def with_lazy_phases(settings: OptimizerSettings, phases: Sequence[Phase], optimizer: str) -> OptimizerSettings:
+    """Settings to run with, where an optimizer has more updates than its main phase has.
+
+    With an update more in every k steps, learning rates and betas are raised to what leaves the same over k steps.
+
+    Source: Karras et al. 2019 (arXiv 1912.04958), appendix B: c = k/(k + 1), rate·c, beta^c.
+    """
+    if not isinstance(settings, AdamSettings) or not settings.lazy_regularisation:
+        return settings
+    share = math.prod(p.every / (p.every + 1) for p in phases if p.optimizer == optimizer and p.every > 1)
+    final = settings.final_learning_rate
+    return settings.model_copy(
+        update={
+            "learning_rate": settings.learning_rate * share,
+            "final_learning_rate": None if final is None else final * share,
+            "beta1": settings.beta1**share,
+            "beta2": settings.beta2**share,
+            "lazy_regularisation": False,
+        }
+    )
+
+
 def named_parameters(networks: Mapping[str, nn.Module], names: Sequence[str]) -> dict[str, nn.Parameter]:
     """Parameters of some networks as "network.parameter"."""
     return {f"{name}.{key}": value for name in names for key, value in networks[name].named_parameters()}
 
 
 def create_optimizer(
-    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings,
-    parameters: Mapping[str, nn.Parameter],
-    *,
-    on_host: bool = False,
-) -> torch.optim.Optimizer:
+    settings: OptimizerSettings, parameters: Mapping[str, nn.Parameter], *, on_host: bool = False
+) -> Optimizer:
     """Make an optimizer over named parameters, and its state.
-
-    All of them take the verdict on the gradients on the device, so that a skipped update needs no look from the host,
-    and make no temporaries as large as the parameters: Adam is torch's fused one, the others go in pieces.
 
     Args:
         on_host: the state lives in host memory.
     """
-    optimizer = _create(settings, list(parameters.values()))
+    optimizer = settings.create(list(parameters.values()))
     make_state(optimizer, on_host=on_host)
     return optimizer
 
 
-def _create(
-    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings, values: list[nn.Parameter]
-) -> torch.optim.Optimizer:
-    if isinstance(settings, RMSpropSettings):
-        return RMSprop(values, lr=settings.learning_rate, decay=settings.decay, eps=settings.eps)
-    if isinstance(settings, AdaBeliefSettings):
-        betas = (settings.beta1, settings.beta2)
-        return AdaBelief(values, lr=settings.learning_rate, betas=betas, eps=settings.eps)
-    return torch.optim.Adam(
-        values,
-        lr=settings.learning_rate,
-        betas=(float(settings.beta1), float(settings.beta2)),
-        eps=settings.eps,
-        fused=True,
-    )
-
-
-@torch.no_grad()
 def update_parameters(
-    optimizer: torch.optim.Optimizer,
-    settings: AdamSettings | RMSpropSettings | AdaBeliefSettings,
+    optimizer: Optimizer,
+    settings: OptimizerSettings,
     *,
     accepted: torch.Tensor,
     progress: float,
     dropout_seed: int,
     dropout: bool,
-    on_host: bool = False,
 ) -> None:
     """Let an optimizer move its parameters by their gradients; where the verdict is no, nothing moves.
 
@@ -163,26 +205,11 @@ def update_parameters(
         progress: share of the duration that is done, 0 to 1.
         dropout_seed: of this update's learning-rate dropout.
         dropout: False: no learning-rate dropout and no cosine, whatever the settings say.
-        on_host: the state lives in host memory.
     """
-    rate = settings.rate_at(progress)
-    if isinstance(optimizer, LerasOptimizer):
-        if isinstance(settings, AdamSettings):
-            raise TypeError("settings of Adam for another optimizer")
-        share = settings.dropout if dropout and settings.dropout != 1 else None
-        optimizer.update(
-            accepted,
-            learning_rate=rate,
-            period=settings.period if dropout else None,
-            share=share,
-            seed=dropout_seed,
-        )
-        return
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.found_inf = (~accepted).float()  # type: ignore[attr-defined]
-    optimizer.grad_scale = None  # type: ignore[attr-defined]
-    if on_host:
-        step_parameter_by_parameter(optimizer)
-    else:
-        optimizer.step()
+    optimizer.update(
+        accepted,
+        learning_rate=settings.rate_at(progress),
+        period=settings.cosine_updates if dropout else None,
+        share=settings.moving_share if dropout else None,
+        seed=dropout_seed,
+    )

@@ -41,6 +41,11 @@ def cpu_has_bf16_units() -> bool:
     return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
+def card_has_bf16_units(capability: tuple[int, int]) -> bool:
+    """Whether a card of a compute capability multiplies bf16 matrices in hardware."""
+    return capability >= (8, 0)
+
+
 def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
     """Decide "auto" by what the hardware multiplies fast, and say why; for what it cannot do, fp32, with a warning.
 
@@ -72,7 +77,7 @@ def card_precision(asked: PrecisionName, name: str, capability: tuple[int, int])
     if asked == "auto":
         return _best_precision(card, capability, has_fp16_units=has_fp16_units)
     warning = None
-    if asked == "bf16" and capability < (8, 0):
+    if asked == "bf16" and not card_has_bf16_units(capability):
         faster = "; training.precision=fp16 is faster there" if has_fp16_units else ""
         warning = f"in place of bf16, which {card} does not have: fp32 has all of its range{faster}"
         return Precision("fp32", torch.float32, "bf16 was asked for", warning)
@@ -84,7 +89,7 @@ def card_precision(asked: PrecisionName, name: str, capability: tuple[int, int])
 
 
 def _best_precision(card: str, capability: tuple[int, int], *, has_fp16_units: bool) -> Precision:
-    if capability >= (8, 0):
+    if card_has_bf16_units(capability):
         return Precision("bf16", torch.bfloat16, f"{card} has bf16 matrix units")
     if has_fp16_units:
         return Precision("fp16", torch.float16, f"{card} has fp16 matrix units and no bf16")

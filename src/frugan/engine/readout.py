@@ -12,7 +12,7 @@ from torch import Tensor
 
 from frugan.engine.card_events import queued_so_far
 from frugan.engine.host_state import host_like
-from frugan.engine.step import PhaseResult
+from frugan.engine.update import PhaseResult
 
 Place = tuple[str, int, str, str]
 """(phase, repeat, kind, name): where a number belongs."""

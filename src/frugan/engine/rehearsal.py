@@ -4,14 +4,16 @@ Nothing moves before an update is committed, so a rehearsal leaves no trace in w
 """
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from frugan.engine.plan import Plan
+from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
-from frugan.engine.step import Step, Update
+from frugan.engine.step import Step
+from frugan.engine.update import Update
 from frugan.phase import MicroBatch, Phase
 
 
@@ -22,44 +24,54 @@ def rehearse(step: Step, state: TrainingState, plan: Plan, ahead: int = 0) -> fl
         ahead: whose inputs are taken: those of the step that comes so many after the next one. Pictures that are new
             each time have to be read or made, as in training.
     """
-    timed = _TimedStep(**{each.name: getattr(step, each.name) for each in fields(Step)})
-    return sum(
-        timed.seconds(state, plan, phase, state.step + ahead) * phase.repeats / phase.every for phase in step.phases
-    )
+    seconds = 0.0
+    for phase in step.phases:
+        stopwatch = _Stopwatch(state.device)
+        timed = replace(step, probe=stopwatch)
+        try:
+            timed.update(state, plan, Update(phase, 0, state.step + ahead, count_zeros=False))
+        except _Rehearsed:
+            seconds += stopwatch.seconds * phase.repeats / phase.every
+    return seconds
 
 
-@dataclass(frozen=True)
-class _TimedStep(Step):
-    """Runs the first micro-batch of a phase, and reckons with the others.
+class _Rehearsed(Exception):
+    """All that can be done without moving anything is done."""
+
+
+class _Stopwatch(Probe):
+    """Lets the first micro-batch of an update run, reckons with the others, and stops before anything moves.
 
     Attributes:
-        micro_seconds: of the micro-batches that were run.
+        seconds: of the whole update but for its commit; there once it was stopped.
     """
 
-    micro_seconds: list[float] = field(default_factory=list)
+    def __init__(self, device: torch.device) -> None:
+        self.seconds = 0.0
+        self._device = device
+        self._left_out = 0
+        self._began = self._micro_began = self._micro_seconds = 0.0
 
-    def seconds(self, state: TrainingState, plan: Plan, phase: Phase, step: int) -> float:
-        """Seconds of one update of a phase."""
-        self.micro_seconds.clear()
-        _wait(state.device)
-        began = time.perf_counter()
-        try:
-            self._prepare_update(state, plan, Update(phase, 0, step, count_zeros=False))
-        finally:
-            state.optimizers[phase.optimizer].zero_grad(set_to_none=True)
-        _wait(state.device)
-        others = self._micro_batch_count(plan, phase) - 1
-        return time.perf_counter() - began + others * sum(self.micro_seconds)
+    def phase_begins(self, phase: Phase) -> None:
+        self._began = self._now()
 
-    def _micro_batches(self, state: TrainingState, plan: Plan, update: Update) -> Iterator[tuple[MicroBatch, float]]:
-        first = next(super()._micro_batches(state, plan, update))
-        _wait(state.device)
-        began = time.perf_counter()
-        yield first
-        _wait(state.device)
-        self.micro_seconds.append(time.perf_counter() - began)
+    def shown(self, sizes: Sequence[int]) -> Sequence[int]:
+        self._left_out = len(sizes) - 1
+        return sizes[:1]
 
+    def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
+        self._micro_began = self._now()
+        return micro
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+        self._micro_seconds = self._now() - self._micro_began
+
+    def all_carried(self, state: TrainingState) -> None:
+        self.seconds = self._now() - self._began + self._left_out * self._micro_seconds
+        raise _Rehearsed
+
+    def _now(self) -> float:
+        """Seconds, once all that was asked of the device is done."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from frugan.engine.host_state import host_like
-from frugan.engine.precision import DTYPES, resolve_precision
+from frugan.engine.precision import DTYPES, card_has_bf16_units, resolve_precision
 from frugan.memory.cards import Card
 from frugan.memory.machine import measure_latency, measure_peaks
 from frugan.memory.sizes import MIB
@@ -56,7 +56,8 @@ def _precisions(device: torch.device) -> tuple[str, ...]:
     """What is worth measuring: bf16 where the hardware has it, for elsewhere it is refused or emulated."""
     if device.type != "cuda":
         return tuple(dict.fromkeys(("fp32", resolve_precision("auto", device).name)))
-    return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
+    has_bf16 = card_has_bf16_units(torch.cuda.get_device_capability(device))
+    return ("fp32", "fp16", "bf16") if has_bf16 else ("fp32", "fp16")
 
 
 def save_calibration(card: Card, folder: Path) -> Path:
@@ -100,7 +101,7 @@ def _context_bytes(device: torch.device) -> int:
 def _workspace_bytes(device: torch.device) -> int:
     """Most that a convolution or a product takes from the allocator besides its own tensors."""
     most = 0
-    for dtype in (torch.float32, torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.half):
+    for dtype in (torch.float32, DTYPES[_precisions(device)[-1]]):  # bf16, or else fp16
         for shape in _SHAPES:
             x = torch.zeros(shape, dtype=dtype, device=device)
             x = x.contiguous(memory_format=torch.channels_last) if dtype != torch.float32 else x

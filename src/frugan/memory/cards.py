@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from frugan.engine.precision import Precision
+from frugan.engine.precision import Precision, card_has_bf16_units
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB, MIB
 from frugan.memory.work import Work
@@ -85,7 +85,7 @@ class Published:
         return Card(
             name=name,
             memory_bytes=self.gib * GIB,
-            macs_per_s={"fp32": full, "fp16": half, "bf16": half if self.capability >= (8, 0) else full},
+            macs_per_s={"fp32": full, "fp16": half, "bf16": half if card_has_bf16_units(self.capability) else full},
             bytes_per_s=REACHED_TRAFFIC * self.gb_per_s * 1e9,
             capability=self.capability,
         )

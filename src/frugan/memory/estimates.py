@@ -129,7 +129,7 @@ class Estimates:
             live, work = live - averages, work + Work(host_bytes=averages)
         if plan.optimizer_on_host:
             statistics = like.categories.get("optimizer", 0)
-            updates = max(phase.repeats for phase in self.heaviest_stage.phases)
+            updates = max(phase.repeats for phase in self.heaviest_stage.setup.phases)
             live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
         return Estimate(plan, live * slack, self.card.seconds(work, plan.precision))
 
@@ -209,8 +209,8 @@ class Estimates:
         """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""
         found = self.predict(plan, self.heaviest_stage, rough=True)
         phase = next(
-            (p for p in self.heaviest_stage.phases if p.name == found.place.split("/")[0]),
-            self.heaviest_stage.phases[-1],
+            (p for p in self.heaviest_stage.setup.phases if p.name == found.place.split("/")[0]),
+            self.heaviest_stage.setup.phases[-1],
         )
         if plan.micro_batch >= phase.samples(self.space.task.batch):
             return found

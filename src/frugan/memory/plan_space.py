@@ -137,7 +137,7 @@ class PlanSpace:
             self.micro_batches()[0],
             keeping,
             slices="dense-slices" not in avoid,
-            averages_away=self.on_card and bool(self.task.averaged) and "ema-on-host" not in avoid,
+            averages_away=self.on_card and self.task.averages and "ema-on-host" not in avoid,
             optimizer_away=self.on_card and "optimizer-on-host" not in avoid,
         )
 
@@ -147,7 +147,7 @@ class PlanSpace:
         for micro_batch in self.micro_batches():
             for keeping in self.keepings:
                 for slices in (False, True) if self.has_large_layers else (False,):
-                    for averages_away in away if self.task.averaged else (False,):
+                    for averages_away in away if self.task.averages else (False,):
                         for optimizer_away in away:
                             yield self.plan(
                                 micro_batch,
@@ -180,7 +180,7 @@ class PlanSpace:
             found |= dict.fromkeys(("recompute", "keep-products", "offload"), no_blocks)
         if not self.has_large_layers:
             found["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
-        if not self.task.averaged:
+        if not self.task.averages:
             found["ema-on-host"] = "because this family averages no weights"
         if not self.on_card:
             found |= dict.fromkeys(("ema-on-host", "optimizer-on-host", "offload"), one_memory)

@@ -1,7 +1,6 @@
 """Predicts a plan's memory and work: the engine's own step, run once on tensors without data."""
 
 import gc
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -11,8 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frugan.engine.plan import Plan
-from frugan.engine.state import TrainingState, create_state
-from frugan.engine.step import Step
+from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.memory.blank_pictures import BlankPictures
@@ -85,9 +83,7 @@ def without_data() -> Iterator[None]:
     collected = gc.isenabled()
     gc.disable()
     try:
-        with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
-            # Copying averages asks fake tensors for their address, which torch frowns upon and answers.
-            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        with FakeTensorMode(allow_non_fake_inputs=True):
             yield
     finally:
         if collected:
@@ -123,44 +119,25 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
         plan = _CardPlan(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
     with without_data():
         networks = task.build()
-        state = create_state(
-            networks,
-            task.phases,
-            stage.settings,
-            task.averaged,
-            task.ema,
-            plan,
-            task.normalisation_batch,
-            HOST,
-        )
+        state = stage.setup.state(networks, plan, HOST)
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
         pictures = BlankPictures(stage.needs)
-        batch = traced_batch(task, plan, stage, 1 if rough else 2)
-        step = Step(stage.phases, stage.settings, pictures, Streams(0), batch)
 
         def sheets() -> None:
             _make_sheets(task, state, plan, pictures)
 
         averages_away = as_card and plan.ema_on_host and bool(state.ema.networks)  # then sheets are made there
         return measure_step(
-            step,
+            stage.setup.step(pictures, Streams(0)),
             state,
             plan,
             task.recomputable(networks),
             as_card=as_card,
             sheets=None if rough or averages_away or task.make_sheets is None else sheets,
-            batch=task.batch,
+            micro_batches=1 if rough else 2,
             count_zeros=not rough,
         )
-
-
-def traced_batch(task: Task, plan: Plan, stage: Stage, micro_batches: int) -> int:
-    """As many samples as let every phase run so many whole micro-batches, and the remainder of its last one."""
-    least = min(phase.fraction for phase in stage.phases)
-    rest = task.batch % plan.micro_batch if micro_batches > 1 else 0
-    wanted = round((micro_batches * plan.micro_batch + rest) / least)
-    return wanted if wanted < task.batch else task.batch
 
 
 @torch.no_grad()

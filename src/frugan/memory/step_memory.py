@@ -6,18 +6,19 @@ On fake tensors nothing is computed and no memory taken: that predicts. On real 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from frugan.engine.host_arena import pinned_bytes, rounded_bytes
-from frugan.engine.leras_optimizers import PIECES, LerasOptimizer
 from frugan.engine.offload import HostCopies
-from frugan.engine.plan import Plan, micro_batch_sizes
+from frugan.engine.plan import Plan
+from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
-from frugan.engine.step import DrawFeed, PhaseResult, PictureFeed, Ready, Step, Update
+from frugan.engine.step import Step
+from frugan.engine.update import DrawFeed, PictureFeed
 from frugan.engine.working_weights import pending_gradient
 from frugan.memory.trace import Category, Peak, Trace
 from frugan.memory.tracker import Tracker
@@ -64,7 +65,7 @@ def measure_step(
     *,
     as_card: bool = False,
     sheets: Callable[[], object] | None = None,
-    batch: int | None = None,
+    micro_batches: int | None = None,
     count_zeros: bool = False,
 ) -> StepMemory:
     """Run the next step under the tracker.
@@ -74,7 +75,8 @@ def measure_step(
         as_card: count what would lie on a card, though everything is in one memory: not the pictures and draws on the
             host but their copies, and no state that the plan keeps on the host.
         sheets: makes sheets of samples; watched after the step.
-        batch: that work is counted for, where the step has only the first micro-batches of it.
+        micro_batches: of each update that are run, and the remainder as a last one if it is more than one; the others
+            are reckoned with. None: all.
         count_zeros: as a step does whose gradients are reported.
     """
     counter = WorkCounter()
@@ -82,19 +84,13 @@ def measure_step(
     if as_card:
         tracker.ignore(_on_host(state, plan))
         for optimizer in state.optimizers.values():
-            if isinstance(optimizer, LerasOptimizer):
-                optimizer.piece = PIECES["cuda"]
+            optimizer.works_as_on("cuda")
     static: dict[Category, int] = {}
     for category, size_bytes in zip(tracker.trace.categories, tracker.trace.sizes_bytes, strict=True):
         static[category] = static.get(category, 0) + size_bytes
     begins = len(tracker.trace.events)
-    watched = _WatchedStep(
-        **{each.name: getattr(step, each.name) for each in fields(step)},
-        tracker=tracker,
-        counter=counter,
-        as_card=as_card,
-        whole=batch or step.batch,
-    )
+    probe = _MemoryProbe(tracker, counter, micro_batches, as_card=as_card)
+    watched = replace(step, probe=probe)
     if as_card:
         watched = replace(
             watched,
@@ -108,9 +104,7 @@ def measure_step(
             tracker.place = SHEETS
             sheets()
     trace = tracker.trace
-    by_phase = {
-        phase.name: _peak_of(trace, phase.name).grown(watched.growth.get(phase.name, 0)) for phase in step.phases
-    }
+    by_phase = {phase.name: _peak_of(trace, phase.name).grown(probe.growth.get(phase.name, 0)) for phase in step.phases}
     if sheets is not None:
         by_phase[SHEETS] = _peak_of(trace, SHEETS)
     return StepMemory(
@@ -119,8 +113,8 @@ def measure_step(
         static=static,
         trace=trace,
         begins=begins,
-        work=sum(watched.found, _host_work(state, plan, step.phases)),
-        host_bytes=_kept_on_host_bytes(state, plan) + watched.sent.peak_bytes if as_card else 0,
+        work=sum(probe.found, _host_work(state, plan, step.phases)),
+        host_bytes=_kept_on_host_bytes(state, plan) + probe.sent.peak_bytes if as_card else 0,
     )
 
 
@@ -151,74 +145,80 @@ class _Sent:
         self.live_bytes -= size_bytes
 
 
-@dataclass(frozen=True)
-class _WatchedStep(Step):
-    """A step that tells the tracker which phase it is in, and what its tensors are for."""
+class _MemoryProbe(Probe):
+    """Tells the tracker which phase a step is in, and what its tensors are for.
 
-    tracker: Tracker = field(kw_only=True)
-    counter: WorkCounter = field(kw_only=True)
-    as_card: bool = field(kw_only=True)
-    whole: int = field(kw_only=True)
-    found: list[Work] = field(default_factory=list)
-    growth: dict[str, int] = field(default_factory=dict)
-    sent: _Sent = field(default_factory=_Sent)
-    _ends: list[int] = field(default_factory=list)
-    _laps: list[Work] = field(default_factory=list)
+    Attributes:
+        found: work of each update, by its share of an average step.
+        growth: phase -> bytes that the micro-batches left out would leave behind.
+        sent: host memory that copies of activations take.
+    """
 
-    def _run_phase(self, state: TrainingState, plan: Plan, update: Update) -> PhaseResult:
-        phase = update.phase
-        self.tracker.place = phase.name
+    def __init__(self, tracker: Tracker, counter: WorkCounter, micro_batches: int | None, *, as_card: bool) -> None:
+        self.found: list[Work] = []
+        self.growth: dict[str, int] = {}
+        self.sent = _Sent()
+        self._tracker = tracker
+        self._counter = counter
+        self._most = micro_batches
+        self._as_card = as_card
+        self._left_out = 0
+        self._before = Work()
+        self._laps: list[Work] = []  # work at the beginning of each micro-batch
+        self._done = Work()  # and at the end of the last
+        self._ends: list[int] = []  # bytes that live at the end of each
+
+    def phase_begins(self, phase: Phase) -> None:
+        self._tracker.place = phase.name
         self._laps.clear()
         self._ends.clear()
-        before = self.counter.work
-        result = super()._run_phase(state, plan, update)
-        self.tracker.place = "between phases"
+        self._before = self._counter.work
+
+    def shown(self, sizes: Sequence[int]) -> Sequence[int]:
+        if self._most is None or len(sizes) <= self._most:
+            self._left_out = 0
+            return sizes
+        rest = [size for size in sizes[-1:] if size != sizes[0] and self._most > 1]
+        run = [*sizes[: self._most], *rest]
+        self._left_out = len(sizes) - len(run)
+        return run
+
+    def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
+        here = self._on_card(micro) if self._as_card else micro
+        prepared = (p for name in phase.uses for p in state.networks[name].parameters())
+        # what stands in for a master is no nn.Parameter
+        standing_in = (weight for weight in prepared if not isinstance(weight, nn.Parameter))
+        self._tracker.mark("working weights", standing_in, again=True)
+        self._tracker.mark("batch", _tensors((here.pictures, here.draws)))
+        self._laps.append(self._counter.work)
+        return here
+
+    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+        self._ends.append(self._tracker.live_bytes)
+        self._done = self._counter.work
+        self._tracker.place = phase.name
+        self._tracker.mark("gradients", _gradients(state), again=True)
+
+    def all_carried(self, state: TrainingState) -> None:
+        self._tracker.mark("gradients", _gradients(state), again=True)  # still there: released after the update
+
+    def phase_ends(self, phase: Phase) -> None:
+        self._tracker.place = "between phases"
         # A micro-batch like the second one for each that was left out; the first one makes what the others add to.
-        last = self._laps[-1] - self._laps[-2]
-        like = self._laps[2] - self._laps[1] if len(self._laps) > 2 else last
-        left_out = self._micro_batch_count(plan, phase) - (len(self._laps) - 1)
+        laps = [*self._laps, self._done]
+        like = laps[2] - laps[1] if len(laps) > 2 else laps[-1] - laps[-2]
         # Each micro-batch leaves a little: its terms.
-        self.growth[phase.name] = left_out * max(0, self._ends[1] - self._ends[0]) if len(self._ends) > 1 else 0
-        self.found.append((self.counter.work - before + like * left_out) * (1 / phase.every))
-        return result
+        self.growth[phase.name] = self._left_out * max(0, self._ends[1] - self._ends[0]) if len(self._ends) > 1 else 0
+        self.found.append((self._counter.work - self._before + like * self._left_out) * (1 / phase.every))
 
-    def _commit(self, state: TrainingState, plan: Plan, update: Update, ready: Ready) -> PhaseResult:
-        self.tracker.mark("gradients", _gradients(state), again=True)  # still there: released after the update
-        return super()._commit(state, plan, update, ready)
-
-    def _micro_batches(self, state: TrainingState, plan: Plan, update: Update) -> Iterator[tuple[MicroBatch, float]]:
-        for micro, share in super()._micro_batches(state, plan, update):
-            here = self._on_card(micro) if self.as_card else micro
-            prepared = (p for name in update.phase.uses for p in state.networks[name].parameters())
-            # what stands in for a master is no nn.Parameter
-            standing_in = (weight for weight in prepared if not isinstance(weight, nn.Parameter))
-            self.tracker.mark("working weights", standing_in, again=True)
-            self.tracker.mark("batch", _tensors((here.pictures, here.draws)))
-            self._laps.append(self.counter.work)
-            del micro
-            yield here, share
-            del here
-            self._ends.append(self.tracker.live_bytes)
-            self.tracker.place = update.phase.name
-            self.tracker.mark("gradients", _gradients(state), again=True)
-        self._laps.append(self.counter.work)
-
-    def _host_copies(self) -> HostCopies:
-        return _WatchedCopies(self.tracker if self.as_card else None, self.counter, self.sent)
-
-    def _micro_batch_count(self, plan: Plan, phase: Phase) -> int:
-        return len(micro_batch_sizes(phase.samples(self.whole), plan.micro_batch))
-
-    def _take(self, update: Update, source: str, samples: int) -> Mapping[str, Tensor]:
-        """All pictures of the update are held, also those of micro-batches that are left out."""
-        taken = super()._take(update, source, update.phase.samples(self.whole))
-        return {name: tensor[:samples] for name, tensor in taken.items()}
+    def host_copies(self) -> HostCopies:
+        return _WatchedCopies(self._tracker if self._as_card else None, self._counter, self.sent)
 
     def _on_card(self, micro: MicroBatch) -> MicroBatch:
         """Copies of what lies in host memory."""
 
         def here(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {k: t.clone() if self.tracker.ignores(t) else t for k, t in tensors.items()}
+            return {k: t.clone() if self._tracker.ignores(t) else t for k, t in tensors.items()}
 
         pictures = {source: here(named) for source, named in micro.pictures.items()}
         return replace(micro, pictures=pictures, draws=here(micro.draws))

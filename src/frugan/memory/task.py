@@ -1,14 +1,13 @@
 """What is trained, as plain values: all that a prediction needs to know of a recipe and its family."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
-from frugan.engine.ema import EmaSettings
-from frugan.engine.optimizers import OptimizerSettings
+from frugan.engine.setup import TrainingSetup
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.phase import BufferRule, Needs, Networks, Phase
+from frugan.phase import Needs, Networks, Phase
 
 MakeSheets = Callable[[Networks, int, BlankPictures], object]
 """(prepared networks, micro-batch, where given pictures come from) -> sheets of samples."""
@@ -20,15 +19,13 @@ class Stage:
 
     Attributes:
         name: for people: "from step 700,000 on".
-        phases: in order.
-        settings: optimizer settings by name.
+        setup: what is trained then.
         needs: what its data sources give.
         share: of all steps of training.
     """
 
     name: str
-    phases: tuple[Phase, ...]
-    settings: Mapping[str, OptimizerSettings]
+    setup: TrainingSetup
     needs: Mapping[str, Needs]
     share: float = 1.0
 
@@ -39,23 +36,34 @@ class Task:
 
     Attributes:
         build: every network that training may use; called under a fake mode, so it takes no memory.
-        phases: every phase that training may come to run, over all stages.
-        stages: at least one.
-        averaged, ema: what EMA follows, and how.
-        batch: samples per update.
+        stages: at least one; of the same batch and averages.
         group: samples that stand together in a forward: the normalisation batch, or 1.
-        normalisation_batch: as the recipe gives it.
         recomputable: networks -> blocks that may be recomputed.
         make_sheets: makes the sheets of a snapshot; None: there are none.
     """
 
     build: Callable[[], dict[str, nn.Module]]
-    phases: tuple[Phase, ...]
     stages: tuple[Stage, ...]
-    averaged: Mapping[str, BufferRule]
-    ema: EmaSettings
-    batch: int
     group: int
-    normalisation_batch: int | None
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]
     make_sheets: MakeSheets | None = None
+
+    @property
+    def batch(self) -> int:
+        """Samples per update."""
+        return self.stages[0].setup.batch
+
+    @property
+    def averages(self) -> bool:
+        """Whether EMA follows any network."""
+        return bool(self.stages[0].setup.averaged)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Every phase that training may come to run, over all stages."""
+        return self.stages[0].setup.every_phase
+
+    def with_batch(self, batch: int) -> "Task":
+        """The same with another batch."""
+        stages = (replace(each, setup=replace(each.setup, batch=batch)) for each in self.stages)
+        return replace(self, stages=tuple(stages))

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.memory.allocator import rounded
 from frugan.memory.counting import tensors_in
 from frugan.memory.trace import Category, Trace
 from frugan.memory.work import WorkCounter
@@ -129,9 +128,3 @@ class Tracker(TorchDispatchMode):
         self._known[key] = (weakref.ref(storage, freed), number)
         self.live_bytes += size_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-
-
-def storages_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the storages behind tensors, each counted once, rounded as the allocator does."""
-    storages = {id(s): s for s in (tensor.untyped_storage() for tensor in tensors)}
-    return sum(rounded(s.nbytes()) for s in storages.values())

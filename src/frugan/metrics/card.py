@@ -58,7 +58,3 @@ class MetricCard:
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """What `as_json` gave."""
         return cls(**{each.name: values[each.name] for each in fields(cls)})
-
-    def incomparable(self, other: "MetricCard") -> tuple[str, ...]:
-        """Fields that forbid comparing scores of two cards; none: they may be compared."""
-        return tuple(name for name in SAME if getattr(self, name) != getattr(other, name))

@@ -26,6 +26,9 @@ def describe(event: Mapping[str, object]) -> str | None:
     phases = event.get("phases")  # first: terminals are 80 characters wide
     if isinstance(phases, Mapping):
         fields.extend(_phase(str(name), phase) for name, phase in phases.items() if isinstance(phase, Mapping))
+    carried = event.get("carried")
+    if isinstance(carried, Mapping):
+        fields.extend(f"{name} {_short(value)}" for name, value in carried.items())
     for name, show in _FIELDS.items():
         if event.get(name) is not None:
             fields.append(show(event[name]))

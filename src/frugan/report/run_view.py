@@ -170,6 +170,8 @@ class Charts:
                 self._add("Learning rate", phase, step, found["learning_rate"])
             self.skipped[phase] = self.skipped.get(phase, 0) + int(found["skipped"])
             self._add("Skipped updates in all", phase, step, self.skipped[phase])
+        for name, value in event.get("carried", {}).items():
+            self._add(name.capitalize(), name, step, value)
         for layer, value in event.get("singular_values", {}).items():
             self._add("Largest singular values", layer, step, value)
         self._add("Images per second", "images per second", step, event["images_per_second"])

@@ -8,12 +8,12 @@ import pytest
 from numpy.typing import NDArray
 
 from data.faces.golden_faces import load_face, recorded
-from frugan.data.faces.drawn.camera import view_of
-from frugan.data.faces.drawn.landmarks import landmarks
-from frugan.data.faces.drawn.moment import draw_moment
-from frugan.data.faces.drawn.people import PEOPLE
-from frugan.data.faces.drawn.surface import shape
 from frugan.data.faces.landmark_masks import expanded_eyebrows, eyes_mouth_mask, face_mask
+from tools.draw_faces.camera import view_of
+from tools.draw_faces.landmarks import landmarks
+from tools.draw_faces.moment import draw_moment
+from tools.draw_faces.people import PEOPLE
+from tools.draw_faces.surface import shape
 
 RECORDED = recorded("landmarks.npz")
 EIGHT_HULLS = (

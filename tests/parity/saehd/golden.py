@@ -21,7 +21,8 @@ from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.state import TrainingState, create_state
+from frugan.engine.setup import TrainingSetup
+from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.families.saehd import SAEHDFamily
@@ -125,8 +126,9 @@ class Recording:
         settings = dict.fromkeys(SAEHDFamily().optimizers, self.settings)
         plan = Plan(micro_batch, Precision("fp32", torch.float32, "parity"))
         networks = {name: network.to(dtype) for name, network in built(self.networks, self.seed).items()}
-        state = create_state(networks, phases, settings, {}, EmaSettings(), plan, None, torch.device("cpu"))
-        return state, Step(phases, settings, Batches(dtype), Streams(0), BATCH), plan
+        setup = TrainingSetup(phases, settings, {}, EmaSettings(), BATCH, None)
+        state = setup.state(networks, plan, torch.device("cpu"))
+        return state, setup.step(Batches(dtype), Streams(0)), plan
 
 
 @cache

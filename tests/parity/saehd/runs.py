@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from frugan.engine.state import TrainingState
-from frugan.engine.step import PhaseResult, Step
+from frugan.engine.step import Step
+from frugan.engine.update import PhaseResult
 from frugan.families.saehd import terms
 from frugan.phase import MicroBatch, Networks, Phase, PhaseState
 from parity.float64 import InFloat64

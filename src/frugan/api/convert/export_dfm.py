@@ -13,10 +13,10 @@ from frugan.api.convert.trained_faces import TrainedFaces, find_trained_faces
 from frugan.api.data.sources import Data
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import provenance
-from frugan.convert.dfm import DfmSpec, check_dfm, write_dfm
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks, flows
+from frugan.families.saehd.dfm import check_dfm, write_dfm
 from frugan.phase import Networks
 
 TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
@@ -76,7 +76,7 @@ def to_dfm(
     unchecked = path.with_name(f".unchecked-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        write_dfm(unchecked, _spec(trained), weights, half=half, note=note)
+        write_dfm(unchecked, _config(trained), weights, half=half, note=note)
         difference = _difference(unchecked, trained, networks)
         if not difference <= (HALF_TOLERANCE if half else TOLERANCE):
             cure = "export without --half" if half else "please report this, with the recipe"
@@ -91,23 +91,6 @@ def _config(trained: TrainedFaces) -> SAEHDNetworks:
     networks = trained.recipe.networks
     assert isinstance(networks, SAEHDNetworks)
     return networks
-
-
-def _spec(trained: TrainedFaces) -> DfmSpec:
-    n = _config(trained)
-    a = n.letters
-    return DfmSpec(
-        a.kind,
-        a.normalised,
-        a.doubled,
-        a.deeper,
-        a.cosine,
-        resolution=n.resolution,
-        ae_dims=n.ae_dims,
-        e_dims=n.e_dims,
-        d_dims=n.d_dims,
-        d_mask_dims=n.d_mask_dims,
-    )
 
 
 def _networks(trained: TrainedFaces) -> Networks:

@@ -7,14 +7,14 @@ import torch
 from frugan.api.convert.leras_recipe import AUTOENCODER
 from frugan.api.networks import build_networks
 from frugan.api.progress import Say
-from frugan.api.stages import every_phase
+from frugan.api.setup import setup_of
 from frugan.convert.leras import Arrays, LerasModel
 from frugan.engine.checkpoint import NETWORKS, OPTIMIZERS, load_networks
 from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.state import TrainingState, create_state
+from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import in_layout_of
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks
@@ -54,7 +54,6 @@ class Importer:
         self._say = say
         self._built = recipe.kind.build(recipe.networks, "meta")
         self._autoencoder = tuple(name for name in self._built if name not in OPTIMIZER_FILES)
-        self._phases = every_phase(recipe)
 
     def state(self) -> TrainingState:
         """The state at the model's iteration. What no phase uses at present is parked, as the engine does itself.
@@ -93,11 +92,9 @@ class Importer:
         return BadInput(f"{self._folder}: options and arrays of model {self._model.name!r} do not agree:\n  {shown}")
 
     def _fresh_state(self) -> TrainingState:
-        recipe, used = self._recipe, {name for phase in self._phases for name in phase.uses}
-        networks = {name: network for name, network in build_networks(recipe).items() if name in used}
-        plan = Plan(recipe.training.batch, resolve_precision("fp32", CPU))
-        settings, averaged = recipe.optimizer_settings(), recipe.kind.averaged()
-        state = create_state(networks, self._phases, settings, averaged, recipe.ema, plan, None, CPU)
+        setup = setup_of(self._recipe)
+        plan = Plan(setup.batch, resolve_precision("fp32", CPU))
+        state = setup.state(setup.used(build_networks(self._recipe)), plan, CPU)
         state.step = self._model.iteration
         state.loss_scales.clear()  # the precision, and with it the scale, is chosen where training goes on
         state.parked.update({NETWORKS: {}, OPTIMIZERS: {}})

@@ -6,9 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.data.run_data import read_run_data
-from frugan.api.networks import NETWORKS_FILE, Weights, read_weights
+from frugan.api.networks import Weights, read_weights
 from frugan.api.progress import Say
-from frugan.engine.checkpoint import MANIFEST, Checkpoint, DamagedCheckpoint, newest_whole, verify
+from frugan.engine.checkpoint import (
+    MANIFEST,
+    NETWORKS,
+    Checkpoint,
+    DamagedCheckpoint,
+    newest_whole,
+    step_in_name,
+    verify,
+)
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDFamily
@@ -51,7 +59,7 @@ def find_trained_faces(path: Path, say: Say) -> TrainedFaces:
         BadInput: nothing of that kind is there, it is damaged, or of another family.
     """
     run, checkpoint, saved = _find(path, say)
-    weights = read_weights(checkpoint.path / NETWORKS_FILE)
+    weights = read_weights(checkpoint.path / NETWORKS)
     family = weights.recipe.family
     if family != SAEHDFamily.name:
         raise BadInput(f"{path}: a model of family {family}; DeepFaceLab and DeepFaceLive take {SAEHDFamily.name} only")
@@ -68,10 +76,10 @@ def _find(path: Path, say: Say) -> tuple[RunFolder, Checkpoint, dict[str, Any]]:
         for line in damage:
             say(f"damaged checkpoint passed over: {line}")
         return run, checkpoint, saved
-    number = path.name.removeprefix("step-")
-    if not (path / MANIFEST).is_file() or not number.isdigit():
+    step = step_in_name(path)
+    if not (path / MANIFEST).is_file() or step is None:
         raise BadInput(f"{path}: expected a run folder, or one of its checkpoints: RUN/checkpoints/step-...")
-    checkpoint = Checkpoint(path, int(number))
+    checkpoint = Checkpoint(path, step)
     try:
         return RunFolder(path.absolute().parent.parent), checkpoint, verify(checkpoint)
     except DamagedCheckpoint as error:

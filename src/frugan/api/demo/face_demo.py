@@ -5,24 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.api.data.drawn_faces import SEED, draw_faces
-from frugan.api.defaults import FACES, SIDE_PIXELS
 from frugan.api.networks import networks_from, read_weights, weights_file
-from frugan.api.progress import Progress, Say
+from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet, provenance
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.data.faces.alignment import alignment_matrix
-from frugan.data.faces.drawn.frame import DrawnFrame, draw_frame
-from frugan.data.faces.drawn.moment import draw_moment
-from frugan.data.faces.drawn.people import PEOPLE
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.landmark_masks import face_mask
+from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
 from frugan.engine.threads import threads_put_back
@@ -33,9 +24,6 @@ from frugan.recipe import load_recipe
 from frugan.report.sheets import write_sheet
 
 RECIPE = "saehd-demo-64"
-UNSEEN = 40
-"""Moments drawn after those that were trained on, for judging."""
-
 SHOWN = 6
 TITLES = ("D", "swap", "truth", "S", "SS")
 
@@ -66,66 +54,45 @@ class FaceDemoResult:
     comparison: Path
 
 
-@dataclass(frozen=True)
-class _Aligned:
-    """Faces of one person in several moments: picture [n, 3, R, R] and mask [n, 1, R, R], fp32 in [0, 1], BGR."""
-
-    picture: Tensor
-    mask: Tensor
-
-
-def _aligned(frame: DrawnFrame, side: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cut the whole face out of a frame, [R, R, 3] and [R, R]."""
-    cv2 = opencv()
-    matrix = alignment_matrix(frame.landmarks, side, FaceType.WHOLE_FACE)
-    picture = cv2.warpAffine(frame.picture, matrix, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REPLICATE)
-    height, width = frame.picture.shape[:2]
-    mask = cv2.warpAffine(face_mask(frame.landmarks, height, width), matrix, (side, side), flags=cv2.INTER_LINEAR)
-    return picture.astype(np.float32) / 255, mask
+def _unseen(which: Unseen) -> tuple[Tensor, Tensor]:
+    """Pictures [N, 3, R, R], BGR, and masks [N, 1, R, R], fp32 in [0, 1], of a person in moments that nobody learnt."""
+    faces = unseen_faces(which)
+    pictures = torch.from_numpy(faces.pictures).permute(0, 3, 1, 2).float() / 255
+    return pictures.contiguous(), torch.from_numpy(faces.masks)[:, None]
 
 
-def _unseen(person: int, moments_of: int, side: int) -> _Aligned:
-    """A person in moments that were drawn for nobody's training."""
-    found = [
-        _aligned(draw_frame(PEOPLE[person], draw_moment(SEED, moments_of, FACES + at), SIDE_PIXELS * 2), side)
-        for at in range(UNSEEN)
-    ]
-    pictures = torch.from_numpy(np.stack([p for p, _ in found])).permute(0, 3, 1, 2)
-    return _Aligned(pictures.contiguous(), torch.from_numpy(np.stack([m for _, m in found]))[:, None])
-
-
-def _error(made: Tensor, truth: _Aligned) -> float:
-    difference = (made - truth.picture).abs() * truth.mask
-    return float(difference.sum() / (truth.mask.sum() * 3))
+def _error(made: Tensor, truth: Tensor, mask: Tensor) -> float:
+    return float(((made - truth).abs() * mask).sum() / (mask.sum() * 3))
 
 
 def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
     """Swap and reconstruct unseen faces; the three errors and the picture."""
     weights = read_weights(weights_file(run))
     networks, recipe = networks_from(weights), weights.recipe
-    config = SAEHDNetworks.model_validate(recipe.networks.model_dump())
-    archi, side = config.letters, config.resolution
-    source, destination, truth = _unseen(0, 0, side), _unseen(1, 1, side), _unseen(0, 1, side)
+    archi = SAEHDNetworks.model_validate(recipe.networks.model_dump()).letters
+    source, inside_source = _unseen(Unseen.SOURCE)
+    destination, _ = _unseen(Unseen.DESTINATION)
+    truth, inside_truth = _unseen(Unseen.TRUTH)
     with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
-        vectors = flows.encode(networks, destination.picture)
+        vectors = flows.encode(networks, destination)
         swap, _ = flows.decode(archi, networks, flows.swap_code(archi, networks, vectors), "src")
-        vectors = flows.encode(networks, source.picture)
+        vectors = flows.encode(networks, source)
         again, _ = flows.decode(archi, networks, flows.code(archi, networks, vectors, "src"), "src")
-    columns = (destination.picture, swap, truth.picture, source.picture, again)
+    columns = (destination, swap, truth, source, again)
     sheet = torch.stack([column[:SHOWN] for column in columns], 1).flip(2) * 2 - 1  # [rows, columns, 3, R, R], RGB
     path = folder / "comparison.png"
     write_sheet(sheet.clamp(-1, 1), path, provenance(recipe, 0), titles=TITLES)
-    return _error(swap, truth), _error(destination.picture, truth), _error(again, source), path
+    swap_error, unswapped_error = (_error(made, truth, inside_truth) for made in (swap, destination))
+    return swap_error, unswapped_error, _error(again, source, inside_source), path
 
 
-def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None], progress: Progress | None) -> FaceDemoResult:
-    """Draw two people, train `saehd-demo-64` on them, and judge the swap by what the program would have drawn.
+def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult:
+    """Train `saehd-demo-64` on two drawn people, and judge the swap by what was drawn of the one in the other's place.
 
     Args:
         out: folder for the run and the workspace; an interrupted demo goes on.
         say: is given a line for every automatic choice.
         show: is given every event.
-        progress: (done, all) while faces are drawn.
 
     Raises:
         BadInput: OpenCV is missing.
@@ -134,8 +101,8 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None], progress: 
     opencv()
     run, workspace = out / "run", out / "workspace"
     if not workspace.is_dir():
-        draw_faces(workspace, progress=progress)
-    say(f"data: {FACES} faces of each of two people, drawn by the program, in {workspace}")
+        write_drawn_faces(workspace)
+    say(f"data: {FACES} drawn faces of each of two people who do not exist, in {workspace}")
     recipe = load_recipe(RECIPE)
     options = TrainingOptions(device="cpu")
     result = train(recipe, workspace, run, options=options, say=say, show=show)

@@ -9,7 +9,7 @@ from torch import nn
 
 from frugan.api.devices import use_device
 from frugan.api.networks import read_weights, weights_file
-from frugan.api.stages import every_phase
+from frugan.api.setup import setup_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import prepared
@@ -77,9 +77,8 @@ class RecipeInfo:
 
 def parameter_counts(recipe: Recipe) -> dict[str, int]:
     """Parameters of each network that training uses, counted on networks without data."""
-    built = recipe.kind.build(recipe.networks, "meta")
-    used = {name for phase in every_phase(recipe) for name in phase.uses}
-    return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items() if name in used}
+    built = setup_of(recipe).used(recipe.kind.build(recipe.networks, "meta"))
+    return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
 
 
 def _filled(network: nn.Module, device: torch.device) -> nn.Module:

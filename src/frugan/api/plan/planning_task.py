@@ -6,7 +6,7 @@ from torch import nn
 
 from frugan.api.devices import normalisation_group
 from frugan.api.sample.sample_grids import with_pictures
-from frugan.api.stages import every_phase
+from frugan.api.setup import setup_of
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.task import Stage, Task
 from frugan.phase import Networks
@@ -19,11 +19,10 @@ def task_of(recipe: Recipe) -> Task:
     Raises:
         BadInput: the recipe gives no normalisation batch though its networks normalise over samples.
     """
-    kind, phases = recipe.kind, every_phase(recipe)
-    used = {name for phase in phases for name in phase.uses}
+    kind, setup = recipe.kind, setup_of(recipe)
 
     def build() -> dict[str, nn.Module]:
-        return {name: network for name, network in kind.build(recipe.networks).items() if name in used}
+        return setup.used(kind.build(recipe.networks))
 
     def make_sheets(networks: Networks, micro_batch: int, pictures: BlankPictures) -> None:
         # One sheet, and of it what takes a forward or two: the rest takes as many pictures at a time.
@@ -33,16 +32,10 @@ def task_of(recipe: Recipe) -> Task:
         asked = replace(with_pictures(recipe, first, pictures), micro_batch=micro_batch, classes=classes)
         kind.sample(recipe.networks, networks, asked)
 
-    shapes = kind.build(recipe.networks, "meta")
     return Task(
         build=build,
-        phases=phases,
         stages=_stages(recipe),
-        averaged=kind.averaged(),
-        ema=recipe.ema,
-        batch=recipe.training.batch,
-        group=normalisation_group(recipe, {name: shapes[name] for name in used}, phases),
-        normalisation_batch=recipe.training.normalisation_batch,
+        group=normalisation_group(recipe, setup.used(kind.build(recipe.networks, "meta")), setup.every_phase),
         recomputable=kind.recomputable,
         make_sheets=make_sheets,
     )
@@ -63,8 +56,7 @@ def _stages(recipe: Recipe) -> tuple[Stage, ...]:
             continue
         found[key] = Stage(
             name=f"from step {step:,} on" if step else "from the start",
-            phases=now.kind.phases(now.networks, now.objective),
-            settings=now.optimizer_settings(),
+            setup=setup_of(recipe, step),
             needs=now.kind.sources(now.networks, now.objective),
             share=share,
         )

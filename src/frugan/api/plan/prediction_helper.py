@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from frugan.api.plan.planning_task import task_of
@@ -79,7 +79,7 @@ def main() -> None:
     """Serve one parent until it closes the pipe."""
     first = json.loads(sys.stdin.readline())
     task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
-    task = replace(task, batch=task.batch // first["gpus"])
+    task = task.with_batch(task.batch // first["gpus"])
     stages = {stage.name: stage for stage in task.stages}
     for line in sys.stdin:
         job = json.loads(line)

@@ -27,8 +27,6 @@ from frugan.memory.search import Search
 from frugan.memory.task import Task
 from frugan.recipe import Recipe
 
-COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
-"""Memory of the cards that people have."""
 SECONDS_PER_MODULE = 0.02
 """Of one run of a step without data: 0.019 to 0.037 over the recipes that ship, on one core of an AMD EPYC."""
 
@@ -70,8 +68,9 @@ class Planner:
                 f"--gpus {self.gpus}: the batch of {task.batch} is no whole number of normalisation groups of "
                 f"{task.group} on each; {_divisors(task.batch // task.group)} cards can share it"
             )
-        task = replace(task, batch=task.batch // self.gpus)
-        space = PlanSpace(task, self.precision, self.wishes, on_card=self.target == "cuda")
+        space = PlanSpace(
+            task.with_batch(task.batch // self.gpus), self.precision, self.wishes, on_card=self.target == "cuda"
+        )
         return Search(space, self.card, self.store)
 
     @cached_property
@@ -82,7 +81,7 @@ class Planner:
     @cached_property
     def store(self) -> PredictionStore:
         """Predictions: those that ship, those made here before, and new ones."""
-        task = replace(self._whole_task, batch=self.recipe.training.batch // self.gpus)
+        task = self._whole_task.with_batch(self.recipe.training.batch // self.gpus)
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
         about = subject(self.recipe) | {"gpus": self.gpus}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None

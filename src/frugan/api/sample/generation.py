@@ -28,6 +28,7 @@ class DrawRequest:
     Attributes:
         seed: of the latents and classes.
         truncation: standard deviation of the latents.
+        psi, psi_layers: see `SheetRequest`.
         classes: to draw from, uniformly; None: all.
         statistics: of batch normalisation.
         standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
@@ -37,6 +38,8 @@ class DrawRequest:
 
     seed: int = 0
     truncation: float = 1.0
+    psi: float = 1.0
+    psi_layers: int | None = None
     classes: tuple[int, ...] | None = None
     statistics: Statistics = "running"
     standing_batches: int = STANDING_BATCHES
@@ -117,6 +120,8 @@ class Generator:
             classes=labels.tolist(),
             columns=1,
             truncation=self.request.truncation,
+            psi=self.request.psi,
+            psi_layers=self.request.psi_layers,
             micro_batch=micro_batch,
         )
         return self.recipe.kind.sample(self.recipe.networks, self.networks, asked)[:, 0]
@@ -180,6 +185,20 @@ def check_truncation(truncation: float) -> None:
         )
 
 
+def check_psi(psi: float, layers: int | None) -> None:
+    """Refuse a place of styles that is none.
+
+    Raises:
+        BadInput: not a number, beyond all use, or for no layer.
+    """
+    if not abs(psi) <= MOST_TRUNCATION:
+        raise BadInput(
+            f"--psi {psi}: expected a number from -{MOST_TRUNCATION} to {MOST_TRUNCATION}; 1 is as trained, 0 the mean"
+        )
+    if layers is not None and layers < 1:
+        raise BadInput(f"--psi-layers {layers}: expected at least 1")
+
+
 def check_draw(request: DrawRequest, recipe: Recipe) -> None:
     """Refuse what cannot be drawn.
 
@@ -192,6 +211,7 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
         if not 0 <= chosen < known:
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
     check_truncation(request.truncation)
+    check_psi(request.psi, request.psi_layers)
     if min(request.micro_batch, request.standing_batches) < 1:
         raise BadInput("--micro-batch and --standing-batches: expected at least 1")
     if request.standing_size is not None and (request.standing_size < 2 or request.standing_size % group):

@@ -13,7 +13,7 @@ from frugan.api.data.sources import Data, Source, open_sources
 from frugan.api.devices import use_device
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Say
-from frugan.api.sample.generation import check_truncation
+from frugan.api.sample.generation import check_psi, check_truncation
 from frugan.api.sample.row_labels import row_labels
 from frugan.api.sample.sample_grids import provenance, with_pictures
 from frugan.data.decoding import MOST_PIXELS
@@ -43,6 +43,7 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
         raise BadInput("columns, rows and micro-batch: expected at least 1")
     check_truncation(request.truncation)
+    check_psi(request.psi, request.psi_layers)
     if not 0 <= request.seed <= MOST_SEED:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
     rows = request.rows if request.classes is None else len(request.classes)

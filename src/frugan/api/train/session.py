@@ -1,7 +1,7 @@
 """One call of `train` on a locked run: the state it starts from, and its stages one after the other."""
 
 import platform
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -26,7 +26,7 @@ from frugan.api.networks import (
 )
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import write_sheets
-from frugan.api.stages import every_phase
+from frugan.api.setup import setup_of
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.opening import Opening
@@ -55,8 +55,7 @@ from frugan.engine.precision import Precision, PrecisionName, continued_precisio
 from frugan.engine.requests import Requests
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Soundness
-from frugan.engine.state import TrainingState, create_state
-from frugan.engine.step import Step
+from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
@@ -116,7 +115,6 @@ class Session:
         run, log: where things go.
         options: how it runs here.
         say: is given a line for every automatic choice.
-        show: is given every event.
         requests: what is asked for while training goes on.
         command: that goes on with the run, for messages; None: there is none.
     """
@@ -129,7 +127,6 @@ class Session:
     log: EventLog
     options: TrainingOptions
     say: Say
-    show: Callable[[Event], None]
     requests: Requests
     command: str | None = None
     _losses: LossHistory = field(default_factory=LossHistory)
@@ -170,8 +167,10 @@ class Session:
         elif init is not None:
             self._initialise(state, Path(init))
         self._losses = LossHistory.of(self.run.events)
+        self.log.subscribe(self._losses.add)
+        self.log.subscribe(self._watch)
         write_json(self.run.recipe, recipe.model_dump(mode="json"))
-        self._event(
+        self.log.write(
             "start",
             step=state.step,
             frugan=_version(),
@@ -215,15 +214,13 @@ class Session:
             if key != "stages":
                 self._choose(f"stage from step {state.step:,} on: {key} = {change.after}")
         batch = training.batch
-        phases = recipe.kind.phases(recipe.networks, recipe.objective)
-        length = training.duration.known_steps(batch)
         workers = self.options.workers
         if workers is None:
             workers = default_workers(state.device)
         pinned = state.device.type == "cuda"
         with feeding(self.sources, recipe, pinned=pinned, workers=workers, say=self._choose) as feed:
             loop = Loop(
-                step=Step(phases, recipe.optimizer_settings(), feed, Streams(training.seed), batch, length),
+                step=setup_of(self.recipe, state.step).step(feed, Streams(training.seed)),
                 state=state,
                 plan=reached.plan,
                 duration=training.duration,
@@ -239,7 +236,6 @@ class Session:
                 next_plan=planner.next,
                 singular_values=_singular_values,
                 extra=opening.kept,
-                show=self._shown,
                 evaluation=scoring_of(recipe, self.sources, state, self.run, seconds, self._choose, self._warn),
                 requests=self.requests,
                 command=self.command,
@@ -275,7 +271,7 @@ class Session:
             mean, nearest = (
                 {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (found.mean, found.nearest)
             )
-            self._shown(self.log.write("variety", step=state.step, mean=mean, nearest=nearest))
+            self.log.write("variety", step=state.step, mean=mean, nearest=nearest)
 
     def _create(
         self, device: torch.device, found: Found | None, restarts: Collection[str]
@@ -287,19 +283,16 @@ class Session:
         if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
             self._choose(line)
         precision = self._precision(device, saved)
-        phases = every_phase(recipe)
-        used = {name for phase in phases for name in phase.uses}
-        described = {name: n for name, n in recipe.kind.build(recipe.networks, "meta").items() if name in used}
+        setup = setup_of(recipe)
+        described = setup.used(recipe.kind.build(recipe.networks, "meta"))
         planner = TrainingPlanner(recipe, self.name, self.options, device, precision, self._choose)
-        plan, report = planner.first(described, phases, saved)
+        plan, report = planner.first(described, setup.every_phase, saved)
 
         def load(by: Plan) -> tuple[TrainingState, list[str]]:
-            networks = {name: network for name, network in build_networks(recipe).items() if name in used}
+            networks = setup.used(build_networks(recipe))
             for network in networks.values():
                 network.to(device)
-            averaged, settings = recipe.kind.averaged(), recipe.optimizer_settings()
-            group = recipe.training.normalisation_batch
-            state = create_state(networks, phases, settings, averaged, recipe.ema, by, group, device)
+            state = setup.state(networks, by, device)
             return state, [] if found is None else restore(found[0], found[1], state, restarts)
 
         (state, lines), loaded_by = load_fitting(load, plan, planner)
@@ -326,20 +319,20 @@ class Session:
         return precision
 
     def _resumed(self, step: int, before: Recipe, saved: Mapping[str, Any], init: str | Path | None) -> None:
-        self._event("resume", step=step)
+        self.log.write("resume", step=step)
         self._choose(f"resuming {self.run.path} at step {step:,}")
         if init is not None:
             self._choose(f"--init {init} is passed over: the run exists and goes on from its own checkpoint")
         for key, change in differences(before.at_step(step), self.recipe.at_step(step)).items():
-            self._event("changed", step=step, field=key, before=str(change.before), now=str(change.after))
+            self.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
             self._choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
         if before.stages != self.recipe.stages:
-            self._event("changed", step=step, field="stages", before=str(before.stages), now=str(self.recipe.stages))
+            self.log.write("changed", step=step, field="stages", before=str(before.stages), now=str(self.recipe.stages))
             self._choose(f"changed from step {step:,} on: the recipe's stages")
         for name, known in read_run_data(saved).items():
             digest = self.sources[name].digest if name in self.sources else known.digest
             if digest != known.digest:
-                self._event("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
+                self.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
             if name in self.sources and (line := other_pictures(name, known, digest)):
                 self._choose(line)
 
@@ -380,9 +373,8 @@ class Session:
                     self._choose(note)
                 self._choose("init: the pretrained networks' optimizer state is taken over as well")
 
-    def _shown(self, event: Event) -> None:
-        self._losses.add(event)
-        self.show(event)
+    def _watch(self, event: Event) -> None:
+        """Say what is wrong with a training that goes on, as soon as an event shows it."""
         for line in self._signs.look(event):
             self._warn(int(event["step"]), line)
         if event["event"] == "checkpoint" and not self._spilling and is_spilling(choose_device(self.options.device)[0]):
@@ -394,14 +386,11 @@ class Session:
 
     def _warn(self, step: int, line: str) -> None:
         self.say(f"warning: {line}")
-        self._event("warning", step=step, line=line)
+        self.log.write("warning", step=step, line=line)
 
     def _choose(self, line: str) -> None:
         self.say(line)
-        self._event("choice", line=line)
-
-    def _event(self, event: str, **values: Any) -> None:
-        self.show(self.log.write(event, **values))
+        self.log.write("choice", line=line)
 
 
 def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:

@@ -57,6 +57,7 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
             found |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
             found |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
         found |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
+        found |= event.get("carried", {})
         found |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
     elif event.get("event") == "metrics":
         found = {f"scores/{name}": value for name, value in event["scores"].items()}

@@ -113,13 +113,10 @@ def train(
             if keys:
                 say(KEYS_HINT)
             name = recipe if isinstance(recipe, str) else loaded.family
-
-            def shown(event: Event) -> None:
-                show(event)
-                follow(event)
-
+            log.subscribe(show)
+            log.subscribe(follow)
             command = _command(run, data, options)
-            session = Session(loaded, name, sources, trained_on, run, log, options, say, shown, requests, command)
+            session = Session(loaded, name, sources, trained_on, run, log, options, say, requests, command)
             return session.train(init, stop)
     except OSError as error:
         if error.errno is None or error.filename is not None:

@@ -19,10 +19,12 @@ class BigGANNetworks(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    architecture: Literal["biggan", "biggan-deep"] = "biggan"
+    architecture: Literal["biggan", "biggan-deep"] = Field(
+        "biggan", description="of the blocks: those of the paper's section 3, or the deeper ones of its appendix B"
+    )
     resolution: int = Field(128, description="side of the square pictures; a power of two from 32 to 512")
     channels: Channels = Field(3, json_schema_extra=ADDED, description="of the pictures: 3 in colour, 1 grey")
-    classes: int = Field(1000, ge=1, le=1_000_000)
+    classes: int = Field(1000, ge=1, le=1_000_000, description="number of classes of the pictures")
     generator_channels: int = Field(96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the generator")
     discriminator_channels: int = Field(
         96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the discriminator"
@@ -37,16 +39,18 @@ class BigGANNetworks(BaseModel):
         description="size of the class embedding shared by all blocks; none: a table per normalisation layer",
     )
     hierarchical_latent: bool = Field(True, description="a chunk of z for every block (needs shared_embedding)")
-    generator_attention: tuple[int, ...] = (64,)
-    discriminator_attention: tuple[int, ...] = (64,)
+    generator_attention: tuple[int, ...] = Field(
+        (64,), description="sides in pixels at which the generator has self-attention"
+    )
+    discriminator_attention: tuple[int, ...] = Field((64,), description="the same of the discriminator")
     discriminator_wide: bool = Field(
         True, description="hidden width of a discriminator block: its output's, not input's"
     )
     blocks_per_stage: int = Field(2, ge=1, le=64, description="discriminator blocks per stage; biggan-deep only")
-    generator_initialisation: Initialisation = "orthogonal"
-    discriminator_initialisation: Initialisation = "orthogonal"
-    batch_norm_eps: float = Field(1e-5, gt=0)
-    spectral_norm_eps: float = Field(1e-6, gt=0)
+    generator_initialisation: Initialisation = Field("orthogonal", description="first weights of the generator")
+    discriminator_initialisation: Initialisation = Field("orthogonal", description="first weights of the discriminator")
+    batch_norm_eps: float = Field(1e-5, gt=0, description="added to variances")
+    spectral_norm_eps: float = Field(1e-6, gt=0, description="least norm that a power iteration divides by")
     power_iterations: int = Field(1, ge=1, le=100, description="power iterations of spectral norm per phase")
     singular_values: int = Field(1, ge=1, le=64, description="singular values that are tracked")
     reference_attention_at_32: bool = Field(
@@ -121,5 +125,9 @@ class BigGANObjective(BaseModel):
     augmentation: AugmentationSettings = Field(
         AugmentationSettings(), json_schema_extra=ADDED, description="what the discriminator sees"
     )
-    generator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE, description="paper: 1e-4")
-    discriminator_orthogonality: float = Field(0.0, ge=0, json_schema_extra=CHANGEABLE)
+    generator_orthogonality: float = Field(
+        0.0, ge=0, json_schema_extra=CHANGEABLE, description="orthogonal regularisation of the generator; paper: 1e-4"
+    )
+    discriminator_orthogonality: float = Field(
+        0.0, ge=0, json_schema_extra=CHANGEABLE, description="the same of the discriminator"
+    )

@@ -5,6 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from frugan.errors import BadInput
 from frugan.families.biggan.generator import Generator
 from frugan.phase import Networks, SheetRequest
 
@@ -38,7 +39,12 @@ def sample(networks: Networks, classes: int, request: SheetRequest) -> Tensor:
     Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
     straight line (or latents along an arc), ends included, from one class to another (one latent), one latent to
     another (one class), or both.
+
+    Raises:
+        BadInput: styles nearer to the mean one are asked for: there are none.
     """
+    if request.psi != 1:
+        raise BadInput(f"psi {request.psi:g}: BigGAN has no styles; truncation makes its latents shorter")
     generator = cast(Generator, networks["G"])
     device = next(generator.buffers()).device
     random = torch.Generator().manual_seed(request.seed)

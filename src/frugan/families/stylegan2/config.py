@@ -1,0 +1,105 @@
+"""What a StyleGAN2 recipe may set: the networks and the objective."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from frugan.augment.settings import AugmentationSettings
+from frugan.phase import CHANGEABLE, Channels
+
+RESOLUTIONS = (8, 16, 32, 64, 128, 256, 512, 1024)
+MOST_CHANNELS = 4096
+"""Eight times the widest published; more could not even be counted in 64 bits."""
+MOST_FEATURES = 65_536
+
+Architecture = Literal["skip", "orig", "resnet"]
+
+
+class StyleGAN2Networks(BaseModel):
+    """Generator and discriminator of StyleGAN2."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    resolution: int = Field(256, description="side of the square pictures; a power of two from 8 to 1024")
+    channels: Channels = Field(3, description="of the pictures: 3 in colour, 1 grey")
+    classes: int | None = Field(None, ge=2, le=1_000_000, description="of the pictures; none: labels are not read")
+    latent_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of z")
+    style_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of w")
+    mapping_layers: int = Field(8, ge=1, le=64, description="layers from z to w; with few pictures 2 are enough")
+    channel_base: int = Field(
+        32768, ge=8, le=MOST_CHANNELS * 1024, description="channels at a side of R are this divided by R, at the most"
+    )
+    channel_max: int = Field(512, ge=1, le=MOST_CHANNELS, description="channels at any side are at most these")
+    generator_architecture: Architecture = Field(
+        "skip", description="skip: every block adds to the picture; resnet: blocks have shortcuts; orig: neither"
+    )
+    discriminator_architecture: Architecture = Field(
+        "resnet", description="the same of the discriminator; skip: every block is shown the picture as well"
+    )
+    minibatch_std_channels: int = Field(
+        1, ge=0, le=64, description="maps of the spread within a group that the discriminator is shown; 0: none"
+    )
+    half_resolutions: int = Field(
+        4, ge=0, le=8, description="in half precision this many of the highest resolutions are half, the rest fp32"
+    )
+    convolution_clamp: float | None = Field(
+        256.0, gt=0, description="largest value that a convolution gives: what keeps fp16 in range; none: no limit"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.resolution not in RESOLUTIONS:
+            raise ValueError(
+                f"resolution {self.resolution}: expected {', '.join(map(str, RESOLUTIONS))}; choose the nearest and "
+                "let `frugan prepare` resize the pictures"
+            )
+        if self.channel_base < self.resolution:
+            raise ValueError(
+                f"channel_base {self.channel_base}: leaves no channel at {self.resolution} pixels; "
+                f"expected at least {self.resolution}"
+            )
+        if self.minibatch_std_channels and self.channels_at(4) % self.minibatch_std_channels:
+            raise ValueError(
+                f"minibatch_std_channels {self.minibatch_std_channels}: the {self.channels_at(4)} channels at 4 pixels "
+                "do not divide by it"
+            )
+        return self
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Sides of the blocks, from 4 up to the resolution."""
+        return tuple(1 << n for n in range(2, self.resolution.bit_length()))
+
+    def channels_at(self, side: int) -> int:
+        """Channels of a block."""
+        return min(self.channel_base // side, self.channel_max)
+
+    def half_at(self, side: int) -> bool:
+        """Whether a block runs in half precision where the plan has one; the lowest never does."""
+        return side >= max(self.resolution >> max(self.half_resolutions - 1, 0), 8) and self.half_resolutions > 0
+
+    @property
+    def styles(self) -> int:
+        """How many w a picture is made with: one for each convolution, and one for the last colours."""
+        return 2 * len(self.sides)
+
+
+class StyleGAN2Objective(BaseModel):
+    """Losses of StyleGAN2 training: non-saturating, with R1 and path length in phases of their own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    r1_gamma: float = Field(10.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of R1; 0: none")
+    r1_every: int = Field(16, ge=1, description="steps from one R1 update to the next")
+    path_length_weight: float = Field(
+        2.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of path length regularisation; 0: none"
+    )
+    path_length_every: int = Field(4, ge=1, description="steps from one update by path length to the next")
+    path_length_decay: float = Field(
+        0.01, gt=0, le=1, description="how far each update moves the running mean of path lengths"
+    )
+    path_length_fraction: float = Field(0.5, gt=0, le=1, description="share of the batch that its update draws")
+    style_mixing: float = Field(
+        0.9, ge=0, le=1, json_schema_extra=CHANGEABLE, description="share of the pictures that mix two latents"
+    )
+    augmentation: AugmentationSettings = Field(AugmentationSettings(), description="what the discriminator sees")

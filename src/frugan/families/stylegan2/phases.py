@@ -1,0 +1,190 @@
+"""StyleGAN2's training step: G, its path lengths every few steps, D, and its gradient penalty every few more.
+
+Source: Karras et al. 2019 (arXiv 1912.04958), with the order, the gains and the random inputs of the release with
+adaptive augmentation (Karras et al. 2020, arXiv 2006.06676). Three habits of it look at a micro-batch as such; here a
+result does not depend on micro-batches. Gradients are averaged over them, not added up. Styles are mixed picture by
+picture, each with its own share. And the mean style moves once per update.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from frugan.augment.augmentation import Augmentation
+from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.families.stylegan2.generator import Generator
+from frugan.families.stylegan2.synthesis import noise_size
+from frugan.objectives.adversarial import (
+    non_saturating_fake,
+    non_saturating_generator,
+    non_saturating_real,
+)
+from frugan.objectives.gradient_penalty import r1_penalty
+from frugan.objectives.path_length import path_length_penalty, path_lengths
+from frugan.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
+
+PATH_LENGTH = "path_length"
+"""Name of the running mean of path lengths among what phases carry."""
+
+
+@dataclass(frozen=True)
+class _Game:
+    """The parts of all phases.
+
+    Attributes:
+        networks: their settings.
+        objective: what counts.
+        augmentation: what the discriminator sees.
+    """
+
+    networks: StyleGAN2Networks
+    objective: StyleGAN2Objective
+    augmentation: Augmentation
+
+    def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        pictures, _ = self._generate(networks, micro)
+        outputs = self._judge(networks, pictures, micro.draws.get("y"), "fake", micro, state)
+        return {"adversarial": non_saturating_generator(outputs)}
+
+    def path_length(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        pictures, styles = self._generate(networks, micro)
+        lengths = path_lengths(pictures, styles, micro.draws["path"], state.loss_scale)
+        state.observe(PATH_LENGTH, lengths.mean(), micro.size)
+        penalty = path_length_penalty(
+            lengths, state.read(PATH_LENGTH), self.objective.path_length_decay, micro.normalisation_batch
+        )
+        # Biases of colours do not change lengths. Their gradient is 0 all the same, and not none, so that the
+        # optimizer's second moments of them decay like those of all others.
+        nothing = 0 * pictures[:, :, 0, 0].mean()
+        return {"path_length": (self.objective.path_length_weight * penalty.mean() + nothing).float()}
+
+    def fake(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        with torch.no_grad():
+            pictures, _ = self._generate(networks, micro)
+        outputs = self._judge(networks, pictures, micro.draws.get("y"), "fake", micro, state)
+        return {"fake": non_saturating_fake(outputs)}
+
+    def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        outputs = self._judge(networks, _real_pictures(micro), self._labels(micro), "real", micro, state)
+        self.augmentation.observe(outputs, micro, state)
+        return {"real": non_saturating_real(outputs)}
+
+    def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        pictures = _real_pictures(micro).requires_grad_()
+        outputs = self._judge(networks, pictures, self._labels(micro), "real", micro, state)
+        self.augmentation.observe(outputs, micro, state, counts=False)
+        penalty = self.objective.r1_gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()
+        return {"r1": penalty + 0 * outputs.float().mean()}  # the last bias: see path_length
+
+    def _generate(self, networks: Networks, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Pictures [n, C, R, R], and the styles that they are made of [n, styles, style]."""
+        generator = cast(Generator, networks["G"])
+        draws, classes = micro.draws, micro.draws.get("y")
+        styles = generator.broadcast(generator.mapping(draws["z"], classes))
+        if self.objective.style_mixing:
+            others = generator.broadcast(generator.mapping(draws["mixed_z"], classes, observed=False))
+            styles = torch.where(self._own_styles(draws["mixing"]), styles, others)
+        return cast(Tensor, generator.synthesis(styles, draws["noise"])), styles
+
+    def _own_styles(self, uniforms: Tensor) -> Tensor:
+        """Which layers follow the first latent [n, styles, 1], of uniforms in [0, 1): whether to mix, and where."""
+        count = self.networks.styles
+        mixed, share = uniforms.unbind(1)  # [n] each
+        crossing = torch.where(mixed < self.objective.style_mixing, 1 + (share * (count - 1)).floor(), count)
+        return (torch.arange(count, device=uniforms.device) < crossing[:, None])[:, :, None]
+
+    def _judge(
+        self,
+        networks: Networks,
+        pictures: Tensor,
+        classes: Tensor | None,
+        name: str,
+        micro: MicroBatch,
+        state: PhaseState,
+    ) -> Tensor:
+        """The discriminator's outputs [n, 1] on augmented pictures [n, C, R, R]."""
+        shown = self.augmentation.apply(pictures, name, micro, state)
+        return cast(Tensor, networks["D"](shown, classes))
+
+    def _labels(self, micro: MicroBatch) -> Tensor | None:
+        return micro.pictures["images"]["labels"] if self.networks.classes is not None else None
+
+
+def _real_pictures(micro: MicroBatch) -> Tensor:
+    return micro.pictures["images"]["pictures"].float() / 127.5 - 1
+
+
+def _moved(decay: float, before: Tensor, mean: Tensor, samples: int) -> Tensor:
+    """The running mean of path lengths after one more update."""
+    return torch.lerp(before, mean, decay)
+
+
+def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
+    """Phases G, G_path and D_r1 where the objective asks for them, and D."""
+    augmentation = Augmentation.of(objective.augmentation)
+    game = _Game(networks, objective, augmentation)
+    draws = {"z": Draw("normal", (networks.latent_size,))}
+    draws["noise"] = Draw("normal", (noise_size(networks.sides),), per_image=True)
+    if objective.style_mixing:
+        draws["mixed_z"] = Draw("normal", (networks.latent_size,))
+        draws["mixing"] = Draw("uniform", (2,))
+    if networks.classes is not None:
+        draws["y"] = Draw("classes", classes=networks.classes)
+    side = networks.resolution
+    found = [
+        Phase(
+            name="G",
+            updates=("G",),
+            uses=("D", "G"),
+            optimizer="G",
+            parts=(game.generator,),
+            draws={**draws, **augmentation.draws("fake")},
+            carried=augmentation.carried(),
+        )
+    ]
+    if objective.path_length_weight:
+        found.append(
+            Phase(
+                name="G_path",
+                updates=("G",),
+                uses=("G",),
+                optimizer="G",
+                parts=(game.path_length,),
+                draws={**draws, "path": Draw("normal", (networks.channels, side, side), per_image=True)},
+                every=objective.path_length_every,
+                fraction=objective.path_length_fraction,
+                gain=objective.path_length_every,
+                carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
+            )
+        )
+    found.append(
+        Phase(
+            name="D",
+            updates=("D",),
+            uses=("D", "G"),
+            optimizer="D",
+            parts=(game.fake, game.real),
+            draws={**draws, **augmentation.draws("real", "fake")},
+            sources=("images",),
+            carried=augmentation.carried(),
+        )
+    )
+    if objective.r1_gamma:
+        found.append(
+            Phase(
+                name="D_r1",
+                updates=("D",),
+                uses=("D",),
+                optimizer="D",
+                parts=(game.r1,),
+                draws=augmentation.draws("real"),
+                sources=("images",),
+                every=objective.r1_every,
+                gain=objective.r1_every,
+                carried=augmentation.carried(),
+            )
+        )
+    return tuple(found)

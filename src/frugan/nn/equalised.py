@@ -1,0 +1,136 @@
+"""Layers with an equalised learning rate: masters of unit variance, scaled to what the layer needs.
+
+Source: Karras et al. 2017 (arXiv 1710.10196), section 4.1. The scaled weight is the working weight: made once per phase
+in fp32, then cast.
+"""
+
+import math
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frugan.nn.fir import downsample2d, fir_filter, upfirdn2d, upsample2d
+from frugan.nn.leaky_relu import clamped, leaky_relu
+from frugan.phase import Reparametrised
+
+BOTH = ("weight", "bias")
+
+
+class EqualisedLinear(Reparametrised):
+    """Fully connected, always fp32.
+
+    Args:
+        inputs, outputs: features.
+        activate: leaky ReLU after it.
+        rate: how much slower or faster than others it learns: masters are as much larger or smaller.
+        first_bias: what its bias starts as.
+    """
+
+    reparametrised = BOTH
+    fp32_parameters = BOTH
+
+    def __init__(
+        self, inputs: int, outputs: int, *, activate: bool = False, rate: float = 1.0, first_bias: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.activate, self.rate, self.first_bias = activate, rate, first_bias
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.full((outputs,), float(first_bias)))
+        nn.init.normal_(self.weight, std=1 / rate)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Normal weights of deviation 1/rate."""
+        nn.init.normal_(self.weight, std=1 / self.rate, generator=generator)
+        nn.init.constant_(self.bias, self.first_bias)
+
+    def working_weight(self, name: str, master: Tensor) -> Tensor:
+        """See `Reparametrised`."""
+        return master * (self.rate if name == "bias" else self.rate / math.sqrt(master.shape[1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs] -> [N, outputs]."""
+        x = x.to(self.weight.dtype)
+        if not self.activate:
+            return F.linear(x, self.weight, self.bias)
+        return leaky_relu(F.linear(x, self.weight), self.bias)
+
+
+class EqualisedConv2d(Reparametrised):
+    """Convolution, filtered where it changes the side.
+
+    Args:
+        inputs, outputs: channels.
+        kernel: 1 or 3.
+        resample: "up" (kernel 1) doubles the side, "down" halves it.
+        activate: bias and leaky ReLU after it; False: neither.
+        clamp: largest absolute value that it gives.
+        half: may run in half precision.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        resample: Literal["up", "down"] | None = None,
+        activate: bool = True,
+        clamp: float | None = None,
+        half: bool = False,
+    ) -> None:
+        super().__init__()
+        if resample == "up" and kernel != 1:
+            raise ValueError(f"kernel {kernel}: a plain convolution upsamples with kernel 1 only")
+        self.kernel, self.resample, self.clamp = kernel, resample, clamp
+        self.fp32_parameters = () if half else BOTH
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel, kernel))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if activate else None
+        self.register_buffer("resample_filter", fir_filter())
+        nn.init.normal_(self.weight)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Normal weights of deviation 1, no bias."""
+        nn.init.normal_(self.weight, generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def working_weight(self, name: str, master: Tensor) -> Tensor:
+        """See `Reparametrised`."""
+        return master / math.sqrt(master[0].numel())
+
+    def forward(self, x: Tensor, gain: float = 1.0) -> Tensor:
+        """[N, inputs, H, W] -> [N, outputs, H', W']; the gain multiplies what comes out, and the clamp."""
+        x = self._convolve(x.to(self.weight.dtype))
+        if self.bias is None:
+            return clamped(x, self.clamp, gain)
+        return leaky_relu(x, self.bias, gain=gain, clamp=self.clamp)
+
+    def _convolve(self, x: Tensor) -> Tensor:
+        fir = cast(Tensor, self.resample_filter)
+        if self.resample == "up":
+            return upsample2d(F.conv2d(x, self.weight), fir)
+        if self.resample == "down":
+            return downsampling_conv2d(x, self.weight, fir)
+        return F.conv2d(x, self.weight, padding=self.kernel // 2)
+
+
+def downsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor) -> Tensor:
+    """Filter, and convolve every second place: [N, I, H, W], [O, I, k, k] -> [N, O, H/2, W/2]."""
+    kernel, taps = weight.shape[2], fir.shape[0]
+    if kernel == 1:
+        return F.conv2d(downsample2d(x, fir), weight)
+    before, after = kernel // 2 + (taps - 1) // 2, kernel // 2 + (taps - 2) // 2
+    return F.conv2d(upfirdn2d(x, fir, padding=(before, after, before, after)), weight, stride=2)
+
+
+def upsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor) -> Tensor:
+    """Convolve between the places, and filter: [N, I, H, W], [O, I, 3, 3] -> [N, O, 2·H, 2·W].
+
+    The weight is that of a true convolution, not of a correlation: the releases store it so.
+    """
+    spread = F.conv_transpose2d(x, weight.transpose(0, 1), stride=2)  # [N, O, 2·H + 1, 2·W + 1]
+    taps = fir.shape[0]
+    before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
+    return upfirdn2d(spread, fir, padding=(before, after, before, after), gain=4)

@@ -1,0 +1,102 @@
+"""Every field of a recipe, for people: what it is, what it may be, what it is here."""
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from frugan.engine.progress import Duration
+from frugan.recipe import Recipe
+
+SECTIONS = ("about", "networks", "objective", "data", "training", "optimizers", "ema", "saving", "evaluation")
+WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Duration: "duration"}
+
+
+@dataclass(frozen=True)
+class RecipeField:
+    """One field.
+
+    Attributes:
+        key: dotted, as a word of the command line has it.
+        values: what it may be, in words.
+        value: in this recipe, as text.
+        default: where a recipe does not give it; None: every recipe has to.
+        changeable: whether a run may go on with another value.
+        description: what it does.
+    """
+
+    key: str
+    values: str
+    value: str
+    default: str | None
+    changeable: bool
+    description: str
+
+
+def recipe_fields(recipe: Recipe) -> list[RecipeField]:
+    """All fields of a recipe, by section; those of each of its optimizers too."""
+    found: list[RecipeField] = []
+    for section in SECTIONS:
+        settings = getattr(recipe, section)
+        if isinstance(settings, dict):
+            for name, each in settings.items():
+                found += _fields(each, f"{section}.{name}")
+        else:
+            found += _fields(settings, section)
+    return found
+
+
+def _fields(settings: BaseModel, prefix: str) -> Iterator[RecipeField]:
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from _fields(value, f"{prefix}.{name}")
+            continue
+        extra = field.json_schema_extra
+        yield RecipeField(
+            key=f"{prefix}.{name}",
+            values=_values(field.annotation),
+            value=_shown(value),
+            default=_default(field),
+            changeable=isinstance(extra, dict) and bool(extra.get("changeable")),
+            description=field.description or "",
+        )
+
+
+def _default(field: FieldInfo) -> str | None:
+    if field.default_factory is not None or field.default is PydanticUndefined:
+        return None
+    return _shown(field.default)
+
+
+def _shown(value: Any) -> str:
+    """As it is typed on the command line."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list | frozenset):
+        return "[" + ", ".join(_shown(each) for each in value) + "]"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _values(annotation: Any) -> str:
+    """What a type allows, in words."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation is type(None):
+        return "none"
+    if origin is Literal:
+        return " | ".join(_shown(part) for part in parts)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_values(part) for part in parts)
+    if origin in (tuple, list):
+        return f"list of {_values(parts[0])}"
+    if hasattr(annotation, "__metadata__"):
+        return _values(annotation.__origin__)
+    return WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))

@@ -1,0 +1,95 @@
+"""The zip of drawn faces that ships, as `frugan.data.faces.drawn_faces` reads it."""
+
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from frugan.data.faces.alignment import alignment_matrix
+from frugan.data.faces.drawn_faces import (
+    FACES,
+    FRAME_SIDE_PIXELS,
+    SIDE_PIXELS,
+    UNSEEN,
+    UNSEEN_SIDE_PIXELS,
+    Unseen,
+    face_names,
+)
+from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.workspace import ALIGNED, SOURCES
+from tools.draw_faces.drawn_faceset import draw_faceset
+from tools.draw_faces.frame import draw_frame
+from tools.draw_faces.moment import draw_moment
+from tools.draw_faces.people import PEOPLE
+
+SEED = 0
+SOURCE, DESTINATION = 0, 1  # of the PEOPLE
+MOMENTS = {
+    Unseen.SOURCE: (SOURCE, SOURCE),
+    Unseen.DESTINATION: (DESTINATION, DESTINATION),
+    Unseen.TRUTH: (SOURCE, DESTINATION),
+}
+"""Who is drawn, and in whose moments."""
+
+_SOME_DAY = (2026, 1, 1, 0, 0, 0)  # the same faces make the same file
+_UNIX = 3  # system that the zip says it was made on
+_READABLE = 0o644 << 16
+
+
+def write_shipped_set(out: Path) -> None:
+    """Draw everything and write it; the file appears when all is drawn.
+
+    Args:
+        out: the zip; replaced if it is there.
+    """
+    members: dict[str, bytes] = {}
+    with TemporaryDirectory() as folder:
+        for person, source in zip((SOURCE, DESTINATION), SOURCES.values(), strict=True):
+            draw_faceset(Path(folder) / source / ALIGNED, person, FACES, seed=SEED, size=SIDE_PIXELS)
+            members |= {name: (Path(folder) / name).read_bytes() for name in face_names(source, FACES)}
+    for which, (person, moments_of) in MOMENTS.items():
+        pictures, landmarks = unseen(person, moments_of, range(UNSEEN))
+        members[which.pictures] = _lossless(np.concatenate(pictures))
+        members[which.landmarks] = _array(landmarks)
+    with ZipFile(out, "w") as archive:
+        for name, content in members.items():
+            about = ZipInfo(name, _SOME_DAY)
+            about.create_system, about.external_attr = _UNIX, _READABLE
+            archive.writestr(about, content, ZIP_DEFLATED, compresslevel=9)
+
+
+def unseen(person: int, moments_of: int, which: range) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Draw a person in moments that come after those to train on, and cut out the whole face.
+
+    Returns:
+        pictures BGR [n, R, R, 3]; landmarks in the frame [n, 68, 2].
+    """
+    side = UNSEEN_SIDE_PIXELS
+    pictures, landmarks = [], []
+    for index in which:
+        moment = draw_moment(SEED, moments_of, FACES + index)
+        frame = draw_frame(PEOPLE[person], moment, FRAME_SIDE_PIXELS)
+        matrix = alignment_matrix(frame.landmarks, side, FaceType.WHOLE_FACE)
+        pictures.append(
+            cv2.warpAffine(frame.picture, matrix, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REPLICATE)
+        )
+        landmarks.append(frame.landmarks)
+    return np.stack(pictures).astype(np.uint8), np.stack(landmarks)
+
+
+def _lossless(picture: NDArray[np.uint8]) -> bytes:
+    """Return a picture, BGR, as WebP that gives every byte back."""
+    file = BytesIO()
+    Image.fromarray(np.ascontiguousarray(picture[..., ::-1])).save(file, "WEBP", lossless=True, quality=100, method=6)
+    return file.getvalue()
+
+
+def _array(array: NDArray[np.float32]) -> bytes:
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()
