@@ -269,3 +269,26 @@ def test_a_field_that_restarts_a_network_says_so() -> None:
     after = load_recipe("saehd-demo-64", ["networks.gan_dims=32"])
     change = differences(load_recipe("saehd-demo-64"), after)["networks.gan_dims"]
     assert (change.changeable, change.restarts) == (True, ("patch_discriminator",))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evaluation.standing_size=64"], "go with statistics = 'standing'"),
+        (["evaluation.standing_batches=8"], "go with statistics = 'standing'"),
+        (
+            ["evaluation.statistics=standing", "evaluation.standing_size=30"],
+            "normalisation batch, 50",
+        ),
+        (["evaluation.statistics=standing", "evaluation.standing_batches=0"], "evaluation.standing_batches"),
+    ],
+)
+def test_standing_statistics_that_cannot_be(words: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_recipe("biggan-cifar10-32", words)
+
+
+def test_standing_statistics_of_scores_are_fields() -> None:
+    words = ["evaluation.statistics=standing", "evaluation.standing_size=100", "evaluation.standing_batches=8"]
+    settings = load_recipe("biggan-cifar10-32", words).evaluation
+    assert (settings.standing_size, settings.standing_batches) == (100, 8)

@@ -196,6 +196,16 @@ class Recipe(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _standing_batches_are_whole_groups(self) -> Self:
+        size, group = self.evaluation.standing_size, self.training.normalisation_batch or 1
+        if size is not None and (size < 2 or size % group):
+            raise ValueError(
+                f"evaluation.standing_size {size}: expected a multiple of the normalisation batch, {group}, "
+                "and at least 2"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _stages_work(self) -> Self:
         for stage in self.stages:
             changed = differences(self, self._with(stage))

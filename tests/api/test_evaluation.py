@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
+from typer.testing import CliRunner
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.evaluate import evaluation
@@ -26,6 +27,7 @@ from frugan.api.sample.sampling import Opened, open_networks
 from frugan.api.train import scores as training_scores
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.cli.application import application
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
@@ -270,6 +272,31 @@ def test_the_card_tells_averages_and_classes(folder: Path) -> None:
 def test_too_few_pictures_are_warned_of(folder: Path) -> None:
     found = evaluate(folder / "run", folder / "pictures", replace(OPTIONS, samples=12), say=silent)
     assert any("12 generated pictures for 12 feature dimensions" in line for line in found.warnings)
+
+
+def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_path: Path) -> None:
+    text = RECIPE + EVALUATED + 'statistics = "standing"\nstanding_batches = 3\nstanding_size = 8\n'
+    recipe = write_recipe(tmp_path, text.replace('metrics = ["fid", "is"]', 'metrics = ["fid"]'))
+    train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU, say=silent)
+    cards = [e["card"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "metrics"]
+    assert cards
+    assert {card["statistics"] for card in cards} == {"standing, 3 batches of 8"}
+
+
+def test_sample_takes_the_standing_statistics_asked_for(folder: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+
+    def drawn(*words: str) -> "np.ndarray":
+        out = tmp_path / "-".join(("out", *words))
+        common = ["sample", str(folder / "run"), "--out", str(out), "--npz", "4", "--device", "cpu"]
+        result = runner.invoke(application(), [*common, "--statistics", "standing", *words])
+        assert result.exit_code == 0, result.output
+        return np.asarray(np.load(out / "samples.npz")["x"])
+
+    plain = drawn()
+    np.testing.assert_array_equal(plain, drawn("--standing-batches", "16", "--standing-size", "4"))  # the defaults
+    assert (plain != drawn("--standing-batches", "2")).any()
+    assert (plain != drawn("--standing-size", "16")).any()
 
 
 def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,7 +283,7 @@ def test_the_table_of_recipes_is_what_they_are() -> None:
             "batch": training.batch,
             "normalisation_batch": training.normalisation_batch,
             "duration": str(training.duration),
-            "smallest_card_gib": smallest_cards()[name],
+            "smallest_card_gib": smallest_cards().get(name),
             "trained": about.trained,
             "summary": about.summary,
             "source": about.source,

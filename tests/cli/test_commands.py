@@ -85,6 +85,8 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["train", "biggan-digits-32", "--data", "/dev/null", "--out", "y"], "neither a file nor a folder"),
         (["sample", "x", "--out", "y", "--spherical"], "goes with --interpolate"),
         (["sample", "x", "--out", "y", "--statistics", "batch"], "goes with --random"),
+        (["sample", "x", "--out", "y", "--npz", "3", "--standing-size", "8"], "goes with --statistics standing"),
+        (["sample", "x", "--out", "y", "--npz", "3", "--standing-batches", "8"], "goes with --statistics standing"),
         (["evaluate", "/does/not/exist", "--data", "x"], "expected a run folder"),
         (["evaluate", "/does/not/exist", "--data", "x", "--truncations", "1:0:0.1"], "such as 0.1:1.0:0.1"),
         (["evaluate", "/does/not/exist", "--data", "x", "--plot", "y.png"], "give at least two"),

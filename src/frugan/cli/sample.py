@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from frugan.api.defaults import STANDING_BATCHES
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -73,6 +74,10 @@ def sample(
     statistics: Annotated[
         StatisticsOf, typer.Option(help="what batch normalisation uses, for --random, --npz and --pngs")
     ] = StatisticsOf.RUNNING,
+    standing_batches: Annotated[
+        int | None, typer.Option(help=f"batches for standing statistics; default: {STANDING_BATCHES}")
+    ] = None,
+    standing_size: Annotated[int | None, typer.Option(help="samples in each; default: the recipe's groups")] = None,
     data: Annotated[
         list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model; of pictures, for --nearest")
     ] = None,
@@ -111,6 +116,7 @@ def sample(
         raise BadInput("--spherical: goes with --interpolate or --animate")
     if statistics is not StatisticsOf.RUNNING and not many and nearest is None:
         raise BadInput(f"--statistics {statistics.value}: goes with --random, --npz, --pngs or --nearest")
+    _refuse_standing(statistics, {"--standing-batches": standing_batches, "--standing-size": standing_size})
     if animate is not None and Path(animate).name != animate:
         raise BadInput(f"--animate {animate}: expected a name without folders, such as walk.gif; it goes into --out")
     if animate is not None and frames < 2:
@@ -136,6 +142,8 @@ def sample(
         psi_layers=psi_layers,
         classes=chosen,
         statistics=statistics.value,
+        standing_batches=STANDING_BATCHES if standing_batches is None else standing_batches,
+        standing_size=standing_size,
         micro_batch=at_once,
     )
     if animate is not None:
@@ -152,6 +160,12 @@ def sample(
         return
     for path in paths:
         print(path)
+
+
+def _refuse_standing(statistics: StatisticsOf, given: dict[str, int | None]) -> None:
+    for option, value in given.items():
+        if value is not None and statistics is not StatisticsOf.STANDING:
+            raise BadInput(f"{option} {value}: goes with --statistics standing")
 
 
 def _beside_nearest(

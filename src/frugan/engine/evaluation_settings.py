@@ -26,6 +26,12 @@ class EvaluationSettings(BaseModel):
     statistics: Literal["running", "standing", "batch"] = Field(
         "running", json_schema_extra=CHANGEABLE, description="what batch normalisation uses"
     )
+    standing_batches: int = Field(
+        16, ge=1, json_schema_extra=CHANGEABLE, description="batches that standing statistics are gathered from"
+    )
+    standing_size: int | None = Field(
+        None, ge=1, json_schema_extra=CHANGEABLE, description="samples in each; none: training.normalisation_batch"
+    )
     truncation: float = Field(
         1.0, gt=0, le=100, json_schema_extra=CHANGEABLE, description="standard deviation of the latents"
     )
@@ -40,4 +46,6 @@ class EvaluationSettings(BaseModel):
         metric = made_by.get(self.best_by, "fid" if self.best_by == "fid" else "pr")
         if self.every is not None and self.keep_best and metric not in self.metrics:
             raise ValueError(f"best_by = {self.best_by}: needs {metric} among metrics, which are {list(self.metrics)}")
+        if self.statistics != "standing" and (self.standing_size is not None or self.standing_batches != 16):
+            raise ValueError("standing_batches and standing_size go with statistics = 'standing', and only with it")
         return self

@@ -86,6 +86,8 @@ class TrainingScores:
             seed=self.recipe.training.seed,
             truncation=settings.truncation,
             statistics=settings.statistics,
+            standing_batches=settings.standing_batches,
+            standing_size=settings.standing_size,
             micro_batch=min(plan.micro_batch, MOST_AT_ONCE),
         )
         networks: Mapping[str, nn.Module] = state.shown
