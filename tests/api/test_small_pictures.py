@@ -34,7 +34,7 @@ def test_smaller_resolutions_are_those_that_the_family_has() -> None:
     for side, words in ((100, ("networks.resolution=64",)), (63, ("networks.resolution=32",)), (31, ())):
         assert of_resolution(recipe, side) == words
         load_recipe("biggan-imagenet-128", [*overrides, *words])
-    assert picture_resolutions() == [32, 64, 128, 256, 512]
+    assert picture_resolutions() == [8, 16, 32, 64, 128, 256, 512, 1024]
 
 
 def test_preparing_is_told_commands_that_work(tmp_path: Path) -> None:

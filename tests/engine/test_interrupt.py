@@ -2,10 +2,19 @@
 
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from frugan.engine.interrupt import stop_on_signals
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Ctrl-C interrupts, also where these tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_request_is_acknowledged_at_once_and_the_second_stops() -> None:
