@@ -127,7 +127,7 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    family: str = Field(description="kind of model: biggan, saehd, or that of another package")
+    family: str = Field(description="kind of model: biggan, saehd, stylegan2, or one of another package")
     about: About = About(summary="", source="", trained="never")
     networks: SerializeAsAny[BaseModel]
     objective: SerializeAsAny[BaseModel]

@@ -88,7 +88,7 @@ class LerasOptimizer(Optimizer):
 
     def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
         """Move the statistics where accepted, and return the step at rate 1. `gradient` may be overwritten."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define _change")
 
 
 class RMSprop(LerasOptimizer):

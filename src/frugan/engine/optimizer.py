@@ -39,7 +39,7 @@ class Optimizer(torch.optim.Optimizer):
             share: share of the elements that move, drawn anew; None: all.
             seed: of the draw.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define update")
 
     def works_as_on(self, device_type: str) -> None:
         """Take as much temporary memory as on a kind of device, wherever the parameters are."""

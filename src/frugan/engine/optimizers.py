@@ -48,7 +48,7 @@ class _Settings(BaseModel):
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define create")
 
 
 class AdamSettings(_Settings):

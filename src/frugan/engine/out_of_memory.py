@@ -1,5 +1,7 @@
 """What running out of memory looks like: torch's own error, and those of libraries that ask the driver themselves."""
 
+import gc
+
 import torch
 
 from frugan.errors import TrainingFailed
@@ -35,6 +37,13 @@ def ran_out_of_memory(error: BaseException) -> bool:
     return any(word in message for word in _CERTAIN) or (
         any(word in message for word in _WHERE_LITTLE_IS_FREE) and _little_is_free()
     )
+
+
+def release_memory(device: torch.device) -> None:
+    """Give back what nothing holds any more. Outside the error's handler: its frames hold what has to go."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _little_is_free() -> bool:

@@ -1,12 +1,9 @@
 """Updates that are run again: while fp16 looks for its first loss scale, and by a smaller plan when memory runs out."""
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
-
-from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.out_of_memory import ran_out_of_memory, release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.update import PhaseResult, Update
@@ -51,16 +48,11 @@ def until_it_fits(
     while True:
         try:
             return run(state, plan, update), plan
-        except TrainingFailed:
-            raise
         except RuntimeError as error:
             if next_plan is None or not ran_out_of_memory(error):
                 raise
             message = str(error)
-        # Outside the handler: the error's frames, and what they hold, are gone.
-        gc.collect()
-        if state.device.type == "cuda":
-            torch.cuda.empty_cache()
+        release_memory(state.device)
         plan = next_plan(plan, update.phase.name, message)
         state.follow(plan)
 

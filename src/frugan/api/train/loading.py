@@ -1,6 +1,5 @@
 """Networks, state and checkpoint come onto the device: by a smaller plan if there is no room, or one clear sentence."""
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -8,7 +7,7 @@ from typing import TypeVar
 import torch
 
 from frugan.api.train.plan_in_force import TrainingPlanner
-from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.out_of_memory import ran_out_of_memory, release_memory
 from frugan.engine.plan import Plan
 from frugan.errors import TrainingFailed
 from frugan.memory.budget import room_bytes
@@ -35,10 +34,7 @@ def load_fitting(load: Callable[[Plan], Loaded], plan: Plan, planner: TrainingPl
         if not ran_out_of_memory(error):
             raise
         message = str(error)
-    # Outside the handler: the error's frames, and what they hold, are gone.
-    gc.collect()
-    if planner.device.type == "cuda":
-        torch.cuda.empty_cache()
+    release_memory(planner.device)
     plan = planner.next_to_load(plan, message)
     with told_when_full(planner.device, "the networks and their state were loaded by the smaller plan as well"):
         return load(plan), plan

@@ -1,6 +1,5 @@
 """What is found out before the first step: with how many threads it is fastest, and how long training will take."""
 
-import gc
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from frugan.api.train.estimate import advice, in_words
 from frugan.engine import threads
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop
-from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.out_of_memory import ran_out_of_memory, release_memory
 from frugan.engine.rehearsal import rehearse
 from frugan.recipe import Recipe
 
@@ -120,9 +119,7 @@ class Opening:
         except RuntimeError as error:
             if not ran_out_of_memory(error):
                 raise
-        gc.collect()
-        if loop.state.device.type == "cuda":
-            torch.cuda.empty_cache()
+        release_memory(loop.state.device)
         self.say("no estimate of the time: memory ran out; the first step looks for a plan that takes less")
         return None
 
