@@ -1,7 +1,7 @@
 """Trains a recipe on a set of pictures, several seeds, and measures what comes out: fidelity and variety.
 
     python benchmarks/quality.py RECIPE SET [key.sub=value ...] [--seeds 0-4] [--split validation|test]
-        [--archive FILE.tgz] [--every "400 steps"] [--name NAME] [--out RESULT.json]
+        [--archive FILE.tgz] [--pictures N] [--every "400 steps"] [--name NAME] [--out RESULT.json]
 
 SET is digits, shapes, icons or handwritten (benchmarks/picture_sets.py). With `--split validation`, for choosing, a
 fifth of what may be learnt from is left out, another fifth for each seed; `--split test` trains on all of it and
@@ -24,6 +24,7 @@ from frugan.api.networks import EMA_FILE, networks_from, read_weights
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.data.picture_set import PictureSet
+from frugan.data.streams import random_order
 from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
@@ -31,7 +32,7 @@ from frugan.metrics.precision_recall import precision_recall
 from frugan.phase import SheetRequest
 from frugan.recipe import load_recipe
 from machine import describe_machine
-from picture_sets import fold_of, load_set
+from picture_sets import fold_of, load_set, part_of
 
 JUDGE_SIDE = {"digits": 8}
 """Side at which a set's classifier looks; others: 16."""
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0-4")
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--archive", type=Path)
+    parser.add_argument("--pictures", type=int, help="train on so many of the set's pictures; default: all")
     parser.add_argument("--every")
     parser.add_argument("--name", help="of these settings; default: the recipe's")
     parser.add_argument("--out", type=Path)
@@ -87,6 +89,8 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
     fit, unseen = load_set(given.set, needs.resolution, given.archive)
     if given.split == "validation":
         fit, unseen = fold_of(fit, seed)
+    if given.pictures is not None:
+        fit = part_of(fit, random_order(f"quality/fewer/{seed}", len(fit))[: given.pictures])
     if recipe.networks.classes != len(fit.class_names):  # type: ignore[attr-defined]
         recipe = load_recipe(given.recipe, [*words, f"networks.classes={len(fit.class_names)}"])
     began, began_cpu = time.perf_counter(), time.process_time()
