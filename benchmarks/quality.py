@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--name", help="of these settings; default: the recipe's")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--keep", type=Path, help="folder that the runs are left in")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     first, _, last = given.seeds.partition("-")
     for seed in range(int(first), int(last or first) + 1):
         with tempfile.TemporaryDirectory() as temporary:
