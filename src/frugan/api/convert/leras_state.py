@@ -10,8 +10,8 @@ from frugan.api.progress import Say
 from frugan.api.setup import setup_of
 from frugan.convert.leras import Arrays, LerasModel
 from frugan.engine.checkpoint import NETWORKS, OPTIMIZERS, load_networks
-from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import named_parameters
+from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
@@ -146,7 +146,7 @@ class Importer:
         if wrong := faults(file, arrays, {UPDATES: (), **dict(expected.values())}):
             raise self._unfit(wrong)
         updates = torch.tensor(int(arrays[UPDATES]))
-        if not isinstance(optimizer, LerasOptimizer):
+        if not isinstance(optimizer, PiecewiseOptimizer):
             statistics = {
                 f"{name}/{n}.{p}/{slot}": from_file(arrays[key]) for (n, p, slot), (key, _) in expected.items()
             }
