@@ -92,7 +92,10 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["evaluate", "/does/not/exist", "--data", "x", "--plot", "y.png"], "give at least two"),
         (["report", "/does/not/exist"], "no run folder"),
         (["report", "/does/not/exist", "--serve", "--out", "y.html"], "--serve writes no file"),
-        (["train", "biggan-cifar10-32", "--data", "x", "--twin", "fp32"], "name a folder for the two runs"),
+        (
+            ["train", "biggan-cifar10-32", "--data", "x", "--compare-precision", "fp32"],
+            "name a folder for the two",
+        ),
         (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "nan"], "above nothing"),
         (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "1"], "of which card"),
         (["prepare", "/does/not/exist", "y", "--resolution", "32"], "does not exist"),
