@@ -111,8 +111,8 @@ class CollapseSigns:
             f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures. Distance within a "
             f"class, generated over real (1: they vary as much): {overall:.2f}, to the nearest neighbour "
             f"{neighbours:.2f}, on average; lowest: {named}. The generator loses variety, which no single picture "
-            "shows. A relativistic loss with an R1 penalty helped most in our runs; people also add augmentation, more pictures "
-            "or a larger batch, or go back to a checkpoint from before; see docs/training-well.md"
+            "shows. A relativistic loss with an R1 penalty helped most in our runs; people also add augmentation, more "
+            "pictures or a larger batch, or go back to a checkpoint from before; see docs/training-well.md"
         )
 
 
