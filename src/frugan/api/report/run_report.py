@@ -23,6 +23,8 @@ from frugan.report.sheets import ROWS_KEYWORD
 PICTURE_BYTES = 3_000_000
 """For all sheets of a page, so that it can be sent by mail."""
 MOST_PICTURES = 40
+NOTABLE_DATA_SHARE = 0.05
+"""Of the steps' time that was waiting for data: what is less is not worth a tile."""
 WIDEST = 1024
 """Pixels: wider sheets are reduced."""
 
@@ -104,8 +106,10 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
         facts=_facts(start, plan, _json(folder.recipe), last.get("metrics", {}).get("card", {})),
         pictures=tuple(_pictures(folder.samples, picture_bytes)),
         notes=tuple(notes),
-        tiles=_tiles(last),
+        tiles=_tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
         damaged=len(damaged),
+        gradients=charts.gradients.finish(),
+        never=charts.gradients.never(),
     )
 
 
@@ -141,7 +145,13 @@ def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "warning", f"step {metrics.get('step')}: {line}"
 
 
-def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def _tiles(last: Mapping[str, Mapping[str, Any]], data_share: float) -> dict[str, str]:
+    """Where a run stands.
+
+    Args:
+        last: newest event of each kind.
+        data_share: of the steps' time, waiting for data.
+    """
     step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
     found: dict[str, str] = {}
     if step:
@@ -151,6 +161,8 @@ def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             "of training": _time(float(step["seconds"])),
             "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
         }
+        if data_share >= NOTABLE_DATA_SHARE:
+            found["of the time, waiting for data"] = f"{100 * data_share:.0f} %"
         if step.get("memory_bytes"):
             found["memory at most"] = show_size(int(step["memory_bytes"]))
         if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):

@@ -64,6 +64,7 @@ from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe import Recipe
 from frugan.recipe_differences import Difference, differences
 from frugan.report.collapse_signs import CollapseSigns
+from frugan.report.gradient_signs import GradientSigns
 
 Found = tuple[Checkpoint, dict[str, Any], list[str]]
 """A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""
@@ -131,6 +132,7 @@ class Session:
     command: str | None = None
     _losses: LossHistory = field(default_factory=LossHistory)
     _signs: CollapseSigns = field(default_factory=CollapseSigns)
+    _gradients: GradientSigns = field(default_factory=GradientSigns)
     _spilling: bool = False
 
     @cached_property
@@ -179,6 +181,9 @@ class Session:
             device=str(state.device),
             data={name: {"digest": s.digest, "pictures": count(s)} for name, s in self.sources.items()},
             recipe=recipe.model_dump(mode="json"),
+            parameters={
+                f"{n}.{name}": p.numel() for n, m in state.networks.items() for name, p in m.named_parameters()
+            },
         )
         last = found[1] if found is not None else {}
         images = int(last.get("images", state.step * recipe.training.batch))
@@ -375,7 +380,7 @@ class Session:
 
     def _watch(self, event: Event) -> None:
         """Say what is wrong with a training that goes on, as soon as an event shows it."""
-        for line in self._signs.look(event):
+        for line in (*self._signs.look(event), *self._gradients.look(event)):
             self._warn(int(event["step"]), line)
         if event["event"] == "checkpoint" and not self._spilling and is_spilling(choose_device(self.options.device)[0]):
             self._spilling = True
