@@ -14,7 +14,7 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB, show_size
-from frugan.metrics.card import SAME, MetricCard
+from frugan.metrics.card import NONE, SAME, MetricCard
 from frugan.metrics.low_recall import low_recall
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
@@ -72,8 +72,9 @@ def page_of(runs: Sequence[str | Path], *, live: bool = False) -> str:
 def _with_doubt(run: RunView, first: RunView) -> RunView:
     """Warn where the scores of a run cannot be compared with those of the first one."""
     title = "What the scores were measured with"
-    one, other = first.facts.get(title, {}), run.facts.get(title, {})
-    pairs = [(name, one.get(name, "?"), other.get(name, "?")) for name in SAME]
+    one, other = dict(first.facts.get(title, {})), dict(run.facts.get(title, {}))
+    older = {"reference_digest": NONE}  # cards from before there was one
+    pairs = [(name, (older | one).get(name, "?"), (older | other).get(name, "?")) for name in SAME]
     apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
     if not one or not other or not apart:
         return run
