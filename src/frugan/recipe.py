@@ -10,15 +10,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
+from frugan.contract.data_settings import DataSettings
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
-from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings, with_lazy_phases
+from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.phase import CHANGEABLE, FaceNeeds, Family
+from frugan.phase import CHANGEABLE, Family
 from frugan.recipe_differences import differences
 from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
 from frugan.recipes import built_in, toml_of
@@ -37,18 +38,6 @@ class About(BaseModel):
     summary: str = Field("", json_schema_extra=CHANGEABLE, description="one line for people")
     source: str = Field("", json_schema_extra=CHANGEABLE, description="where the settings come from")
     trained: Trained = Field("never", json_schema_extra=CHANGEABLE, description="who has run it to its end")
-
-
-class DataSettings(BaseModel):
-    """How pictures become training samples."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror half of the pictures")
-    resample: Literal["bilinear", "lanczos"] = Field(
-        "bilinear", description="how pictures are resized; bilinear is the originals', lanczos sharper"
-    )
-    allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
 
 
 class TrainingSettings(BaseModel):
@@ -133,7 +122,7 @@ class Recipe(BaseModel):
     objective: SerializeAsAny[BaseModel]
     data: DataSettings = DataSettings(flip=False, allow_upscale=False)
     training: TrainingSettings
-    optimizers: Annotated[dict[str, OptimizerSettings], Field(min_length=1)]
+    optimizers: Annotated[dict[str, SerializeAsAny[OptimizerSettings]], Field(min_length=1)]
     stages: tuple[Stage, ...] = Field((), json_schema_extra=CHANGEABLE)
     ema: EmaSettings = EmaSettings(decay=0.9999, half_life_images=None, start=Duration.parse("0 steps"))
     saving: SavingSettings = Field(default_factory=lambda: SavingSettings.model_validate({}))
@@ -153,7 +142,9 @@ class Recipe(BaseModel):
         types = {"networks": kind.networks_type, "objective": kind.objective_type}
         read: dict[str, Any] = {name: _read(of, values.get(name, {}), name) for name, of in types.items()}
         if isinstance(optimizers := values.get("optimizers"), dict):
-            read["optimizers"] = _with_default(optimizers)
+            kinds = {**KINDS, **kind.optimizer_types}
+            given = _with_default(optimizers)
+            read["optimizers"] = {name: _read_optimizer(kinds, each, name) for name, each in given.items()}
         return values | read
 
     @model_validator(mode="after")
@@ -185,13 +176,12 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _data_fit(self) -> Self:
-        faces = any(isinstance(n, FaceNeeds) for n in self.kind.sources(self.networks, self.objective).values())
-        if faces and self.evaluation.every is not None:
-            raise ValueError("evaluation.every: a face model draws no pictures by itself, so there is nothing to score")
-        if faces and self.data != DataSettings(flip=False, allow_upscale=False):
+        for need in self.kind.sources(self.networks, self.objective).values():
+            need.check_settings(self.data)
+        if self.shows_given and self.evaluation.every is not None:
             raise ValueError(
-                "data: these settings are for sets of pictures; faces are sampled as the objective says "
-                "(objective.random_src_flip, objective.random_dst_flip)"
+                "evaluation.every: this family draws no pictures by itself, it shows what it makes of given ones, so "
+                "there is nothing to score"
             )
         return self
 
@@ -223,6 +213,16 @@ class Recipe(BaseModel):
     def kind(self) -> Family:
         """The family's code."""
         return family(self.family)
+
+    @property
+    def shows_given(self) -> bool:
+        """Whether samples are made of given pictures, and not drawn from random inputs."""
+        return any(need.given for need in self.kind.sources(self.networks, self.objective).values())
+
+    @property
+    def classes(self) -> int:
+        """Classes that its networks know; 1: none."""
+        return max((n.classes or 1 for n in self.kind.sources(self.networks, self.objective).values()), default=1)
 
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
         """Settings of every optimizer of the family to run with: defaults filled in, slowed down for lazy phases."""
@@ -299,13 +299,22 @@ def _read(of: type[BaseModel], values: Any, section: str) -> BaseModel:
         raise BadInput(_explain(error, of, section)) from error
 
 
+def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str) -> BaseModel:
+    if isinstance(values, BaseModel):
+        return values
+    if not isinstance(values, Mapping):
+        raise BadInput(f"optimizers.{name}: expected a table, not {str(values)[:40]!r}")
+    word = values.get("kind", DEFAULT_KIND)
+    if word not in kinds:
+        raise BadInput(f"optimizers.{name}.kind: {word!r} is unknown; expected one of: {', '.join(kinds)}")
+    return _read(kinds[word], values, f"optimizers.{name}")
+
+
 def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
     """One line for each fault: the key, what is wrong with it, and the nearest valid key."""
     lines = []
     for fault in error.errors():
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
-        if place[:1] == ["optimizers"] and place[2:3] and place[2] in KINDS:
-            del place[2]  # pydantic names the kind that it read the table as
         key = ".".join(place)
         message = fault["msg"].removeprefix("Value error, ")
         if not key:
@@ -314,7 +323,7 @@ def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> s
         if fault["type"] == "extra_forbidden":
             known = list(_keys(of, prefix))
             if place[:1] == ["optimizers"]:
-                known = [f"optimizers.{place[1]}.{name}" for kind in SETTINGS_TYPES for name in _keys(kind)]
+                known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in _keys(kind)]
             lines.append(f"{key}: unknown key{nearest(key, [one for one in known if one != key])}")
         elif fault["type"] == "missing":
             lines.append(f"{key}: missing")
@@ -341,7 +350,7 @@ def known_keys(recipe_family: str, optimizers: Iterable[str]) -> list[str]:
     keys = [key for key in _keys(Recipe) if key.split(".")[0] not in {"networks", "objective", "optimizers"}]
     keys += [key for section, of in sections.items() for key in _keys(of, section)]
     names = dict.fromkeys((*optimizers, *kind.optimizers, DEFAULT_OPTIMIZER))
-    own = dict.fromkeys(key for of in SETTINGS_TYPES for key in _keys(of))
+    own = dict.fromkeys(key for of in (*KINDS.values(), *kind.optimizer_types.values()) for key in _keys(of))
     return keys + [f"optimizers.{name}.{key}" for name in names for key in own]
 
 

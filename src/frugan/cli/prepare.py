@@ -114,7 +114,7 @@ def _write_reference(
         how: pictures are brought to the resolution, as a recipe's section `data` says it.
     """
     from frugan.api.evaluate.reference_file import write_reference
-    from frugan.recipe import DataSettings
+    from frugan.contract.data_settings import DataSettings
 
     with Bar("pictures") as bar:
         count = write_reference(
@@ -158,7 +158,7 @@ def _pack(source: Path, out: Path, resolution: int | None) -> None:
     Raises:
         BadInput: a resolution was given.
     """
-    from frugan.api.data.faces import pack
+    from frugan.data.faces.packing import pack
 
     if resolution is not None:
         raise BadInput(f"--resolution {resolution}: faces are packed as they are; leave it out")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from frugan.api.data.run_classes import other_classes
 from frugan.api.data.sources import open_real
 from frugan.api.defaults import METRICS
 from frugan.api.devices import use_device
@@ -16,6 +15,7 @@ from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
+from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput

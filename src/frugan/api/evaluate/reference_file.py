@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from frugan.api.data.pictures import open_pictures
 from frugan.api.devices import use_device
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, reference_of
 from frugan.api.progress import Progress, Say
+from frugan.contract.data import SourceOptions
+from frugan.contract.data_settings import DataSettings
+from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import open_prepared
 from frugan.data.set_file import is_prepared
 from frugan.engine.arithmetic import pin_arithmetic
@@ -14,7 +16,6 @@ from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.metrics.moments import Moments
 from frugan.metrics.moments_file import write_moments
-from frugan.recipe import DataSettings
 
 
 def write_reference(
@@ -58,12 +59,12 @@ def write_reference(
     where, why = use_device(device)
     say(f"device: {where} ({why})")
     features = choose_network(network, network_file, where, say)
-    found = open_pictures(source, side, data or DataSettings(), say, progress)
+    folders = Folders.from_environment()
+    found = open_pictures(source, side, SourceOptions(data or DataSettings(), folders.prepared, say, progress, {}))
     if len(found) < 2:
         raise BadInput(f"{source}: one picture has no covariance; expected at least 2, and better thousands")
     pin_arithmetic()
-    kept = Folders.from_environment().moments
-    moments = reference_of(found, features, kept, batch=FEATURES_AT_ONCE, progress=progress).moments
+    moments = reference_of(found, features, folders.moments, batch=FEATURES_AT_ONCE, progress=progress).moments
     assert isinstance(moments, Moments)
     if moments.count <= len(moments.mean):
         say(

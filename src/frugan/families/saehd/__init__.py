@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
+from frugan.data.faces.needs import FaceNeeds
 from frugan.families.saehd import flows, phases, sheets
 from frugan.families.saehd.code_discriminator import CodeDiscriminator
 from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
@@ -18,7 +20,7 @@ from frugan.families.saehd.initialise import initialise
 from frugan.families.saehd.inter import Inter
 from frugan.families.saehd.patch_discriminator import PatchDiscriminator
 from frugan.families.saehd.variants import variants
-from frugan.phase import BufferRule, Dimension, FaceNeeds, Networks, Phase, SheetRequest
+from frugan.phase import BufferRule, Dimension, Networks, Phase, SheetRequest
 
 PREVIEW_ROWS = 4
 
@@ -62,6 +64,11 @@ class SAEHDFamily:
     def phases(self, networks: SAEHDNetworks, objective: SAEHDObjective) -> tuple[Phase, ...]:
         """The autoencoder, then the discriminators that are switched on."""
         return phases.phases(networks, objective)
+
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """The engine's own are enough."""
+        return {}
 
     def sources(self, networks: SAEHDNetworks, objective: SAEHDObjective) -> Mapping[str, FaceNeeds]:
         """Faces of the source "src" and of the destination "dst"."""
