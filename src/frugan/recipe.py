@@ -305,7 +305,7 @@ def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str
     if not isinstance(values, Mapping):
         raise BadInput(f"optimizers.{name}: expected a table, not {str(values)[:40]!r}")
     word = values.get("kind", DEFAULT_KIND)
-    if word not in kinds:
+    if not isinstance(word, str) or word not in kinds:
         raise BadInput(f"optimizers.{name}.kind: {word!r} is unknown; expected one of: {', '.join(kinds)}")
     return _read(kinds[word], values, f"optimizers.{name}")
 

@@ -399,8 +399,8 @@ def test_copies_of_training_pictures_are_found(folder: Path, opened: Opened, tmp
     pictures, _ = drawn(opened, DrawRequest(), count=6)
     noise = np.random.default_rng(0).integers(0, 255, (40, 3, 32, 32)).astype(np.uint8)
     array = np.concatenate([noise, pictures[:3].numpy(), pictures[3:4].flip(-1).numpy()])
-    labels = np.zeros(len(array), np.int64)
-    own = PictureSet(array, labels, ("a",), False, picture_digest(array, labels))
+    labels = np.arange(len(array), dtype=np.int64) % 2
+    own = PictureSet(array, labels, ("a", "b"), True, picture_digest(array, labels))
     found = check_memorisation(folder / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=silent)
     assert found.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
     assert set(found.suspicious) >= {1, 2, 3, 4}

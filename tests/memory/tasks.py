@@ -36,7 +36,7 @@ def task(family: Family, *, batch: int = 8, group: int = 2, settings: OptimizerS
     settings_of = {p.optimizer: chosen for p in phases}
     setup = TrainingSetup(phases, settings_of, family.averaged(), EMA, batch, group)
     return Task(
-        build=lambda: family.build(networks),
+        build=lambda device: family.build(networks, device),
         stages=(Stage("all", setup, family.sources(networks, objective)),),
         group=group,
         recomputable=family.recomputable,
@@ -53,7 +53,7 @@ def plan_of(
     parts_in_sequence: bool = True,
 ) -> Plan:
     """A plan; slices of every dense layer, however small."""
-    built = of.build()
+    built = of.build("meta")
     return Plan(
         micro_batch,
         precision,
@@ -68,7 +68,7 @@ def plan_of(
 def real_step(of: Task, plan: Plan) -> tuple[TrainingState, Step]:
     """The same on real tensors."""
     stage = of.stages[0]
-    built: Mapping[str, nn.Module] = of.build()
+    built: Mapping[str, nn.Module] = of.build("cpu")
     with torch.no_grad():
         for network in built.values():
             for parameter in network.parameters():
