@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,3 +246,20 @@ def test_devices(tmp_path: Path) -> None:
                 tmp_path / "run",
                 options=TrainingOptions(device=device),
             )
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"psi": 0.5}, "--psi: "),
+        ({"psi_layers": 3}, "--psi-layers: "),
+        ({"truncation": 0.7, "seed": 2}, "--truncation and --seed: "),
+        ({"interpolate": "latent", "spherical": True}, "--interpolate and --spherical: "),
+        ({"classes": (0,), "columns": 5}, "--classes and --columns: "),
+    ],
+)
+def test_what_is_of_random_inputs_is_refused_of_a_face_model(given: dict[str, Any], named: str) -> None:
+    recipe = frugan.load_recipe("saehd-demo-64")
+    with pytest.raises(BadInput, match=f"^{named}for families that draw from random inputs; saehd shows"):
+        check_request(SheetRequest(**given), recipe)
+    check_request(SheetRequest(rows=3, micro_batch=2), recipe)

@@ -125,7 +125,7 @@ class Rig:
         tiny, every_term = family.tiny()
         config, objective = networks or tiny, objective or every_term
         # Faces have four times the pixels of the others' pictures, and no normalisation groups.
-        batch = batch or (2 if shows_faces(family) else 8)
+        batch = batch or (2 if shows_given(family) else 8)
         micro_batch = micro_batch or batch
         phases = family.phases(config, objective)
         built = family.build(config)
@@ -167,9 +167,9 @@ class Rig:
         return {k: v.clone() for k, v in found.items()}
 
 
-def shows_faces(family: Family) -> bool:
-    """Whether a family learns from faces."""
-    return any(isinstance(need, FaceNeeds) for need in family.sources(*family.tiny()).values())
+def shows_given(family: Family) -> bool:
+    """Whether a family shows what it makes of given samples."""
+    return any(need.given for need in family.sources(*family.tiny()).values())
 
 
 def plain_dense(networks: Mapping[str, nn.Module]) -> dict[str, tuple[str, ...]]:
