@@ -18,7 +18,7 @@ from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.phase import CHANGEABLE, FaceNeeds, Family
+from frugan.phase import ADDED, CHANGEABLE, FaceNeeds, Family
 from frugan.recipe_differences import differences
 from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
 from frugan.recipes import built_in, toml_of
@@ -49,6 +49,12 @@ class DataSettings(BaseModel):
         "bilinear", description="how pictures are resized; bilinear is the originals', lanczos sharper"
     )
     allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
+    background: str = Field(
+        "white",
+        max_length=40,
+        json_schema_extra=ADDED,
+        description="colour that transparent pictures are laid on: a name, or #rrggbb",
+    )
 
 
 class TrainingSettings(BaseModel):

@@ -44,7 +44,7 @@ def test_a_split_batch_gives_the_same_pictures(channels: int, split: int) -> Non
     normals[0] *= 6
     whole = EVERY(x, uniforms, normals, share(0.9), noise(x))
     parts = zip(*(numbers.split(split) for numbers in (x, uniforms, normals, noise(x))), strict=True)
-    made = torch.cat([EVERY(*part[:3], share(0.9), part[3]) for part in parts])
+    made = torch.cat([EVERY(x, uniform, normal, share(0.9), white) for x, uniform, normal, white in parts])
     torch.testing.assert_close(made, whole, rtol=0, atol=ROUNDING)
 
 

@@ -48,7 +48,7 @@ with_grey = pytest.mark.parametrize("family", [*ALL, Grey("biggan-grey")], ids=l
 
 EVERY_OPERATION = AugmentationSettings(
     method="ada",
-    operations=OPERATIONS["ada"],  # type: ignore[arg-type]
+    operations=OPERATIONS["ada"],
     probability=0.7,
     interval=1,
     ramp_images=100,

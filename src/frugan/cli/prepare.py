@@ -1,13 +1,16 @@
 """`frugan prepare`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frugan.api.defaults import FACES, SIDE_PIXELS
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.data.fitting import Fitting
 
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
@@ -21,25 +24,35 @@ def prepare(
             "people who do not exist (a folder of that name: by its whole path)"
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="folder to make; or a .pak file, for faces")],
+    out: Annotated[
+        Path,
+        typer.Argument(help="folder to make; a .zip file, for NVlabs' programs and others; a .pak file, for faces"),
+    ],
     resolution: Annotated[int | None, typer.Option(help="side of the square pictures in pixels")] = None,
     resample: Annotated[str, typer.Option(help="bilinear (the original's) or lanczos (sharper)")] = "bilinear",
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False,
+    background: Annotated[
+        str, typer.Option(help="colour that transparent pictures are laid on: a name, or #rrggbb")
+    ] = "white",
     workers: Annotated[int, typer.Option(help="threads that decode", min=1)] = 2,
     faces: Annotated[
         int | None,
         typer.Option(help=f"with {DRAWN}: so many of each of the two people; default: all {FACES}"),
     ] = None,
 ) -> None:
-    """Turn pictures into a memory-mapped training set, or aligned faces into one faceset.pak.
+    """Turn pictures into a memory-mapped training set or an NVlabs zip, or aligned faces into one faceset.pak.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
+
+    For StyleGAN's programs: frugan prepare holiday-pictures/ holiday.zip --resolution 256 --resample lanczos
 
     Faces: frugan prepare workspace/data_src/aligned packed/faceset.pak (a file that DeepFaceLab reads too)
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
     """
     from frugan.api.data.small_pictures import small_for_preparing
+    from frugan.data.background import background as colour
+    from frugan.data.fitting import Fitting, Resample
     from frugan.data.prepare import prepare as prepare_set
 
     if source == Path(DRAWN):
@@ -54,13 +67,19 @@ def prepare(
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
     if resample not in ("bilinear", "lanczos"):
         raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
+    filter_name: Resample = "lanczos" if resample == "lanczos" else "bilinear"
+    fitting = Fitting(resolution, filter_name, allow_upscale, colour(background))
+    if out.suffix.lower() == ".zip":
+        _zip(source, out, fitting, workers)
+        return
     with Bar("preparing") as move, small_for_preparing(source, out, resolution, resample):
         report = prepare_set(
             source,
             out,
             resolution=resolution,
-            resample="lanczos" if resample == "lanczos" else "bilinear",
+            resample=fitting.resample,
             allow_upscale=allow_upscale,
+            background=fitting.background,
             workers=workers,
             progress=move,
         )
@@ -73,6 +92,19 @@ def prepare(
         f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
         f"(a recipe of {resolution} pixels: frugan recipes)"
     )
+
+
+def _zip(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
+    """Write an NVlabs zip."""
+    from frugan.api.data.small_pictures import small_for_preparing
+    from frugan.data.nvlabs_zip_writer import write_nvlabs_zip
+
+    with Bar("packing") as move, small_for_preparing(source, out, fitting.resolution, fitting.resample):
+        count, lines = write_nvlabs_zip(source, out, fitting, workers=workers, progress=move)
+    for line in lines:
+        say(line)
+    print(f"{count:,} pictures of {fitting.resolution} pixels: {out}")
+    print(f"Next: frugan train RECIPE --data {out} --out RUN (a recipe of {fitting.resolution} pixels: frugan recipes)")
 
 
 def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from frugan.api.progress import Progress, Say
+from frugan.data.background import background
 from frugan.data.fingerprint import fingerprint
+from frugan.data.fitting import Fitting
 from frugan.data.mend import mend_block
 from frugan.data.picture_set import PictureSet, open_prepared
 from frugan.data.prepare import prepare
@@ -77,7 +79,8 @@ def open_pictures(path: Path, resolution: int, data: DataSettings, say: Say, pro
     if is_prepared(path) and (ready := open_prepared(path)).resolution == resolution:
         say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
         return ready
-    key = fingerprint(path, resolution, resample=data.resample, allow_upscale=data.allow_upscale)
+    on = background(data.background)
+    key = fingerprint(path, Fitting(resolution, data.resample, data.allow_upscale, on))
     out = Folders.from_environment().prepared / f"{path.resolve().name}-{resolution}-{key[:12]}"
 
     def mend(block: int) -> None:
@@ -93,6 +96,7 @@ def open_pictures(path: Path, resolution: int, data: DataSettings, say: Say, pro
             resolution=resolution,
             resample=data.resample,
             allow_upscale=data.allow_upscale,
+            background=on,
             progress=progress,
         )
         kept, lines = open_prepared(out, mend=mend), report.lines
