@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 ALLOWED = {
     "__init__": {"api", "recipe", "data", "errors"},
     "__main__": {"cli"},
-    "cli": {"api", "recipe", "recipe_fields", "data", "report", "phase", "errors", "folders"},
+    "cli": {"api", "recipe", "recipe_fields", "data", "report", "contract", "phase", "errors", "folders"},
     "api": {
         "recipe",
         "recipe_toml",
@@ -45,7 +45,7 @@ ALLOWED = {
     "recipe_toml": {"recipe"},
     "memory": {"engine", "contract", "phase", "errors"},
     "engine": {"phase", "errors"},
-    "families": {"phase", "objectives", "augment", "nn", "data", "convert", "errors"},
+    "families": {"contract", "phase", "objectives", "augment", "nn", "data", "convert", "errors"},
     "augment": {"phase"},
     "nn": {"phase"},
     "objectives": set(),

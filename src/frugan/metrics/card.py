@@ -30,6 +30,8 @@ class MetricCard:
         precision: of the generator.
         weights: where they come from.
         step: steps that they were trained for.
+        psi, psi_layers: how far styles lie from the mean one, and in how many of the first layers; None: all.
+        noise: what layers add: their own, another for each picture, or none.
     """
 
     network: str
@@ -49,6 +51,9 @@ class MetricCard:
     precision: str
     weights: str
     step: int
+    psi: float = 1.0
+    psi_layers: int | None = None
+    noise: str = "const"
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -57,4 +62,4 @@ class MetricCard:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """What `as_json` gave."""
-        return cls(**{each.name: values[each.name] for each in fields(cls)})
+        return cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})

@@ -195,6 +195,9 @@ class Scorer:
             precision=precision.name,
             weights=weights,
             step=step,
+            psi=draw.psi,
+            psi_layers=draw.psi_layers,
+            noise=draw.noise,
         )
         for line in warnings:
             self.say(f"warning: {line}")

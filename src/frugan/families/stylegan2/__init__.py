@@ -88,7 +88,11 @@ class StyleGAN2Family:
 
     def sample(self, networks: StyleGAN2Networks, built: Networks, request: SheetRequest) -> Tensor:
         """Rows of pictures, or interpolations."""
-        return sheets.sample(built, networks.classes, request)
+        return sheets.sample(built, networks, request)
+
+    def styles(self, networks: StyleGAN2Networks) -> int:
+        """How many layers take a style: one for each convolution, and one for the last colours."""
+        return networks.styles
 
     def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, SheetRequest]:
         """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""
