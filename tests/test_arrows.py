@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 ALLOWED = {
     "__init__": {"api", "recipe", "data", "errors"},
     "__main__": {"cli"},
-    "cli": {"api", "recipe", "recipe_fields", "data", "report", "contract", "phase", "errors", "folders"},
+    "cli": {"api", "contract", "recipe", "recipe_fields", "data", "report", "phase", "errors", "folders"},
     "api": {
         "recipe",
         "recipe_toml",
@@ -21,7 +21,6 @@ ALLOWED = {
         "memory",
         "data",
         "metrics",
-        "convert",
         "report",
         "nn",
         "contract",
@@ -45,7 +44,7 @@ ALLOWED = {
     "recipe_toml": {"recipe"},
     "memory": {"engine", "contract", "phase", "errors"},
     "engine": {"phase", "errors"},
-    "families": {"contract", "phase", "objectives", "augment", "nn", "data", "convert", "errors"},
+    "families": {"contract", "phase", "objectives", "augment", "nn", "data", "pickles", "errors"},
     "augment": {"phase"},
     "nn": {"phase"},
     "objectives": set(),
@@ -53,7 +52,6 @@ ALLOWED = {
     "contract": {"phase"},
     "data": {"contract", "phase", "pickles", "errors"},
     "metrics": {"errors"},
-    "convert": {"errors", "pickles"},
     "pickles": {"errors"},
     "report": {"errors"},
     "errors": set(),

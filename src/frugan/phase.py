@@ -355,6 +355,10 @@ class Family(Protocol):
     def optimizers(self) -> tuple[str, ...]:
         """Names of the optimizers that its phases may use."""
 
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """Settings types of optimizers of its own, by the word that recipes have for them; few families have any."""
+
     def sources(self, networks: Any, objective: Any) -> Mapping[str, Needs]:
         """Data sources by name."""
 

@@ -13,8 +13,7 @@ import frugan
 from frugan.api.sample.sampling import sample
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.session import TrainingResult
-from frugan.api.train.training import train
+from frugan.api.train.training import TrainingResult, train
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face_type import FaceType
 from frugan.engine.events import EventLog, read_events

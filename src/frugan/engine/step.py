@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frugan.engine.gradients import clip, measure
 from frugan.engine.optimizer import Optimizer
-from frugan.engine.optimizers import OptimizerSettings, named_parameters, update_parameters
+from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.probe import Probe
 from frugan.engine.recompute import recomputing
@@ -96,13 +96,13 @@ class Step:
 
             # Commit everything that the phase moves.
             with no_way_back(phase.name):
-                update_parameters(
-                    optimizer,
-                    settings,
-                    accepted=accepted,
-                    progress=state.step / self.length if self.length else 0.0,
-                    dropout_seed=self.draws.update_seed(phase, update.step, update.repeat),
-                    dropout=phase.learning_rate_dropout,
+                rated = phase.learning_rate_dropout
+                optimizer.update(
+                    accepted,
+                    learning_rate=settings.rate_at(state.step / self.length if self.length else 0.0),
+                    period=settings.cosine_updates if rated else None,
+                    share=settings.moving_share if rated else None,
+                    seed=self.draws.update_seed(phase, update.step, update.repeat),
                 )
                 observer.commit(accepted)
                 _commit_carried(state, phase, own, accepted)

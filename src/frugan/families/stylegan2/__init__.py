@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from frugan.data.picture_needs import PictureNeeds
@@ -48,6 +49,11 @@ class StyleGAN2Family:
     def phases(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
         """G, its path lengths, D, and its gradient penalty."""
         return phases.phases(networks, objective)
+
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """The engine's own are enough."""
+        return {}
 
     def sources(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> Mapping[str, PictureNeeds]:
         """One: pictures, with classes where the networks know them."""

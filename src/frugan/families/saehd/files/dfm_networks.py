@@ -5,8 +5,8 @@ Source: the behaviour of DeepFaceLab's networks and of its own export.
 
 import numpy as np
 
-from frugan.convert.onnx_nodes import Nodes
 from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.files.onnx_nodes import Nodes
 
 INPUT = "in_face:0"
 FACE_MASK, CELEB_FACE, CELEB_FACE_MASK = OUTPUTS = ("out_face_mask:0", "out_celeb_face:0", "out_celeb_face_mask:0")

@@ -8,20 +8,19 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from frugan.api.convert.face_agreement import check_agreement
-from frugan.api.convert.leras_recipe import AUTOENCODER, exported_options
-from frugan.api.convert.trained_faces import TrainedFaces, find_trained_faces
+from frugan.api.convert.deepfacelab.face_agreement import check_agreement
+from frugan.api.convert.deepfacelab.leras_recipe import AUTOENCODER, exported_options
+from frugan.api.convert.deepfacelab.trained_faces import TrainedFaces, find_trained_faces
 from frugan.api.data.sources import Data
 from frugan.api.progress import Say
 from frugan.api.train.loss_history import LossHistory
-from frugan.convert.leras import Arrays, LerasModel
-from frugan.convert.leras_writer import check_free, model_name, write_model
 from frugan.engine.checkpoint import OPTIMIZERS
 from frugan.engine.events import Event, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
-from frugan.families.saehd.leras_names import (
+from frugan.families.saehd.files.leras import Arrays, LerasModel
+from frugan.families.saehd.files.leras_names import (
     OPTIMIZER_FILES,
     SLOTS,
     UPDATES,
@@ -30,6 +29,7 @@ from frugan.families.saehd.leras_names import (
     slot_keys,
     to_file,
 )
+from frugan.families.saehd.files.leras_writer import check_free, model_name, write_model
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from frugan.api.convert.leras_recipe import imported_recipe
-from frugan.api.convert.leras_state import Importer
+from frugan.api.convert.deepfacelab.leras_recipe import imported_recipe
+from frugan.api.convert.deepfacelab.leras_state import Importer
 from frugan.api.networks import weights_metadata
 from frugan.api.progress import Say
-from frugan.convert.leras import LerasModel, read_model
 from frugan.data.wording import storable
 from frugan.engine.checkpoint import save_checkpoint
 from frugan.engine.events import EventLog
@@ -18,7 +17,8 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
-from frugan.families.saehd.leras_options import LEGACY, ORDER
+from frugan.families.saehd.files.leras import LerasModel, read_model
+from frugan.families.saehd.files.leras_options import LEGACY, ORDER
 from frugan.recipe import Recipe, load_recipe
 from frugan.recipe_toml import dump_recipe
 

@@ -19,7 +19,7 @@ PIECES = MappingProxyType({"cpu": 1 << 20, "cuda": 1 << 23})
 a card each of a dozen kernels has enough to do."""
 
 
-class LerasOptimizer(Optimizer):
+class PiecewiseOptimizer(Optimizer):
     """What the two have in common: walking the parameters, the verdict, the rate, the dropout.
 
     Args:
@@ -91,7 +91,7 @@ class LerasOptimizer(Optimizer):
         raise NotImplementedError(f"{type(self).__name__} must define _change")
 
 
-class RMSprop(LerasOptimizer):
+class RMSprop(PiecewiseOptimizer):
     """Root of a running mean of squared gradients (Tieleman and Hinton 2012)."""
 
     slots = ("acc",)
@@ -106,7 +106,7 @@ class RMSprop(LerasOptimizer):
         return gradient.div_(acc.sqrt().add_(self.eps))
 
 
-class AdaBelief(LerasOptimizer):
+class AdaBelief(PiecewiseOptimizer):
     """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020)."""
 
     slots = ("ms", "vs")

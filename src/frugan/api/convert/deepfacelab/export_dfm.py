@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from frugan.api.convert.face_agreement import check_agreement
-from frugan.api.convert.trained_faces import TrainedFaces, find_trained_faces
+from frugan.api.convert.deepfacelab.face_agreement import check_agreement
+from frugan.api.convert.deepfacelab.trained_faces import TrainedFaces, find_trained_faces
 from frugan.api.data.sources import Data
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import provenance
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks, flows
-from frugan.families.saehd.dfm import check_dfm, write_dfm
+from frugan.families.saehd.files.dfm import check_dfm, write_dfm
 from frugan.phase import Networks
 
 TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2

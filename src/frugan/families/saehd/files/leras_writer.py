@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from frugan.convert.leras import DATA, MARK, NETWORKS, OPTIMIZERS, LerasModel, file_name
-from frugan.convert.leras_summary import summary
 from frugan.errors import BadInput
+from frugan.families.saehd.files.leras import DATA, MARK, NETWORKS, OPTIMIZERS, LerasModel, file_name
+from frugan.families.saehd.files.leras_summary import summary
 from frugan.pickles.writer import dump_pickle
 
 SUMMARY = "summary.txt"

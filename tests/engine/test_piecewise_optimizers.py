@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.leras_optimizers import AdaBelief, LerasOptimizer, RMSprop, keep_mask
+from frugan.engine.piecewise_optimizers import AdaBelief, PiecewiseOptimizer, RMSprop, keep_mask
 
 YES, NO = torch.tensor(True), torch.tensor(False)
 
 
-def _make(kind: str, parameters: list[nn.Parameter]) -> LerasOptimizer:
+def _make(kind: str, parameters: list[nn.Parameter]) -> PiecewiseOptimizer:
     if kind == "rmsprop":
         return RMSprop(parameters, lr=1e-2, decay=0.9, eps=1e-6)
     return AdaBelief(parameters, lr=1e-2, betas=(0.9, 0.999), eps=1e-6)
@@ -29,11 +29,11 @@ def _gradients(parameters: list[nn.Parameter], seed: int) -> None:
         parameter.grad = torch.empty_like(parameter).copy_(values)
 
 
-def _update(optimizer: LerasOptimizer, accepted: Tensor = YES, share: float | None = None, seed: int = 0) -> None:
+def _update(optimizer: PiecewiseOptimizer, accepted: Tensor = YES, share: float | None = None, seed: int = 0) -> None:
     optimizer.update(accepted, learning_rate=1e-2, period=None, share=share, seed=seed)
 
 
-def _everything(optimizer: LerasOptimizer, parameters: list[nn.Parameter]) -> list[Tensor]:
+def _everything(optimizer: PiecewiseOptimizer, parameters: list[nn.Parameter]) -> list[Tensor]:
     slots = [value for p in parameters for value in optimizer.state_of(p).values()]
     return [t.detach().clone() for t in (*parameters, *slots, optimizer.updates)]
 

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.convert.leras_recipe import AUTOENCODER
+from frugan.api.convert.deepfacelab.leras_recipe import AUTOENCODER
 from frugan.api.networks import build_networks
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
-from frugan.convert.leras import Arrays, LerasModel
 from frugan.engine.checkpoint import NETWORKS, OPTIMIZERS, load_networks
-from frugan.engine.leras_optimizers import LerasOptimizer
 from frugan.engine.optimizers import named_parameters
+from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import in_layout_of
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks
-from frugan.families.saehd.leras_fit import gan_misfit, misfits
-from frugan.families.saehd.leras_names import (
+from frugan.families.saehd.files.leras import Arrays, LerasModel
+from frugan.families.saehd.files.leras_fit import gan_misfit, misfits
+from frugan.families.saehd.files.leras_names import (
     OPTIMIZER_FILES,
     SLOTS,
     UPDATES,
@@ -146,7 +146,7 @@ class Importer:
         if wrong := faults(file, arrays, {UPDATES: (), **dict(expected.values())}):
             raise self._unfit(wrong)
         updates = torch.tensor(int(arrays[UPDATES]))
-        if not isinstance(optimizer, LerasOptimizer):
+        if not isinstance(optimizer, PiecewiseOptimizer):
             statistics = {
                 f"{name}/{n}.{p}/{slot}": from_file(arrays[key]) for (n, p, slot), (key, _) in expected.items()
             }

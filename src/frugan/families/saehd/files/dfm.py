@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.convert.export_extra import onnx, onnxruntime
-from frugan.convert.onnx_nodes import Nodes
 from frugan.errors import BadInput
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.families.saehd.dfm_networks import CELEB_FACE, INPUT, OUTPUTS, SwapGraph
+from frugan.families.saehd.files.dfm_networks import CELEB_FACE, INPUT, OUTPUTS, SwapGraph
+from frugan.families.saehd.files.export_extra import onnx, onnxruntime
+from frugan.families.saehd.files.onnx_nodes import Nodes
 
 OPSET, IR_VERSION = 12, 7  # the original's
 MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the nodes

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from frugan.convert.leras import DATA, file_name
 from frugan.errors import BadInput
-from frugan.families.saehd.leras_options import merged, options_of, recipe_values, without_counterpart
+from frugan.families.saehd.files.leras import DATA, file_name
+from frugan.families.saehd.files.leras_options import merged, options_of, recipe_values, without_counterpart
 from frugan.recipe import Recipe, parse_recipe
 
 AUTOENCODER = "autoencoder"
