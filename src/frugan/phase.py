@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from frugan.contract.data import Needs
+    from frugan.contract.styles import Noise, StyleMixing
 
 Networks = Mapping[str, nn.Module]
 Terms = dict[str, Tensor]
@@ -167,8 +168,8 @@ class Phase:
             raise ValueError(f"phase {self.name}: needs a part, every >= 1, repeats >= 1 and fraction in (0, 1]")
 
     @property
-    def moving(self) -> tuple[str, ...]:
-        """Networks whose parameters this phase moves at present."""
+    def trainable(self) -> tuple[str, ...]:
+        """Networks whose parameters this phase trains at present."""
         return tuple(name for name in self.updates if name not in self.frozen)
 
     def due(self, step: int) -> bool:
@@ -290,6 +291,10 @@ class SheetRequest:
         spherical: latents go along a great circle, and not along a straight line.
         rows: rows of an interpolation.
         micro_batch: samples in one forward.
+        noise: what layers add; of `Styled` families alone, like psi and the next two.
+        seeds: numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations
+            that a row goes by.
+        mixing: a grid of mixed styles, with the pictures that they come from above it and to its left.
         pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
         masked: show pictures through their masks.
         titles: names of the columns; none: they need none.
@@ -305,6 +310,9 @@ class SheetRequest:
     spherical: bool = False
     rows: int = 10
     micro_batch: int = 16
+    noise: Noise = "const"
+    seeds: Sequence[int] = ()
+    mixing: StyleMixing | None = None
     pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     masked: bool = False
     titles: tuple[str, ...] = ()

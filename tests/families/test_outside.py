@@ -16,6 +16,8 @@ from frugan.cli.main import run
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
+from frugan.memory import prediction_store
+from memory.formula import predicted_by_formula
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
 RECIPE = str(OUTSIDE / "minigan.toml")
@@ -53,8 +55,10 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_it_is_planned_trained_resumed_sampled_and_reported(
-    frugan: Callable[..., str], pictures: Path, tmp_path: Path
+    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)  # what is planned with is a run of the step
+    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
     plan = json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))
     assert plan["fits"]
     assert plan["micro_batch"] == 8

@@ -86,7 +86,7 @@ class Step:
             terms, shares = self._backward(state, plan, update, networks, observer, own, pictures)
 
             # Judge: unscaled gradients and losses are finite, or nothing moves.
-            parameters = named_parameters(networks, phase.moving)
+            parameters = named_parameters(networks, phase.trainable)
             inverse = scale.scale.reciprocal() if scale.dynamic else None
             gradients = measure(parameters, inverse, zeros=update.count_zeros)
             accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(terms.values()))).all()
@@ -141,7 +141,7 @@ class Step:
             working_weights(
                 networks,
                 dict.fromkeys(networks, plan.layout(state.device)),
-                phase.moving,
+                phase.trainable,
                 observer,
                 plan.in_slices,
                 many=many,
@@ -188,7 +188,7 @@ class Step:
 
     def _moved(self, results: Sequence[PhaseResult]) -> dict[str, Tensor]:
         """Network -> whether any of its updates in this step was accepted."""
-        updates = {phase.name: phase.moving for phase in self.phases}
+        updates = {phase.name: phase.trainable for phase in self.phases}
         moved: dict[str, Tensor] = {}
         for result in results:
             for name in updates[result.phase]:

@@ -26,7 +26,7 @@ SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Score -> title of its chart, and name of its curve."""
 VARIETY = "Score: variety within classes, generated over real (1: as varied)"
-VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest twin"})
+VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest neighbour"})
 STEP_TIME = "Seconds of a step"
 MOST_LAYERS = 8
 """Layers whose singular values are shown, those with the largest last ones."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from frugan.data.picture_needs import PictureNeeds
-from frugan.families.stylegan2 import phases, sheets
+from frugan.families.stylegan2 import auto, phases, sheets
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.discriminator import Discriminator
 from frugan.families.stylegan2.generator import Generator
@@ -94,7 +94,15 @@ class StyleGAN2Family:
 
     def sample(self, networks: StyleGAN2Networks, built: Networks, request: SheetRequest) -> Tensor:
         """Rows of pictures, or interpolations."""
-        return sheets.sample(built, networks.classes, request)
+        return sheets.sample(built, networks, request)
+
+    def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
+        """See `Ruled`: the release's "auto"."""
+        return auto.follow(rule, resolution, batch)
+
+    def styles(self, networks: StyleGAN2Networks) -> int:
+        """How many layers take a style: one for each convolution, and one for the last colours."""
+        return networks.styles
 
     def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, SheetRequest]:
         """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""
@@ -114,9 +122,9 @@ class StyleGAN2Family:
         return variants(networks)
 
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
-        """16 pixels, 8 channels at the most, 3 classes; every term."""
+        """8 pixels, 8 channels, 3 classes; every term."""
         networks = StyleGAN2Networks(
-            resolution=16,
+            resolution=8,
             classes=3,
             latent_size=8,
             style_size=8,
