@@ -1,8 +1,9 @@
 """What fits which card: every recipe that ships in every budget, by the planner; needs no card.
 
-    python benchmarks/what_fits.py [OUT.json] [RECIPE ...]
+    python benchmarks/what_fits.py [--fp32] [OUT.json] [RECIPE ...]
 
-Prints the table of the README and writes it as JSON. The predictions that it makes on the way are kept in
+Prints the table of docs/memory.md and writes it as JSON; with --fp32 the second one, for cards without half-precision
+units (GTX 10xx and 16xx), which train in fp32. The predictions that it makes on the way are kept in
 `src/frugan/predictions`, so that `frugan plan` answers at once; run it again when a change moves what a step
 takes (and raise VERSION in memory/prediction_store.py).
 """
@@ -10,12 +11,13 @@ takes (and raise VERSION in memory/prediction_store.py).
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from frugan.api.plan.fit import PlanOptions, planner_of, report_of
 from frugan.api.plan.recipe_planner import Planner
-from frugan.api.plan.shipped_recipes import SMALLEST_CARDS, smallest_cards
+from frugan.api.plan.shipped_recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, smallest_cards
 from frugan.memory.prediction_store import prediction_version
 from frugan.memory.sizes import GIB
 from frugan.recipes import built_in
@@ -24,6 +26,10 @@ from machine import describe_machine
 SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"
 COMMON_CARDS_GIB = (4, 6, 8, 11, 12, 16, 24)
 """Memory of the cards that people have."""
+FP32_CARDS_GIB = (4, 6, 8, 11, 12)
+"""Memory of those among them that have no half-precision units."""
+FP32_CARD = "gtx-1060"
+"""Whose precision and speed the fp32 table is for: the most common one, and the others are alike."""
 SHORT = {
     "keep-products": "k",
     "recompute": "r",
@@ -34,11 +40,11 @@ SHORT = {
 }
 
 
-def answers(planner: Planner, name: str) -> dict[str, Any]:
-    """A recipe in every budget, and its ladder."""
+def answers(planner: Planner, name: str, cards_gib: Sequence[int], *, ladder: bool) -> dict[str, Any]:
+    """A recipe in every budget, and its ladder, so that its predictions are kept."""
     found: dict[str, Any] = {}
-    for gib in COMMON_CARDS_GIB:
-        report = report_of(planner, name, gib * GIB)
+    for gib in cards_gib:
+        report = report_of(planner, name, gib * GIB, nearest=ladder)
         found[str(gib)] = {
             "fits": report.fits,
             "peak_bytes": report.peak_bytes,
@@ -48,7 +54,8 @@ def answers(planner: Planner, name: str) -> dict[str, Any]:
             "extra_time": report.rung.extra_time,
             "nearest_change": report.nearest_change,
         }
-    report_of(planner, name, None)
+    if ladder:
+        report_of(planner, name, None)
     return found
 
 
@@ -63,28 +70,32 @@ def cell(answer: dict[str, Any]) -> str:
 
 def main() -> None:
     """Plan, print, write."""
-    words = sys.argv[1:]
+    fp32 = "--fp32" in sys.argv
+    words = [word for word in sys.argv[1:] if word != "--fp32"]
+    options = PlanOptions(card=FP32_CARD) if fp32 else PlanOptions()
+    cards_gib = FP32_CARDS_GIB if fp32 else COMMON_CARDS_GIB
+    kept_in = SHIPPED / (SMALLEST_FP32_CARDS if fp32 else SMALLEST_CARDS)
     out = next((Path(w) for w in words if w.endswith(".json")), None)
     names = [w for w in words if not w.endswith(".json")] or list(built_in())
     rows: dict[str, dict[str, Any]] = {}
     for name in names:
         begun = time.perf_counter()
-        planner, _ = planner_of(name, (), PlanOptions())
-        rows[name] = answers(planner, name)
+        planner, _ = planner_of(name, (), options)
+        rows[name] = answers(planner, name, cards_gib, ladder=not fp32)
         planner.store.save(SHIPPED / f"{name}.json")
-        fits_gib = next((gib for gib in COMMON_CARDS_GIB if rows[name][str(gib)]["fits"]), None)
-        smallest = smallest_cards() | {name: fits_gib}
+        fits_gib = next((gib for gib in cards_gib if rows[name][str(gib)]["fits"]), None)
+        smallest = smallest_cards(fp32=fp32) | {name: fits_gib}
         ordered = {known: smallest[known] for known in built_in() if known in smallest}
-        (SHIPPED / SMALLEST_CARDS).write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
+        kept_in.write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
         planner.close()
         print(f"{name}: {time.perf_counter() - begun:.0f} s, {planner.store.ran} runs", file=sys.stderr, flush=True)
         if out is not None:
             result = {"version": prediction_version(), "machine": describe_machine(), "recipes": rows}
             out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    print("| recipe | " + " | ".join(f"{gib} GiB" for gib in COMMON_CARDS_GIB) + " |")
-    print("|---" * (len(COMMON_CARDS_GIB) + 1) + "|")
+    print("| recipe | " + " | ".join(f"{gib} GiB" for gib in cards_gib) + " |")
+    print("|---" * (len(cards_gib) + 1) + "|")
     for name, found in rows.items():
-        print(f"| `{name}` | " + " | ".join(cell(found[str(gib)]) for gib in COMMON_CARDS_GIB) + " |")
+        print(f"| `{name}` | " + " | ".join(cell(found[str(gib)]) for gib in cards_gib) + " |")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.plan.fit import PlanOptions
+from frugan.api.plan.fit import PlanOptions, planner_of, report_of
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions
 from frugan.api.plan.shipped_recipes import PARAMETERS, shipped_recipes, smallest_cards
@@ -190,6 +190,17 @@ def test_every_recipe_has_its_smallest_card() -> None:
     assert frugan.plan(name, f"{known[name]}GiB").fits
 
 
+def test_smallest_cards_in_fp32_are_no_smaller_and_their_predictions_ship() -> None:
+    half, full = smallest_cards(), smallest_cards(fp32=True)
+    assert "biggan-digits-32" in full
+    for name, gib in full.items():
+        assert gib is None or gib >= (half[name] or 0), name
+    planner, name = planner_of("biggan-digits-32", (), PlanOptions(card="gtx-1060"))
+    report = report_of(planner, name, (full[name] or 0) * GIB)
+    assert (report.fits, report.precision) == (True, "fp32")
+    assert planner.store.ran == 0
+
+
 each_prediction = pytest.mark.parametrize("by", ["formula", pytest.param("run", marks=pytest.mark.long)])
 """Training asks for many: real ones take half a minute."""
 
@@ -301,6 +312,7 @@ def test_the_table_of_recipes_is_what_they_are() -> None:
             "normalisation_batch": training.normalisation_batch,
             "duration": str(training.duration),
             "smallest_card_gib": smallest_cards().get(name),
+            "smallest_fp32_card_gib": smallest_cards(fp32=True).get(name),
             "trained": about.trained,
             "summary": about.summary,
             "source": about.source,

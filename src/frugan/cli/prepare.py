@@ -81,7 +81,7 @@ def prepare(
     if reference:
         if source == Path(DRAWN) or faces is not None:
             raise BadInput("--reference: scores are of pictures, not of faces; leave it out")
-        how: dict[str, str | bool] = {"resample": resample, "allow_upscale": allow_upscale}
+        how: dict[str, str | bool] = {"resample": resample, "allow_upscale": allow_upscale, "background": background}
         _write_reference(source, out, resolution, how, network or "inception", network_file, device or "auto")
         return
     if source == Path(DRAWN):

@@ -38,7 +38,17 @@ def recipes(
         print_json(rows)
         return
     table = Table(
-        "recipe", "pixels", "parameters", "batch", "groups", "duration", "card", "trained", box=None, pad_edge=False
+        "recipe",
+        "pixels",
+        "parameters",
+        "batch",
+        "groups",
+        "duration",
+        "card",
+        "fp32 card",
+        "trained",
+        box=None,
+        pad_edge=False,
     )
     for row in rows:
         table.add_row(
@@ -48,21 +58,27 @@ def recipes(
             str(row["batch"]),
             str(row["normalisation_batch"] or "-"),
             str(row["duration"]),
-            f"{row['smallest_card_gib']} GiB" if row["smallest_card_gib"] else "-",
+            _gib(row["smallest_card_gib"]),
+            _gib(row["smallest_fp32_card_gib"]),
             str(row["trained"]),
         )
     # Names are for copying: never cut them, whatever the width of the terminal.
-    console = Console(width=max(Console().width, 96))
+    console = Console(width=max(Console().width, 106))
     console.print(table)
     console.print(
         "\ntrained: by us, by its authors (with the original program), or never to its end by anyone we know of.\n"
         "groups: samples that batch normalisation sees together; no micro-batch is smaller.\n"
         "card: the smallest common one that it is predicted to fit; frugan plan NAME --memory 6GiB says how.\n"
+        "fp32 card: the same of those without half-precision units (GTX 10xx and 16xx); -: none, or not predicted.\n"
         "Next: frugan info NAME, or frugan train NAME --data PICTURES --out RUN",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+
+
+def _gib(size: int | None) -> str:
+    return f"{size} GiB" if size else "-"
 
 
 def _show_fields(name: str, *, as_json: bool) -> None:

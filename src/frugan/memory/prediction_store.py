@@ -162,7 +162,7 @@ def least_work(file: Path) -> Work | None:
     Good for an estimate: what another version changes is the memory, hardly the arithmetic.
     """
     works = [Work(**each["work"]) for each in _read(file, None).values() if "work" in each]
-    return min(works, key=lambda work: work.macs, default=None)
+    return min(works, key=lambda work: (work.macs, work.bytes_moved), default=None)
 
 
 def _as_run(plan: Plan) -> Plan:

@@ -8,12 +8,18 @@ from typing import Any
 from frugan.recipes import built_in, toml_of
 
 SMALLEST_CARDS = "smallest_cards.json"
+SMALLEST_FP32_CARDS = "smallest_fp32_cards.json"
 PARAMETERS = "parameters.json"
 
 
-def smallest_cards() -> dict[str, int | None]:
-    """Built-in recipe -> GiB of the smallest common card that it is predicted to fit; None: none of them."""
-    return {name: gib if gib is None else int(gib) for name, gib in _figures(SMALLEST_CARDS).items()}
+def smallest_cards(*, fp32: bool = False) -> dict[str, int | None]:
+    """Built-in recipe -> GiB of the smallest common card that it is predicted to fit; None: none of them.
+
+    Args:
+        fp32: cards without half-precision units (GTX 10xx and 16xx); not every recipe has been predicted for them.
+    """
+    found = _figures(SMALLEST_FP32_CARDS if fp32 else SMALLEST_CARDS)
+    return {name: gib if gib is None else int(gib) for name, gib in found.items()}
 
 
 def shipped_recipes() -> list[dict[str, Any]]:
@@ -21,7 +27,7 @@ def shipped_recipes() -> list[dict[str, Any]]:
 
     Parameters are those of every network that training uses, counted when the recipe was added.
     """
-    smallest, parameters = smallest_cards(), _figures(PARAMETERS)
+    smallest, in_fp32, parameters = smallest_cards(), smallest_cards(fp32=True), _figures(PARAMETERS)
     rows: list[dict[str, Any]] = []
     for name in built_in():
         values = tomllib.loads(toml_of(name))
@@ -36,6 +42,7 @@ def shipped_recipes() -> list[dict[str, Any]]:
                 "normalisation_batch": training.get("normalisation_batch"),
                 "duration": training["duration"],
                 "smallest_card_gib": smallest.get(name),
+                "smallest_fp32_card_gib": in_fp32.get(name),
                 "trained": about.get("trained", "never"),
                 "summary": about["summary"],
                 "source": about["source"],

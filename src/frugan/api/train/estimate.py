@@ -10,6 +10,7 @@ from frugan.engine.plan import Plan
 from frugan.memory.cards import PUBLISHED, Card, named_card
 from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import least_work
+from frugan.memory.sizes import GIB
 from frugan.memory.work import Work
 from frugan.recipe import Recipe, load_recipe
 from frugan.recipes import built_in
@@ -73,17 +74,23 @@ def _card(
     recipe: Recipe, name: str, work: Work, steps: int, here_seconds: float, most_seconds: float
 ) -> tuple[str, float] | None:
     """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
-    least_gib = smallest_cards().get(name) or 0
-    found = [(card.seconds(work, planned_precision(recipe, card)) * steps, card) for card in _cards(least_gib)]
+    half_gib = smallest_cards().get(name) or 0
+    fp32_gib = smallest_cards(fp32=True).get(name) or half_gib
+    found: list[tuple[float, Card]] = []
+    for card in _cards():
+        precision = planned_precision(recipe, card)
+        least_gib = fp32_gib if precision.name == "fp32" else half_gib
+        if (card.memory_bytes or 0) >= least_gib * GIB:
+            found.append((card.seconds(work, precision) * steps, card))
     in_time = [(seconds, card) for seconds, card in found if seconds <= most_seconds]
     seconds, card = in_time[0] if in_time else min(found, key=lambda one: one[0])
     return (card.name, seconds) if seconds < here_seconds / 2 else None
 
 
-def _cards(least_gib: int) -> Iterator[Card]:
-    """Known cards with enough memory that a build of torch still serves, smallest first."""
+def _cards() -> Iterator[Card]:
+    """Known cards that a build of torch still serves, smallest first."""
     for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
-        if PUBLISHED[key].gib >= least_gib and serving_build(PUBLISHED[key].capability) is not None:
+        if serving_build(PUBLISHED[key].capability) is not None:
             yield named_card(key)
 
 
