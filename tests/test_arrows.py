@@ -1,6 +1,7 @@
 """Imports inside the package point down only; engine and families meet in `phase` and in `api` alone."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,28 @@ def test_families_do_not_import_each_other() -> None:
         for path in family.rglob("*.py"):
             text = path.read_text("utf-8")
             assert not any(other in text for other in others), path
+
+
+ROOMS = ("families/", "data/faces/", "api/convert/deepfacelab/", "api/demo/", "cli/demo.py")
+"""Where a family, a kind of data or another program's format is at home."""
+FRONT_DOORS = ("__init__.py", "api/convert/formats.py", "cli/prepare.py", "api/defaults.py")
+"""What lists them for users."""
+OWN_WORDS = re.compile(r"saehd|leras|biggan|stylegan|dfl|deepface|(?<!sur)(?<!inter)face", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_general_code_names_no_family_and_no_kind_of_data(path: Path) -> None:
+    """In identifiers and imports; what people read (help, messages, sources in docstrings) may give examples."""
+    where = path.relative_to(PACKAGE).as_posix()
+    if where == "families/__init__.py" or where.startswith(ROOMS) or where in FRONT_DOORS:
+        return
+    names = {
+        value
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for field in ("id", "attr", "name", "arg", "module", "asname")
+        if isinstance(value := getattr(node, field, None), str)
+    }
+    assert not [name for name in names if OWN_WORDS.search(name)]
 
 
 def test_no_torchvision_no_autocast() -> None:

@@ -168,8 +168,8 @@ class Phase:
             raise ValueError(f"phase {self.name}: needs a part, every >= 1, repeats >= 1 and fraction in (0, 1]")
 
     @property
-    def moving(self) -> tuple[str, ...]:
-        """Networks whose parameters this phase moves at present."""
+    def trainable(self) -> tuple[str, ...]:
+        """Networks whose parameters this phase trains at present."""
         return tuple(name for name in self.updates if name not in self.frozen)
 
     def due(self, step: int) -> bool:

@@ -86,7 +86,7 @@ class SavingSettings(BaseModel):
     snapshot_every: Interval = Field(
         Duration.parse("1k steps"),
         json_schema_extra=CHANGEABLE,
-        description="sheets; besides after 1, 10, 100 ... steps, and when none was drawn for long",
+        description="sample grids; besides after 1, 10, 100 ... steps, and when none was drawn for long",
     )
     report_every: Interval = Field(
         Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"
@@ -312,7 +312,7 @@ def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str
     if not isinstance(values, Mapping):
         raise BadInput(f"optimizers.{name}: expected a table, not {str(values)[:40]!r}")
     word = values.get("kind", DEFAULT_KIND)
-    if word not in kinds:
+    if not isinstance(word, str) or word not in kinds:
         raise BadInput(f"optimizers.{name}.kind: {word!r} is unknown; expected one of: {', '.join(kinds)}")
     return _read(kinds[word], values, f"optimizers.{name}")
 

@@ -277,9 +277,9 @@ def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path) -> 
         "preview-masked.png"
     }
     assert shown == "preview.png"
-    with pytest.raises(BadInput, match="add --data WORKSPACE"):
+    with pytest.raises(BadInput, match="add --data PATH, or --data src=PATH --data dst=PATH"):
         sample(run, tmp_path / "more", device="cpu", say=print)
-    with pytest.raises(BadInput, match="not for faces"):
+    with pytest.raises(BadInput, match="--classes: for families that draw from random inputs"):
         sample(run, tmp_path / "more", SheetRequest(classes=(1,)), data=DATA, device="cpu", say=print)
 
 

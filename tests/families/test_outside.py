@@ -1,5 +1,6 @@
 """A family of another package, found by its entry point, goes through the commands like one that ships."""
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -9,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torch import nn
 
 from frugan.cli.main import run
+from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
+from frugan.memory import prediction_store
+from memory.formula import predicted_by_formula
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
 RECIPE = str(OUTSIDE / "minigan.toml")
@@ -50,8 +55,10 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_it_is_planned_trained_resumed_sampled_and_reported(
-    frugan: Callable[..., str], pictures: Path, tmp_path: Path
+    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)  # what is planned with is a run of the step
+    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
     plan = json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))
     assert plan["fits"]
     assert plan["micro_batch"] == 8
@@ -133,6 +140,30 @@ def test_what_is_wrong_with_it_is_said_in_its_own_words(
         run()
     assert ended.value.code == 2
     assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_layer_that_no_loss_reaches_is_told_of_once(
+    frugan: Callable[..., str],
+    pictures: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    minigan = importlib.import_module("minigan")
+
+    class Forgetful(minigan.Generator):  # type: ignore[name-defined]
+        def __init__(self, config: object) -> None:
+            super().__init__(config)
+            self.forgotten = nn.Linear(4, 4)
+
+    monkeypatch.setattr(minigan, "Generator", Forgetful)
+    folder = tmp_path / "run"
+    frugan("train", RECIPE, "saving.report_every=1 steps", "--data", pictures, "--out", folder, "--device", "cpu")
+    (line,) = [e["line"] for e in read_events(folder / "events.jsonl") if e["event"] == "warning"]
+    assert line.startswith("2 parameters of G got no gradient in any phase: G.forgotten.weight, G.forgotten.bias. ")
+    frugan("report", folder)
+    page = (folder / "report.html").read_text("utf-8")
+    assert "no phase gave these parameters of G a gradient: forgotten.weight, forgotten.bias" in page
+    assert page.count("got no gradient in any phase") == 1
 
 
 def test_one_that_cannot_be_loaded_is_named() -> None:

@@ -53,7 +53,7 @@ def _digits(run: Path, as_json: bool) -> None:
     _print_digit_scores(result)
     print(
         "\nNext:\n"
-        f"  frugan sample {result.run} --out sheets --interpolate class   more pictures from this run\n"
+        f"  frugan sample {result.run} --out samples --interpolate class   more pictures from this run\n"
         "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
         "                                     your own: PICTURES holds one folder for each class\n"
         "  frugan demo stylegan2              the same digits by StyleGAN2\n"
@@ -76,7 +76,7 @@ def _stylegan2(run: Path, as_json: bool) -> None:
     _print_digit_scores(result.digits)
     print(
         "\nNext:\n"
-        f'  frugan sample {run} --out sheets --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
+        f'  frugan sample {run} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
         f"  frugan sample {run} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
         "  frugan train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   your own\n"
         "  frugan recipes                     what else ships"
@@ -139,7 +139,7 @@ def _faces(out: Path, as_json: bool) -> None:
     )
     print(
         "\nNext:\n"
-        f"  frugan sample {result.run} --data {result.workspace} --out sheets --rows 8   more previews\n"
+        f"  frugan sample {result.run} --data {result.workspace} --out samples --rows 8   more previews\n"
         f"  frugan convert {result.run} model --to leras     files that DeepFaceLab goes on with\n"
         f"  frugan convert {result.run} faces.dfm --to dfm   a model for DeepFaceLive\n"
         "  frugan train saehd-df-ud-256 --data WORKSPACE --out runs/swap   your own: a DeepFaceLab workspace"

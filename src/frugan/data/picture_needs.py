@@ -10,7 +10,6 @@ from torch import Tensor
 from frugan.contract.data import SourceOptions, Workers
 from frugan.contract.data_settings import DataSettings
 from frugan.data.batches import Batches
-from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import as_in_run
 from frugan.errors import BadInput
@@ -49,6 +48,8 @@ class PictureNeeds:
 
     def open(self, name: str, path: Path, options: SourceOptions) -> PictureSet:
         """Open a prepared set, or prepare any other source once; see `open_pictures`."""
+        from frugan.data.open_pictures import open_pictures  # noqa: PLC0415  (decoders: a plan needs none)
+
         return open_pictures(path, self.resolution, options)
 
     def fitted(self, name: str, where: str, source: PictureSet, options: SourceOptions) -> PictureSet:

@@ -116,6 +116,8 @@ class StepLog:
             step=readout.step,
             images=pending.images,
             seconds=round(pending.seconds, 3),
+            took_seconds=round(took, 4),
+            data_seconds=round(sum(result.data_seconds for result in readout.results), 4),
             images_per_second=step.pictures_at(readout.step - 1) / took,
             eta_seconds=self._eta(step, readout.step, pending.seconds),
             memory_bytes=memory_bytes(self.device),

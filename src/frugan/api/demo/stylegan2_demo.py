@@ -21,7 +21,7 @@ class StyleDemoResult:
     """What the demo found.
 
     Attributes:
-        digits: the scores and sheets.
+        digits: the scores and sample grids.
         style_mixing: a grid of one digit's styles.
     """
 

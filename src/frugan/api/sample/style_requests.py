@@ -31,6 +31,8 @@ def check_psi(psi: float, layers: int | None, noise: Noise, recipe: Recipe) -> N
         raise BadInput(f"--psi {psi}: expected a number from -{MOST_PSI} to {MOST_PSI}; 1 is as trained, 0 the mean")
     if layers is not None and layers < 1:
         raise BadInput(f"--psi-layers {layers}: expected at least 1")
+    if layers is not None and psi == 1:
+        raise BadInput(f"--psi-layers {layers}: says for how many layers --psi holds, which is 1; give --psi too")
 
 
 def check_numbered(request: SheetRequest, recipe: Recipe) -> None:

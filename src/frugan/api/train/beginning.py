@@ -26,7 +26,7 @@ from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.stages import stages_of
-from frugan.api.train.watches import collapse_watch, spill_watch
+from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.data.wording import first_names
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
@@ -41,6 +41,7 @@ from frugan.engine.checkpoint import (
 )
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop
+from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
 from frugan.engine.requests import Requests
@@ -84,7 +85,7 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         _initialise(run, state, Path(init))
 
     losses = LossHistory.of(run.folder.events)
-    for reader in (losses.add, collapse_watch(run), spill_watch(run)):
+    for reader in (losses.add, collapse_watch(run), gradient_watch(run), spill_watch(run)):
         run.log.subscribe(reader)
     write_json(run.folder.recipe, recipe.model_dump(mode="json"))
     run.log.write(
@@ -96,6 +97,9 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         device=str(state.device),
         data={name: {"digest": source.digest, "pictures": len(source)} for name, source in run.sources.items()},
         recipe=recipe.model_dump(mode="json"),
+        parameters={
+            name: each.numel() for name, each in named_parameters(state.networks, list(state.networks)).items()
+        },
     )
     kept = {
         "data": {name: data.as_json() for name, data in run.data.items()},

@@ -11,11 +11,23 @@ from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.memory.budget import is_spilling
 from frugan.report.collapse_signs import CollapseSigns
+from frugan.report.gradient_signs import GradientSigns
 
 
 def collapse_watch(run: OpenRun) -> Callable[[Event], None]:
     """Warns where losses, gradients or variety look like a collapse."""
     signs = CollapseSigns()
+
+    def look(event: Event) -> None:
+        for line in signs.look(event):
+            run.warn(int(event["step"]), line)
+
+    return look
+
+
+def gradient_watch(run: OpenRun) -> Callable[[Event], None]:
+    """Warns of parameters that get no gradient, and of fp16 that turns gradients into zeros."""
+    signs = GradientSigns()
 
     def look(event: Event) -> None:
         for line in signs.look(event):
