@@ -24,8 +24,8 @@ MIXING = StyleMixing((1,), (2,), (0,))
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (SheetRequest(psi=0.7), "--psi: .* has no mapping network"),
-        (SheetRequest(psi_layers=2), "--psi-layers: .* has no mapping network"),
+        (SheetRequest(psi=0.7), "--psi: .*(has no mapping network|shows what it makes of given pictures)"),
+        (SheetRequest(psi_layers=2), "--psi-layers: .*(has no mapping network|shows what it makes of given pictures)"),
         (SheetRequest(noise="none"), "--noise: .* has no mapping network"),
         (SheetRequest(seeds=(1,)), "--seeds: .* has no mapping network and no styles"),
         (SheetRequest(mixing=MIXING), "--style-mixing: .* has no mapping network and no styles"),

@@ -94,7 +94,7 @@ def sample(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False,
 ) -> None:
-    """Draw what a model makes: sample grids of classes, interpolations, many single samples, films, or previews of faces.
+    """Draw what a model makes: grids of classes, interpolations, many single samples, films, or previews of faces.
 
     Example: frugan sample runs/first --out samples --classes 0-4 --truncation 0.7
 
