@@ -106,9 +106,9 @@ def test_pictures_of_seeds_are_files_of_their_own(weights: Path, tmp_path: Path)
     ]
     alone = frugan.sample(weights, tmp_path / "x", SheetRequest(seeds=(7,), classes=(5,)), say=lambda _: None)[1]
     assert alone.name == "seed0007.png"
-    pixels = [np.asarray(Image.open(path)) for path in (alone, paths[-1])]
-    np.testing.assert_array_equal(pixels[0], pixels[1])
-    assert pixels[0].shape == (8, 8, 3)
+    one, other = (np.asarray(Image.open(path)) for path in (alone, paths[-1]))
+    np.testing.assert_array_equal(one, other)
+    assert one.shape == (8, 8)
 
 
 def test_a_grid_of_mixed_styles_and_a_film_by_seeds(weights: Path, tmp_path: Path) -> None:

@@ -52,6 +52,12 @@ def test_operations_belong_to_their_method() -> None:
         AugmentationSettings(operations=("colour",))
 
 
+@pytest.mark.parametrize("target", [1, -1, 1.5, float("nan")])
+def test_a_target_that_no_mean_of_signs_crosses_is_refused(target: float) -> None:
+    with pytest.raises(ValidationError, match=r"a mean of signs lies between -1 and 1.* such as 0\.6, or none"):
+        AugmentationSettings(method="ada", target=target)
+
+
 def test_ada_that_never_acts_is_refused() -> None:
     with pytest.raises(ValidationError, match="ada would change no picture"):
         AugmentationSettings(method="ada", target=None)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import frugan
 from frugan.contract.styles import Noise, StyleMixing
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.working_weights import prepared
@@ -227,3 +228,9 @@ def half_parameters(network: nn.Module) -> set[str]:
         for key, _ in module.named_parameters(recurse=False)
         if key not in getattr(module, "fp32_parameters", ())
     }
+
+
+def test_a_micro_batch_below_the_group_is_refused_with_the_reason() -> None:
+    """The minibatch standard deviation looks at 4 samples together: 2 would be another model."""
+    with pytest.raises(BadInput, match=r"micro-batch 2: expected a multiple of 4 from 4 to 32 .*groups of 4.*recipe"):
+        frugan.plan("stylegan2-small-64", "8GiB", options=frugan.PlanOptions(micro_batch=2))

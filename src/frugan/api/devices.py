@@ -87,7 +87,7 @@ def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phase
         if phase.samples(batch) % group:
             raise BadInput(
                 f"phase {phase.name} sees {phase.samples(batch)} samples of the batch of {batch}: not whole groups "
-                f"of {group} (training.normalisation_batch)"
+                f"of {group}; set training.normalisation_batch to a divisor of {phase.samples(batch)}"
             )
     return group
 

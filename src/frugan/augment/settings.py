@@ -42,8 +42,6 @@ class AugmentationSettings(BaseModel):
     )
     target: float | None = Field(
         0.6,
-        gt=-1,
-        lt=1,
         json_schema_extra=CHANGEABLE,
         description="ada: mean sign of the discriminator on real pictures that the probability is steered to; "
         "none: the probability stays as it is",
@@ -59,6 +57,15 @@ class AugmentationSettings(BaseModel):
             known = f"{self.method} has {', '.join(self._known)}"
             cure = known if self.method else "set method to diffaugment or ada as well"
             raise ValueError(f"operations {', '.join(wrong)}: {cure}")
+        return self
+
+    @model_validator(mode="after")
+    def _target_is_a_mean_sign(self) -> Self:
+        if self.target is not None and not -1 < self.target < 1:
+            raise ValueError(
+                f"target {self.target:g}: a mean of signs lies between -1 and 1, and at either end the probability "
+                "would go one way only; expected a number between, such as 0.6, or none for a fixed probability"
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,12 +2,15 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frugan.cli.output import print_json, say
 from frugan.folders import Folders
+
+if TYPE_CHECKING:
+    from frugan.api.demo.digits_demo import DemoResult
 
 
 class Subject(StrEnum):
@@ -15,19 +18,24 @@ class Subject(StrEnum):
 
     DIGITS = "digits"
     FACES = "faces"
+    STYLEGAN2 = "stylegan2"
 
 
 def demo(
-    subject: Annotated[Subject, typer.Argument(help="digits: BigGAN; faces: SAEHD")] = Subject.DIGITS,
+    subject: Annotated[
+        Subject, typer.Argument(help="digits: BigGAN; stylegan2: the same digits; faces: SAEHD")
+    ] = Subject.DIGITS,
     out: Annotated[Path | None, typer.Option(help="folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,
 ) -> None:
-    """Show the whole job, on a CPU, in minutes: BigGAN on embedded digits, or SAEHD on two drawn people.
+    """Show the whole job, on a CPU, in minutes: BigGAN or StyleGAN2 on embedded digits, or SAEHD on two drawn people.
 
     Example: frugan demo faces --out runs/faces
     """
     if subject == Subject.FACES:
         _faces(out if out is not None else Folders.from_environment().runs / "demo-faces", as_json)
+    elif subject == Subject.STYLEGAN2:
+        _stylegan2(out if out is not None else Folders.from_environment().runs / "demo-stylegan2", as_json)
     else:
         _digits(out if out is not None else Folders.from_environment().runs / "demo", as_json)
 
@@ -39,19 +47,59 @@ def _digits(run: Path, as_json: bool) -> None:
     with LiveLine() as line:
         result = demo_digits(run, say=say, show=line.show)
     if as_json:
-        print_json(
-            {
-                "class_accuracy": round(result.class_accuracy, 4),
-                "trained_on_generated": round(result.trained_on_generated, 4),
-                "classifier_accuracy": round(result.classifier_accuracy, 4),
-                "seconds": round(result.seconds, 1),
-            }
-        )
+        print_json(_digit_scores(result))
         return
+    _print_digits(result)
+    _print_digit_scores(result)
+    print(
+        "\nNext:\n"
+        f"  frugan sample {result.run} --out samples --interpolate class   more pictures from this run\n"
+        "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
+        "                                     your own: PICTURES holds one folder for each class\n"
+        "  frugan demo stylegan2              the same digits by StyleGAN2\n"
+        "  frugan demo faces                  the face model, on people who do not exist\n"
+        "  frugan recipes                     what else ships"
+    )
+
+
+def _stylegan2(run: Path, as_json: bool) -> None:
+    from frugan.api.demo.stylegan2_demo import demo_stylegan2
+    from frugan.report.progress_line import LiveLine
+
+    with LiveLine() as line:
+        result = demo_stylegan2(run, say=say, show=line.show)
+    if as_json:
+        print_json(_digit_scores(result.digits))
+        return
+    _print_digits(result.digits)
+    print(f"Styles mixed:                  {result.style_mixing}")
+    _print_digit_scores(result.digits)
+    print(
+        "\nNext:\n"
+        f'  frugan sample {run} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
+        f"  frugan sample {run} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
+        "  frugan train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   your own\n"
+        "  frugan recipes                     what else ships"
+    )
+
+
+def _digit_scores(result: "DemoResult") -> dict[str, float]:
+    return {
+        "class_accuracy": round(result.class_accuracy, 4),
+        "trained_on_generated": round(result.trained_on_generated, 4),
+        "classifier_accuracy": round(result.classifier_accuracy, 4),
+        "seconds": round(result.seconds, 1),
+    }
+
+
+def _print_digits(result: "DemoResult") -> None:
     if not result.finished:
         print(f"Stopped and saved in {result.run}; the same command goes on.")
     print(f"Samples, a row for each digit: {result.samples}")
     print(f"Interpolation:                 {result.interpolation}")
+
+
+def _print_digit_scores(result: "DemoResult") -> None:
     print(
         f"class_accuracy       {result.class_accuracy:.3f}  generated digits that a classifier takes for what was asked"
         "\n"
@@ -60,14 +108,6 @@ def _digits(run: Path, as_json: bool) -> None:
         f"classifier_accuracy  {result.classifier_accuracy:.3f}  the classifier itself, fitted on real digits,"
         " on unseen real ones\n"
         f"seconds              {result.seconds:.0f}"
-    )
-    print(
-        "\nNext:\n"
-        f"  frugan sample {result.run} --out samples --interpolate class   more pictures from this run\n"
-        "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
-        "                                     your own: PICTURES holds one folder for each class\n"
-        "  frugan demo faces                  the face model, on people who do not exist\n"
-        "  frugan recipes                     what else ships"
     )
 
 

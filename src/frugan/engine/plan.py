@@ -86,8 +86,8 @@ def check_micro_batch(micro_batch: int, batch: int, group: int) -> None:
         choices = f"a multiple of {group} from {group} to {batch}" if group > 1 else f"1 to {batch}"
         choices = choices if batch > group else f"{batch}, the whole batch"
         raise BadInput(
-            f"micro-batch {micro_batch}: expected {choices} (batch {batch}, normalised in groups of {group}); "
-            "a smaller group is a change of the recipe: training.normalisation_batch"
+            f"micro-batch {micro_batch}: expected {choices} (batch {batch}, normalised or compared in groups of "
+            f"{group}); a smaller group is a change of the recipe: training.normalisation_batch"
         )
 
 

@@ -65,18 +65,19 @@ def _generated(run: Path) -> tuple[Tensor, Tensor]:
     return sheet.flatten(0, 1), torch.arange(10).repeat_interleave(PER_CLASS)
 
 
-def demo(out: Path, *, say: Say, show: Callable[[Event], None]) -> DemoResult:
-    """Train `biggan-digits-32` on half of the 1,797 digits and judge what it generates by the other half.
+def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Event], None]) -> DemoResult:
+    """Train a recipe on half of the 1,797 digits and judge what it generates by the other half.
 
     Neither the generator nor the classifier sees the other half.
 
     Args:
         out: run folder; an interrupted demo goes on.
+        recipe_name: built in, of digits by class.
         say: is given a line for every automatic choice.
         show: is given every event.
     """
     began = time.perf_counter()
-    recipe = load_recipe(RECIPE)
+    recipe = load_recipe(recipe_name)
     resolution = next(iter(recipe.kind.sources(recipe.networks, recipe.objective).values())).resolution
     fit_on, test_on = split_digits(SPLIT_SEED)
     real, unseen = digits_set(resolution, fit_on), digits_set(resolution, test_on)

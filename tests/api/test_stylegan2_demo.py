@@ -1,0 +1,25 @@
+"""The demo of StyleGAN2, for one step: everything after training is there."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from frugan.api.demo import digits_demo
+from frugan.api.demo.stylegan2_demo import demo_stylegan2
+from frugan.recipe import Recipe, load_recipe
+
+
+def test_one_step_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(name: str) -> Recipe:
+        return load_recipe(name, ["training.duration=1 steps", "networks.channel_base=64", "networks.channel_max=8"])
+
+    monkeypatch.setattr(digits_demo, "load_recipe", short)
+    monkeypatch.setattr(digits_demo, "PER_CLASS", 3)
+    found = demo_stylegan2(tmp_path / "run", say=lambda line: None, show=lambda event: None)
+    assert found.digits.finished
+    assert found.digits.classifier_accuracy > 0.97
+    assert 0 <= found.digits.class_accuracy < 0.6
+    assert {path.exists() for path in (found.digits.samples, found.digits.interpolation)} == {True}
+    with Image.open(found.style_mixing) as grid:
+        assert min(grid.size) >= 5 * 64  # a row and a column more than are mixed
