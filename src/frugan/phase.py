@@ -18,6 +18,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from frugan.contract.data import Needs
+
 Networks = Mapping[str, nn.Module]
 Terms = dict[str, Tensor]
 """Named fp32 scalars, each a mean over the micro-batch. The loss of a part is their sum."""
@@ -289,7 +291,7 @@ class SheetRequest:
         rows: rows of an interpolation.
         micro_batch: samples in one forward.
         pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
-        masked: show pictures through their masks (faces).
+        masked: show pictures through their masks.
         titles: names of the columns; none: they need none.
     """
 
@@ -312,57 +314,6 @@ Channels = Literal[1, 3]
 """Of pictures: grey, or red, green and blue."""
 
 
-@dataclass(frozen=True)
-class DataNeeds:
-    """What a family expects of a source of pictures: "pictures" uint8 [n, channels, R, R] and "labels" int64 [n].
-
-    Attributes:
-        resolution: side of the square pictures.
-        classes: number of classes; None: labels are not read.
-        channels: 3: red, green, blue; 1: grey. A family that offers the choice calls it `networks.channels`.
-    """
-
-    resolution: int
-    classes: int | None
-    channels: Channels = 3
-
-
-ColourTransfer = Literal["none", "rct", "lct", "mkl", "idt", "sot"]
-FaceTypeOption = Literal["h", "mf", "f", "wf", "head"]
-
-
-@dataclass(frozen=True)
-class FaceNeeds:
-    """What a family expects of a source of aligned faces.
-
-    "warped" and "target" [n, 3, R, R], "mask" and perhaps "eyes_mouth" [n, 1, R, R]; fp32 in [0, 1], BGR.
-
-    Attributes:
-        resolution: side of the square faces.
-        face_type: how much of the head they show.
-        random_warp: the warped picture is bent at random, which the network learns to undo.
-        random_flip: mirror some of them.
-        hsv_power: how far hue, saturation and value of the warped picture are moved.
-        colour_transfer: how colours are taken over from a face of `colours_of`.
-        colours_of: the source that colours are taken from.
-        uniform_yaw: show every direction of view as often.
-        eyes_mouth: whether the mask of eyes and mouth is wanted.
-        mixed_types: sources may be extracted as different face types.
-    """
-
-    resolution: int
-    face_type: FaceTypeOption
-    random_warp: bool = True
-    random_flip: bool = False
-    hsv_power: float = 0.0
-    colour_transfer: ColourTransfer = "none"
-    colours_of: str | None = None
-    uniform_yaw: bool = False
-    eyes_mouth: bool = False
-    mixed_types: bool = False
-
-
-Needs = DataNeeds | FaceNeeds
 Dimension = Literal["resolution", "width"]
 """Ways in which a family's networks may be made smaller or larger."""
 

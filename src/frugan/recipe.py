@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
+from frugan.contract.data_settings import DataSettings
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
 from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings, with_lazy_phases
@@ -18,7 +19,7 @@ from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.phase import CHANGEABLE, FaceNeeds, Family
+from frugan.phase import CHANGEABLE, Family
 from frugan.recipe_differences import differences
 from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
 from frugan.recipes import built_in, toml_of
@@ -37,18 +38,6 @@ class About(BaseModel):
     summary: str = Field("", json_schema_extra=CHANGEABLE, description="one line for people")
     source: str = Field("", json_schema_extra=CHANGEABLE, description="where the settings come from")
     trained: Trained = Field("never", json_schema_extra=CHANGEABLE, description="who has run it to its end")
-
-
-class DataSettings(BaseModel):
-    """How pictures become training samples."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror half of the pictures")
-    resample: Literal["bilinear", "lanczos"] = Field(
-        "bilinear", description="how pictures are resized; bilinear is the originals', lanczos sharper"
-    )
-    allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
 
 
 class TrainingSettings(BaseModel):
@@ -185,13 +174,12 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _data_fit(self) -> Self:
-        faces = any(isinstance(n, FaceNeeds) for n in self.kind.sources(self.networks, self.objective).values())
-        if faces and self.evaluation.every is not None:
-            raise ValueError("evaluation.every: a face model draws no pictures by itself, so there is nothing to score")
-        if faces and self.data != DataSettings(flip=False, allow_upscale=False):
+        for need in self.kind.sources(self.networks, self.objective).values():
+            need.check_settings(self.data)
+        if self.shows_given and self.evaluation.every is not None:
             raise ValueError(
-                "data: these settings are for sets of pictures; faces are sampled as the objective says "
-                "(objective.random_src_flip, objective.random_dst_flip)"
+                "evaluation.every: this family draws no pictures by itself, it shows what it makes of given ones, so "
+                "there is nothing to score"
             )
         return self
 
@@ -223,6 +211,16 @@ class Recipe(BaseModel):
     def kind(self) -> Family:
         """The family's code."""
         return family(self.family)
+
+    @property
+    def shows_given(self) -> bool:
+        """Whether samples are made of given pictures, and not drawn from random inputs."""
+        return any(need.given for need in self.kind.sources(self.networks, self.objective).values())
+
+    @property
+    def classes(self) -> int:
+        """Classes that its networks know; 1: none."""
+        return max((n.classes or 1 for n in self.kind.sources(self.networks, self.objective).values()), default=1)
 
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
         """Settings of every optimizer of the family to run with: defaults filled in, slowed down for lazy phases."""

@@ -13,7 +13,6 @@ from torch import Tensor
 
 import frugan
 from api.pictures import write_pictures, write_recipe
-from frugan.api.data.pictures import grey_offer
 from frugan.api.data.sources import open_sources
 from frugan.api.evaluate.evaluation import evaluate
 from frugan.api.evaluate.scorer import EvaluationOptions
@@ -188,7 +187,7 @@ def test_what_is_said_of_channels(folder: Path, data: str, channels: int) -> Non
     assert isinstance(pictures, PictureSet)
     assert pictures.channels == channels
     turned = [line for line in lines if "turned grey" in line]
-    offered = list(grey_offer(opened, recipe.kind.sources(recipe.networks, recipe.objective)))
+    offered = list(recipe.kind.sources(recipe.networks, recipe.objective)["images"].advice(pictures))
     assert (len(turned), len(offered)) == (int((data, channels) == ("colour", 1)), int((data, channels) == ("grey", 3)))
 
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from api.pictures import write_pictures
-from frugan.api.data.pictures import open_pictures
+from frugan.contract.data import Opening
+from frugan.contract.data_settings import DataSettings
+from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.errors import BadInput
-from frugan.recipe import DataSettings
+from frugan.folders import Folders
 
 ALL = np.arange(12)
 
@@ -19,7 +21,8 @@ ALL = np.arange(12)
 def opened(source: Path, said: list[str]) -> PictureSet:
     said.clear()
     settings = DataSettings(flip=False, allow_upscale=False)
-    return open_pictures(source, 32, settings, said.append, None)
+    opening = Opening(settings, Folders.from_environment().prepared, said.append, None, {})
+    return open_pictures(source, 32, opening)
 
 
 @pytest.fixture

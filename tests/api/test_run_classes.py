@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api.data.run_classes import as_in_run, parse_class_map
-from frugan.api.data.run_data import RunData, other_pictures, read_run_data
 from frugan.api.networks import build, read_weights, save, weights_file
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.contract.data import RunData
 from frugan.data.picture_set import PictureSet
+from frugan.data.run_classes import as_in_run, parse_class_map
+from frugan.data.run_data import other_pictures, read_run_data
 from frugan.errors import BadInput
-from frugan.phase import DataNeeds
 from frugan.recipe import load_recipe
 
 CPU = TrainingOptions(device="cpu")
-NEED = DataNeeds(32, 3)
+CLASSES = 3
 KNOWN = RunData("last", "first", ("cat", "dog", "fox"))
 
 
@@ -40,19 +40,19 @@ def pictures(*names: str, labelled: bool = True) -> PictureSet:
 )
 def test_other_classes_are_refused_with_the_names_before_and_after(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(BadInput, match=f"(?s){message}"):
-        as_in_run("images x", pictures(*names), NEED, KNOWN, None)
+        as_in_run("images x", pictures(*names), CLASSES, KNOWN, None)
 
 
 def test_unlabelled_pictures_for_a_run_with_classes_and_the_other_way_round() -> None:
     with pytest.raises(BadInput, match=r"one class .*the run has 3 classes \(cat, dog, fox\)"):
-        as_in_run("images x", pictures("pictures", labelled=False), NEED, KNOWN, None)
+        as_in_run("images x", pictures("pictures", labelled=False), CLASSES, KNOWN, None)
     with pytest.raises(BadInput, match=r"2 classes \(cat, dog\), and the run was begun without classes"):
-        as_in_run("images x", pictures("cat", "dog"), DataNeeds(32, 1), RunData("last", "first"), None)
+        as_in_run("images x", pictures("cat", "dog"), 1, RunData("last", "first"), None)
 
 
 def test_maps() -> None:
     def labels(names: tuple[str, ...], given: dict[str, str] | None, known: RunData = KNOWN) -> list[int]:
-        found = as_in_run("images x", pictures(*names), NEED, known, given)
+        found = as_in_run("images x", pictures(*names), CLASSES, known, given)
         assert found.class_names == KNOWN.class_names
         return [int(label) for label in found.labels]
 

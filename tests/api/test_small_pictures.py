@@ -24,7 +24,7 @@ def test_training_is_told_to_enlarge_and_that_works(tmp_path: Path, monkeypatch:
     told = re.search(r"add (\S+) to frugan train \(or frugan prepare (.*), and then", str(refused.value))
     assert told
     opened = open_sources(load_recipe(name, [told[1]]), source, lambda _: None, None)
-    assert len(opened["images"].labels) == 12  # type: ignore[union-attr]
+    assert len(opened["images"].labels) == 12
     assert shlex.split(told[2]) == [str(source), "OUT", "--resolution", "32", "--allow-upscale"]
 
 

@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from frugan.data.picture_needs import PictureNeeds
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.spectral_norm import SNConv2d, SNLinear
 from frugan.phase import (
     BufferRule,
     Carried,
-    DataNeeds,
     Dimension,
     Draw,
     MicroBatch,
@@ -213,8 +213,8 @@ class MadeUpFamily:
         )
         return critic, penalty, maker
 
-    def sources(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> Mapping[str, DataNeeds]:
-        return {"images": DataNeeds(SIDE, None)}
+    def sources(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> Mapping[str, PictureNeeds]:
+        return {"images": PictureNeeds(SIDE, None)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(built, ("bodies.0", "bodies.1"))

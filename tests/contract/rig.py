@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.data import Needs
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
@@ -17,7 +18,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams, derive_seed
 from frugan.engine.update import PhaseResult
-from frugan.phase import FaceNeeds, Family, Needs, Phase
+from frugan.phase import Family, Phase
 
 FP32 = Precision("fp32", torch.float32, "test")
 BF16 = Precision("bf16", torch.bfloat16, "test")
@@ -55,16 +56,18 @@ class PositionPictures:
 
     def _one(self, source: str, stream: str, at: int) -> dict[str, Tensor]:
         need, random = self.needs[source], torch.Generator().manual_seed(derive_seed(5, stream, at))
-        side = need.resolution
-        if isinstance(need, FaceNeeds):
-            masks = ("mask", "eyes_mouth") if need.eyes_mouth else ("mask",)
-            faces = {name: torch.rand(3, side, side, generator=random) for name in ("warped", "target")}
-            return faces | {name: torch.rand(1, side, side, generator=random).round() for name in masks}
-        label = torch.randint(need.classes or 1, (), generator=random)
-        return {
-            "pictures": torch.randint(256, (need.channels, side, side), generator=random, dtype=torch.uint8),
-            "labels": label,
-        }
+        made = {}
+        for name, blank in need.blank(1).items():
+            shape = blank.shape[1:]
+            if blank.dtype == torch.uint8:
+                made[name] = torch.randint(256, shape, generator=random, dtype=torch.uint8)
+            elif blank.dtype == torch.int64:
+                made[name] = torch.randint(need.classes or 1, shape, generator=random)
+            else:
+                made[name] = torch.rand(shape, generator=random)
+                if shape[0] == 1:  # a mask
+                    made[name] = made[name].round()
+        return made
 
 
 @dataclass(frozen=True)

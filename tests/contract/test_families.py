@@ -13,6 +13,7 @@ from torch import nn
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, PositionPictures, Rig, adam, assert_same, largest_difference
 from frugan.augment.settings import AugmentationSettings
+from frugan.data.picture_needs import PictureNeeds
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
@@ -24,7 +25,7 @@ from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.phase import DataNeeds, Family, GroupNormalised
+from frugan.phase import Family, GroupNormalised
 
 SPLIT = 1e-5
 """In float64, where losses alone are fp32: 1.4e-6 was seen beside moments of 24. In fp32 a ReLU at its kink turns
@@ -268,6 +269,6 @@ def test_sheets_have_the_promised_shape_and_do_not_depend_on_micro_batch(family:
         assert one.ndim == 5
         assert one.shape[1] == request.columns
         for need in sources.values():
-            assert one.shape[2] == (need.channels if isinstance(need, DataNeeds) else 3)
+            assert one.shape[2] == (need.channels if isinstance(need, PictureNeeds) else 3)
         assert float(one.abs().max()) <= 1
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)

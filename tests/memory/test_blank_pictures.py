@@ -3,12 +3,13 @@
 import pytest
 import torch
 
+from frugan.data.picture_needs import PictureNeeds
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.phase import Channels, DataNeeds
+from frugan.phase import Channels
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_as_many_channels_as_are_needed(channels: Channels) -> None:
-    blank = BlankPictures({"images": DataNeeds(8, 10, channels)}).take("images", "any", 5, 4)
+    blank = BlankPictures({"images": PictureNeeds(8, 10, channels)}).take("images", "any", 5, 4)
     assert (blank["pictures"].shape, blank["pictures"].dtype) == ((4, channels, 8, 8), torch.uint8)
     assert (blank["labels"].shape, blank["labels"].dtype) == ((4,), torch.int64)

@@ -101,7 +101,7 @@ def _pack(source: Path, out: Path, resolution: int | None) -> None:
     Raises:
         BadInput: a resolution was given.
     """
-    from frugan.api.data.faces import pack
+    from frugan.data.faces.packing import pack
 
     if resolution is not None:
         raise BadInput(f"--resolution {resolution}: faces are packed as they are; leave it out")

@@ -59,12 +59,11 @@ def train(
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
-    from frugan.api.data.run_classes import parse_class_map
-    from frugan.api.sample.sampling import shows_faces
     from frugan.api.train.options import TrainingOptions
     from frugan.api.train.precision_comparison import twin as train_twin
     from frugan.api.train.trackers import has_tensorboard
     from frugan.api.train.training import train as train_run
+    from frugan.data.run_classes import parse_class_map
     from frugan.recipe import load_recipe
     from frugan.report.progress_line import LiveLine
 
@@ -128,7 +127,7 @@ def train(
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
-    given = "".join(f" --data {word}" for word in data or []) if shows_faces(load_recipe(recipe)) else ""
+    given = "".join(f" --data {word}" for word in data or []) if load_recipe(recipe).shows_given else ""
     print(f"Sheets: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out sheets")
 
 

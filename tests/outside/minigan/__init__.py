@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from frugan.data.picture_needs import PictureNeeds
 from frugan.objectives.adversarial import hinge_fake, hinge_generator, hinge_real
 from frugan.phase import (
     BufferRule,
-    DataNeeds,
     Dimension,
     Draw,
     MicroBatch,
@@ -125,9 +125,9 @@ class MiniGANFamily:
             Phase("G", ("G",), ("G", "D"), "G", (fool,), draws),
         )
 
-    def sources(self, networks: MiniNetworks, objective: MiniObjective) -> Mapping[str, DataNeeds]:
+    def sources(self, networks: MiniNetworks, objective: MiniObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures, whose classes are not read."""
-        return {"images": DataNeeds(SIDE, None)}
+        return {"images": PictureNeeds(SIDE, None)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """The block in the middle of each."""

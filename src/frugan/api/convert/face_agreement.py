@@ -6,7 +6,7 @@ from frugan.api.data.sources import Data, open_sources
 from frugan.api.progress import Say
 from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import Faceset
-from frugan.phase import FaceNeeds
+from frugan.data.faces.needs import FaceNeeds
 from frugan.recipe import Recipe
 
 UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)

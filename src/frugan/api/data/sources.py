@@ -1,37 +1,31 @@
 """Data sources of a run: found, opened, and checked against the recipe."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from frugan.api.data.faces import check_alike, check_faces, open_faces
-from frugan.api.data.pictures import as_needed, check_needs, open_pictures
-from frugan.api.data.run_classes import as_in_run
-from frugan.api.data.run_data import RunData
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
-from frugan.data.faces.faceset import Faceset
-from frugan.data.faces.workspace import find_facesets
+from frugan.contract.data import Needs, Opening, RunData, Source
 from frugan.data.picture_set import PictureSet
+from frugan.data.run_data import read_run_data
+from frugan.engine.checkpoint import list_checkpoints
+from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.phase import DataNeeds, FaceNeeds, Needs
+from frugan.folders import Folders
 from frugan.recipe import Recipe
 
-Source = PictureSet | Faceset
-Data = str | Path | Mapping[str, str | Path] | Mapping[str, PictureSet] | Mapping[str, Faceset]
-"""A path, paths by source name, or opened sets by source name."""
-
-
-def count(source: Source) -> int:
-    """Pictures in a source."""
-    return len(source.faces) if isinstance(source, Faceset) else len(source)
+Data = str | Path | Mapping[str, str | Path] | Mapping[str, Source]
+"""A path, paths by source name, or opened sources by name."""
 
 
 def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, Needs]) -> dict[str, Path]:
     """Give every source that a family needs its path.
 
     Args:
-        data: one path (if the family has one source, or a DeepFaceLab workspace), or paths by source name.
+        data: one path (if the family has one source, or if one path has them all), or paths by source name.
 
     Raises:
         BadInput: a source is missing or unknown.
@@ -39,8 +33,9 @@ def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Map
     if data is None:
         data = {}
     if not isinstance(data, Mapping):
-        if set(needs) == {"src", "dst"} and all(isinstance(need, FaceNeeds) for need in needs.values()):
-            return find_facesets(Path(data))
+        found = next(iter(needs.values())).locate(Path(data), list(needs)) if needs else None
+        if found is not None:
+            return dict(found)
         if len(needs) != 1:
             raise BadInput(
                 f"--data {data}: this family has several sources, name them: --data {next(iter(needs))}=PATH"
@@ -61,7 +56,7 @@ def open_sources(
     progress: Progress | None,
     known: Mapping[str, RunData] = MappingProxyType({}),
     map_classes: Mapping[str, str] | None = None,
-) -> dict[str, Source]:
+) -> dict[str, Any]:
     """Open every source that a recipe reads, and check it.
 
     Args:
@@ -72,47 +67,81 @@ def open_sources(
         BadInput: missing, unknown, not what the recipe can be trained on, or of other classes than the run's.
     """
     needs = recipe.kind.sources(recipe.networks, recipe.objective)
-    opened: dict[str, Source] = {}
+    opening = Opening(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
+    opened: dict[str, Any] = {}
     paths: dict[str, str | Path] | str | Path | None = None
     if isinstance(data, Mapping):
-        opened = {name: value for name, value in data.items() if isinstance(value, PictureSet | Faceset)}
         paths = {name: value for name, value in data.items() if isinstance(value, str | Path)}
+        opened = {name: value for name, value in data.items() if name not in paths}
     else:
         paths = data
     wanted = {name: need for name, need in needs.items() if name not in opened}
+    where = dict.fromkeys(opened, "")
     for name, path in named_sources(paths, wanted).items() if wanted else ():
-        need = wanted[name]
-        if isinstance(need, FaceNeeds):
-            opened[name] = open_faces(name, path, say)
-            continue
-        with small_for_training(path, need.resolution, recipe):
-            pictures = open_pictures(path, need.resolution, recipe.data, say, progress)
-        if name in known:
-            pictures = as_in_run(f"{name} {path}", pictures, need, known[name], map_classes)
-        check_needs(name, path, pictures, need)
-        opened[name] = pictures
-    for name, need in needs.items():
-        source = opened[name]
-        if isinstance(need, FaceNeeds) and isinstance(source, Faceset):
-            check_faces(name, source, need)
-        elif isinstance(need, DataNeeds) and isinstance(source, PictureSet):
-            if name not in wanted and name in known:
-                source = as_in_run(name, source, need, known[name], map_classes)
-            opened[name] = as_needed(name, source, need, say)
-    strict = {name for name, need in needs.items() if isinstance(need, FaceNeeds) and not need.mixed_types}
-    check_alike({name: s for name, s in opened.items() if name in strict and isinstance(s, Faceset)})
-    return opened
+        with small_for_training(path, wanted[name].resolution, recipe):
+            opened[name] = wanted[name].open(name, path, opening)
+        where[name] = f" {path}"
+    if unknown := sorted(set(opened) - set(needs)):
+        raise BadInput(f"data {unknown[0]!r}: no such source; this family reads {', '.join(sorted(needs))}")
+    fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], opening) for name, need in needs.items()}
+    for kind in {type(need) for need in needs.values()}:
+        alike = [name for name, need in needs.items() if type(need) is kind]
+        needs[alike[0]].check_together({name: fitted[name] for name in alike})
+    return fitted
+
+
+def advice(recipe: Recipe, sources: Mapping[str, Any]) -> Iterator[str]:
+    """Lines for someone who begins a run on these sources: what would do better."""
+    for name, need in recipe.kind.sources(recipe.networks, recipe.objective).items():
+        yield from need.advice(sources[name])
 
 
 def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
     """Open the real pictures that generated ones are compared with, in the recipe's channels.
 
     Raises:
-        BadInput: as `open_sources`, or they are faces.
+        BadInput: as `open_sources`, or they are no set of pictures.
     """
     names = recipe.kind.sources(recipe.networks, recipe.objective)
     given: Data = dict.fromkeys(names, data) if isinstance(data, PictureSet) else data
     found = next(iter(open_sources(recipe, given, say, progress).values()))
     if not isinstance(found, PictureSet):
         raise BadInput(f"--data {data}: expected pictures")
+    return found
+
+
+def last_run_data(run: RunFolder) -> dict[str, RunData]:
+    """What a run was last trained on; empty before its first checkpoint.
+
+    Nothing is verified, which would read whole checkpoints: names stay the same from one to the next.
+    """
+    for checkpoint in reversed(list_checkpoints(run.checkpoints)):
+        try:
+            return read_run_data(json.loads((checkpoint.path / "state.json").read_text("utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # damaged: passed over by name when the run goes on
+    return {}
+
+
+def run_data_of(
+    recipe: Recipe,
+    sources: Mapping[str, Source],
+    known: Mapping[str, RunData],
+    map_classes: Mapping[str, str] | None,
+) -> dict[str, RunData]:
+    """What the run is trained on from now on.
+
+    Args:
+        sources: with the run's labels.
+        known: what it was trained on before; empty for a new run.
+        map_classes: as for `train`.
+    """
+    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    found = {}
+    for name, source in sources.items():
+        before, names = known.get(name), needs[name].class_names(source)
+        mapping = None
+        if before is not None and names:
+            mapping = before.mapping if map_classes is None else map_classes
+        found[name] = RunData(source.digest, before.first_digest if before else source.digest, names, mapping)
     return found

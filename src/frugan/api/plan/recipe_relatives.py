@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from frugan.phase import DataNeeds
 from frugan.recipe import Recipe, load_recipe
 from frugan.recipes import built_in
 
@@ -58,8 +57,7 @@ def picture_resolutions() -> list[int]:
     """Every resolution of pictures that the recipes that ship, and their relatives, are trained at, in order."""
     found: set[int] = set()
     for recipe in map(load_recipe, built_in()):
-        needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
-        if all(isinstance(need, DataNeeds) for need in needs):
+        if not recipe.shows_given:
             found |= {
                 _size(recipe, "resolution"),
                 *(_size(other, "resolution") for _, other in relatives(recipe, "resolution")),

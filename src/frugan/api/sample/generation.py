@@ -12,7 +12,7 @@ from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import Layout, set_normalisation_batch, working_weights
 from frugan.errors import BadInput
 from frugan.metrics.card import Statistics
-from frugan.phase import DataNeeds, FaceNeeds, GroupNormalised, Observer, SheetRequest, Stateful
+from frugan.phase import GroupNormalised, Observer, SheetRequest, Stateful
 from frugan.recipe import Recipe
 
 BLOCK = 64
@@ -164,13 +164,12 @@ def known_classes(recipe: Recipe) -> int:
     Raises:
         BadInput: the family makes pictures of given ones, and draws none by itself.
     """
-    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
-    if any(isinstance(need, FaceNeeds) for need in needs):
+    if recipe.shows_given:
         raise BadInput(
-            f"{recipe.family} makes pictures of given faces and draws none by itself: there is nothing to draw or to "
-            "score so; `frugan sample RUN --data WORKSPACE` shows what it makes of faces"
+            f"{recipe.family} makes pictures of given ones and draws none by itself: there is nothing to draw or to "
+            "score so; `frugan sample RUN --data PATH` shows what it makes of given ones"
         )
-    return max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
+    return recipe.classes
 
 
 def check_truncation(truncation: float) -> None:

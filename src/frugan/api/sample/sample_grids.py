@@ -14,7 +14,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
-from frugan.phase import FaceNeeds, SheetRequest
+from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
 from frugan.report.loss_curves import loss_strip
 from frugan.report.sheets import not_finite, sheet_width, write_sheet
@@ -30,7 +30,7 @@ class Previews(Protocol):
 def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
     """Add the pictures that a family shows on its sheets, if it shows given ones."""
     needs = recipe.kind.sources(recipe.networks, recipe.objective)
-    wanted = [name for name, need in needs.items() if isinstance(need, FaceNeeds)]
+    wanted = [name for name, need in needs.items() if need.given]
     if not wanted or previews is None:
         return request
     return replace(request, pictures={name: previews.preview(name, request.rows) for name in wanted})

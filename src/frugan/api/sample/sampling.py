@@ -4,12 +4,13 @@ import json
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from frugan.api.data.feed import feeding
-from frugan.api.data.sources import Data, Source, open_sources
+from frugan.api.data.sources import Data, open_sources
 from frugan.api.devices import use_device
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Say
@@ -22,7 +23,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.errors import BadInput
-from frugan.phase import DataNeeds, FaceNeeds, SheetRequest
+from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
 from frugan.report.sheets import not_finite, write_sheet
 
@@ -33,10 +34,12 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     Raises:
         BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
     """
-    if shows_faces(recipe) and (request.classes is not None or request.interpolate is not None):
-        raise BadInput("--classes and --interpolate are for families that draw from random inputs, not for faces")
-    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
-    known = max((n.classes for n in needs if isinstance(n, DataNeeds) and n.classes is not None), default=1)
+    if recipe.shows_given and (request.classes is not None or request.interpolate is not None):
+        raise BadInput(
+            f"--classes and --interpolate are for families that draw from random inputs; {recipe.family} shows what it "
+            "makes of given pictures"
+        )
+    known = recipe.classes
     for chosen in request.classes or ():
         if not 0 <= chosen < known:
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
@@ -158,7 +161,7 @@ def sample(
         out: folder for the pictures.
         request: what to draw; None: the family's own sheets. Without classes and interpolation: those sheets, by the
             other fields.
-        data: pictures to work on, for a family that shows what it makes of given ones (faces).
+        data: pictures to work on, for a family that shows what it makes of given ones.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice.
 
@@ -172,7 +175,7 @@ def sample(
     recipe, networks = opened_networks.recipe, opened_networks.networks
     if request is not None:
         check_request(request, recipe)
-    faces = _faces(recipe, data, say)
+    given = _given(recipe, data, say)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -181,7 +184,7 @@ def sample(
         torch.no_grad(),
         working_weights(networks, dict.fromkeys(networks, opened_networks.layout), (), None),
     ):
-        feed = opened.enter_context(feeding(faces, recipe, pinned=False, workers=0)) if faces else None
+        feed = opened.enter_context(feeding(given, recipe, pinned=False, workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():
             sheet = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")
@@ -193,11 +196,11 @@ def sample(
 
 
 def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRequest]:
-    """Sheets to draw, by file name: a family of faces has its own previews, with as many rows as are asked for."""
+    """Sheets to draw, by file name: one that shows given pictures has its own, with as many rows as asked for."""
     own = dict(recipe.kind.snapshots(recipe.networks))
     if request is None:
         return own
-    if shows_faces(recipe):
+    if recipe.shows_given:
         micro_batch, rows = request.micro_batch, request.rows
         return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
     if request.interpolate is not None:
@@ -216,19 +219,13 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
     return {"samples": request}
 
 
-def shows_faces(recipe: Recipe) -> bool:
-    """Whether samples are made of given faces, and not of random inputs."""
-    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
-    return any(isinstance(need, FaceNeeds) for need in needs)
-
-
-def _faces(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Source]:
-    """The facesets that previews are made of; none for other families.
+def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:
+    """The sources that sheets are made of; none for other families.
 
     Raises:
-        BadInput: faces are needed and not given, or given and not needed.
+        BadInput: pictures are needed and not given, or given and not needed.
     """
-    if not shows_faces(recipe):
+    if not recipe.shows_given:
         if data:
             raise BadInput(
                 f"--data {data}: {recipe.family} draws from random inputs and reads no pictures; leave it out"
@@ -236,6 +233,7 @@ def _faces(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Source]:
         return {}
     if not data:
         raise BadInput(
-            "a face model shows what it makes of given faces: add --data WORKSPACE, or --data src=DIR --data dst=DIR"
+            f"{recipe.family} shows what it makes of given pictures: add --data PATH, or "
+            + " ".join(f"--data {name}=PATH" for name in recipe.kind.sources(recipe.networks, recipe.objective))
         )
     return open_sources(recipe, data, say, None)

@@ -7,7 +7,6 @@ from pathlib import Path
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.data.wording import size
 from frugan.errors import BadInput
-from frugan.phase import DataNeeds
 from frugan.recipe import Recipe
 
 FP32_BYTES = 4
@@ -34,13 +33,9 @@ def refuse_too_large(recipe: Recipe) -> None:
     has = host_bytes()
     if has is None:
         return
-    pixels = [
-        need.channels * need.resolution**2
-        for need in recipe.kind.sources(recipe.networks, recipe.objective).values()
-        if isinstance(need, DataNeeds)
-    ]
+    samples = [need.sample_bytes for need in recipe.kind.sources(recipe.networks, recipe.objective).values()]
     batch = recipe.training.batch
-    if (pictures := batch * max(pixels, default=0)) > has:
+    if (pictures := batch * max(samples, default=0)) > has:
         raise BadInput(
             f"training.batch = {batch:,}: the pictures of one batch take {size(pictures)}, and this computer has "
             f"{size(has)} of memory; choose a smaller batch"

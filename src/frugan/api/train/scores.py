@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.data.sources import Source
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest
+from frugan.contract.data import Source
 from frugan.data.picture_set import PictureSet
 from frugan.engine.best_checkpoints import BestCheckpoints
 from frugan.engine.clock import Clock

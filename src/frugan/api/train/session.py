@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 
 from frugan.api.data.feed import SourceFeed, default_workers, feeding
-from frugan.api.data.run_data import RunData, class_names, other_pictures, read_run_data
-from frugan.api.data.sources import Source, count
 from frugan.api.devices import choose_device, use_device
 from frugan.api.networks import (
     EMA_FILE,
@@ -34,6 +32,8 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.scores import scoring_of
 from frugan.api.train.variety_watch import VarietyWatch, variety_watch_of
+from frugan.contract.data import RunData, Source
+from frugan.data.run_data import class_names, other_pictures, read_run_data
 from frugan.data.wording import first_names
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import (
@@ -177,7 +177,7 @@ class Session:
             torch=str(torch.__version__),
             machine=platform.platform(),
             device=str(state.device),
-            data={name: {"digest": s.digest, "pictures": count(s)} for name, s in self.sources.items()},
+            data={name: {"digest": s.digest, "pictures": len(s)} for name, s in self.sources.items()},
             recipe=recipe.model_dump(mode="json"),
         )
         last = found[1] if found is not None else {}

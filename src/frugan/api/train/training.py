@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frugan.api.data.pictures import grey_offer
-from frugan.api.data.run_data import last_run_data, run_data_of
-from frugan.api.data.sources import Data, open_sources
+from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.networks import weights_file
 from frugan.api.progress import Progress, Say
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
@@ -93,7 +91,7 @@ def train(
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
     if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
-        for line in grey_offer(sources, loaded.kind.sources(loaded.networks, loaded.objective)):
+        for line in advice(loaded, sources):
             say(line)
     trained_on = run_data_of(loaded, sources, known, map_classes)
     if map_classes is not None and not known:

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frugan.api.data.sources import Source
+from frugan.contract.data import Source
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
-from frugan.phase import DataNeeds, SheetRequest
+from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
 
 FIRST_LOOK_STEPS = 500
@@ -113,6 +113,6 @@ def variety_watch_of(recipe: Recipe, sources: Mapping[str, Source]) -> VarietyWa
         return None
     ((name, need),) = needs.items()
     pictures = sources[name]
-    if not isinstance(need, DataNeeds) or need.classes is None or not isinstance(pictures, PictureSet):
+    if need.classes is None or not isinstance(pictures, PictureSet):
         return None
     return VarietyWatch(recipe, pictures)

@@ -49,6 +49,14 @@ class Faceset:
     def __len__(self) -> int:
         return len(self.faces)
 
+    @property
+    def passed_over_line(self) -> str | None:
+        """Tell of what was passed over; None: nothing was."""
+        if not self.passed_over:
+            return None
+        shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
+        return f"{len(self.passed_over)} files without face metadata passed over: {shown_names}"
+
     @cached_property
     def yaws(self) -> NDArray[np.float64]:
         """How far each face is turned to the side, in radians, float64 [N]; 0.6 ms a face, once.

@@ -10,13 +10,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from frugan.data.picture_needs import PictureNeeds
 from frugan.families.biggan import phases, sheets
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator
 from frugan.families.biggan.variants import variants
 from frugan.nn.initialise import initialise
-from frugan.phase import BufferRule, DataNeeds, Dimension, Networks, Phase, SheetRequest
+from frugan.phase import BufferRule, Dimension, Networks, Phase, SheetRequest
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class BigGANFamily:
         """D, then G."""
         return phases.phases(networks, objective)
 
-    def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, DataNeeds]:
+    def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures with classes."""
-        return {"images": DataNeeds(networks.resolution, networks.classes, networks.channels)}
+        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every residual and attention block."""

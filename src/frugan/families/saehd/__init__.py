@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from frugan.data.faces.needs import FaceNeeds
 from frugan.families.saehd import flows, phases, sheets
 from frugan.families.saehd.code_discriminator import CodeDiscriminator
 from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
@@ -18,7 +19,7 @@ from frugan.families.saehd.initialise import initialise
 from frugan.families.saehd.inter import Inter
 from frugan.families.saehd.patch_discriminator import PatchDiscriminator
 from frugan.families.saehd.variants import variants
-from frugan.phase import BufferRule, Dimension, FaceNeeds, Networks, Phase, SheetRequest
+from frugan.phase import BufferRule, Dimension, Networks, Phase, SheetRequest
 
 PREVIEW_ROWS = 4
 

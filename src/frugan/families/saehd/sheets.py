@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from frugan.data.faces.needs import FaceTypeOption
 from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
-from frugan.phase import FaceTypeOption, Networks, SheetRequest
+from frugan.phase import Networks, SheetRequest
 
 COLUMNS = ("S", "SS", "D", "DD", "SD")
 """Source, its reconstruction, destination, its reconstruction, and the swap: the destination as the source's face."""

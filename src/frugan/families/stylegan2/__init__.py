@@ -11,12 +11,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from frugan.data.picture_needs import PictureNeeds
 from frugan.families.stylegan2 import phases, sheets
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.discriminator import Discriminator
 from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.variants import variants
-from frugan.phase import BufferRule, DataNeeds, Dimension, Networks, Phase, SheetRequest
+from frugan.phase import BufferRule, Dimension, Networks, Phase, SheetRequest
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class StyleGAN2Family:
         """G, its path lengths, D, and its gradient penalty."""
         return phases.phases(networks, objective)
 
-    def sources(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> Mapping[str, DataNeeds]:
+    def sources(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> Mapping[str, PictureNeeds]:
         """One: pictures, with classes where the networks know them."""
-        return {"images": DataNeeds(networks.resolution, networks.classes, networks.channels)}
+        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every block of both."""

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from frugan.api.data.run_data import RunData
+from frugan.contract.data import RunData
 from frugan.data.picture_set import PictureSet
 from frugan.data.relabel import relabelled
 from frugan.data.wording import count, first_names
 from frugan.errors import BadInput
-from frugan.phase import DataNeeds
 
 BY_NAME = "by-name"
 """Word of `--map-class` where names are right and only their order differs."""
@@ -41,22 +40,23 @@ def parse_class_map(words: Sequence[str]) -> dict[str, str] | None:
 
 
 def as_in_run(
-    where: str, pictures: PictureSet, need: DataNeeds, known: RunData, map_classes: Mapping[str, str] | None
+    where: str, pictures: PictureSet, classes: int | None, known: RunData, map_classes: Mapping[str, str] | None
 ) -> PictureSet:
     """Give pictures the labels that their classes have in a run.
 
     Args:
         where: name and place of the pictures, for messages.
+        classes: of the recipe; None: labels are not read.
         known: what the run was trained on; its own mapping holds where none is given.
         map_classes: class of the pictures -> its name in the run; classes not named keep theirs; None: as before.
 
     Raises:
         BadInput: classes were renamed, added, taken away or put in another order, and no mapping says which is which.
     """
-    if need.classes is None:
+    if classes is None:
         return pictures
     names, now = known.class_names, pictures.class_names if pictures.labelled else ()
-    if not names and now and need.classes == 1:
+    if not names and now and classes == 1:
         raise BadInput(
             f"{where}: {count(len(now), 'class')} ({first_names(now)}), and the run was begun without classes; give it "
             "one folder without class folders, or choose another --out"

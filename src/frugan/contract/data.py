@@ -1,0 +1,192 @@
+"""What a family asks of a data source, and what stands behind it: a kind of data, such as pictures or aligned faces.
+
+A kind of data is one class with the methods of `Needs`. A family names what it needs by objects of such classes; what
+opens, checks and reads sources, and what plans with blank ones, asks the object and knows no kind by name. So a kind of
+one's own is a class beside the family that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from frugan.contract.data_settings import DataSettings
+
+Shared = TypeVar("Shared")
+
+
+class Source(Protocol):
+    """An opened source of data."""
+
+    @property
+    def digest(self) -> str:
+        """Of all that training reads: equal digests mean equal training data."""
+
+    def __len__(self) -> int:
+        """Samples in it."""
+
+
+class Reader(Protocol):
+    """An endless stream of samples, as a pure function of position: to resume, a counter is enough."""
+
+    def take(self, position: int, count: int) -> dict[str, Tensor]:
+        """What stands at position, position+1, ...: name -> [count, ...] on the host."""
+
+
+class Workers(Protocol):
+    """What the readers of a run share, until its data are closed.
+
+    Attributes:
+        count: processes that may make samples, for all sources together; 0: none.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    def shared(self, make: Callable[[int], Shared], close: Callable[[Shared], None]) -> Shared:
+        """What `make(count)` gives, made once for all that ask by the same `make`; it is closed at the end."""
+
+    def at_end(self, close: Callable[[], object]) -> None:
+        """Have something closed at the end, before what is shared."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One data source of a run.
+
+    Attributes:
+        digest: of the pictures that it was last trained on.
+        first_digest: of those that it was begun with.
+        class_names: what its labels mean, in their order; empty: it has no classes, or was begun before they were kept.
+        mapping: class of the pictures -> its name in the run, for those that are called otherwise; None: all have the
+            run's names and order.
+    """
+
+    digest: str
+    first_digest: str
+    class_names: tuple[str, ...] = ()
+    mapping: Mapping[str, str] | None = None
+
+    @classmethod
+    def read(cls, entry: Any) -> RunData:
+        """From a checkpoint's JSON; at first that was the digest alone."""
+        if isinstance(entry, str):
+            return cls(entry, entry)
+        return cls(entry["digest"], entry["first_digest"], tuple(entry["class_names"]), entry["mapping"])
+
+    def as_json(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How the sources of a run are opened.
+
+    Attributes:
+        settings: the recipe's, for pictures.
+        prepared: folder for what is prepared of them once.
+        say: is given a line for every automatic choice.
+        progress: (done, all) while something is prepared; None: nobody looks.
+        known: what the run that goes on was trained on, by source; empty for a new one.
+        map_classes: class of the data -> its name in that run, where classes were renamed; None: as before.
+    """
+
+    settings: DataSettings
+    prepared: Path
+    say: Callable[[str], None]
+    progress: Callable[[int, int], None] | None
+    known: Mapping[str, RunData]
+    map_classes: Mapping[str, str] | None = None
+
+
+class Needs(Protocol):
+    """What a family expects of one source; the class of the object is the kind of data."""
+
+    @property
+    def resolution(self) -> int:
+        """Side of the square pictures in pixels."""
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes; None: labels are not read."""
+
+    @property
+    def given(self) -> bool:
+        """Whether samples of the networks are made of samples of this source, and not drawn from random inputs."""
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample on the host."""
+
+    def check_settings(self, settings: DataSettings) -> None:
+        """Refuse settings of a recipe that have no effect on this kind of data.
+
+        Raises:
+            ValueError: saying which, and what is set instead.
+        """
+
+    def locate(self, path: Path, names: Sequence[str]) -> Mapping[str, Path] | None:
+        """Where one path has all of a family's sources; None: each is named by itself.
+
+        Raises:
+            BadInput: it should have them, and does not.
+        """
+
+    def open(self, name: str, path: Path, opening: Opening) -> Any:
+        """Open a source.
+
+        Raises:
+            BadInput: missing, damaged or of another kind.
+        """
+
+    def fitted(self, name: str, where: str, source: Any, opening: Opening) -> Any:
+        """The source as the family reads it.
+
+        Args:
+            where: name and place of the source, for messages.
+
+        Raises:
+            BadInput: the family cannot be trained on it.
+        """
+
+    def check_together(self, sources: Mapping[str, Any]) -> None:
+        """Refuse sources of this kind that do not go with each other.
+
+        Raises:
+            BadInput: saying what differs.
+        """
+
+    def class_names(self, source: Any) -> tuple[str, ...]:
+        """What the labels mean that the family reads; empty: it reads none."""
+
+    def advice(self, source: Any) -> Iterable[str]:
+        """Lines for someone who begins a run on this source: what would do better."""
+
+    def reader(
+        self,
+        source: Any,
+        sources: Mapping[str, Any],
+        *,
+        seed: int,
+        stream: str,
+        settings: DataSettings,
+        workers: Workers | None,
+    ) -> Reader:
+        """A stream of samples.
+
+        Args:
+            sources: all of the run, by name.
+            seed: the recipe's.
+            stream: its name, so that two streams differ.
+            settings: the recipe's.
+            workers: that may help; None: samples are made within `take`.
+        """
+
+    def blank(self, count: int) -> dict[str, Tensor]:
+        """Samples without content: neither memory nor time of a step depends on it."""

@@ -1,0 +1,19 @@
+"""How pictures become training samples: the `data` section of a recipe."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from frugan.phase import CHANGEABLE
+
+
+class DataSettings(BaseModel):
+    """How pictures become training samples."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror half of the pictures")
+    resample: Literal["bilinear", "lanczos"] = Field(
+        "bilinear", description="how pictures are resized; bilinear is the originals', lanczos sharper"
+    )
+    allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
