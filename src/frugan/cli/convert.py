@@ -24,9 +24,7 @@ class Format(StrEnum):
 
 
 def convert(
-    source: Annotated[
-        Path, typer.Argument(metavar="IN", help="run or weights; what to bring in")
-    ],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="run or weights; what to bring in")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="what to write: a new folder or file, as FORMAT has it")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="--from leras: recipe fields")

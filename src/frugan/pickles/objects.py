@@ -5,12 +5,12 @@ nothing is called that the file names.
 """
 
 import pickle
-import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from frugan.errors import BadInput
 from frugan.pickles.arrays import CURE
-from frugan.pickles.reader import Reader
+from frugan.pickles.reader import DAMAGED, Reader
 
 Name = tuple[str, str]
 """(module, name) as the file has it."""
@@ -79,8 +79,10 @@ def read_next(reader: ObjectReader) -> tuple[Any, int]:
     """
     try:
         return reader.run(), reader.position
-    except (LookupError, struct.error, ValueError, TypeError, EOFError, OverflowError) as error:
-        raise ValueError(f"a pickle within it is damaged or cut off. {CURE}") from error
+    except BadInput:
+        raise
+    except DAMAGED as error:
+        raise BadInput(f"holds a pickle within it that is damaged or cut off. {CURE}") from error
 
 
 def _empty_dict(*arguments: Any) -> dict[str, Any]:
