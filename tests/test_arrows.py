@@ -45,7 +45,7 @@ ALLOWED = {
     "recipe_toml": {"recipe"},
     "memory": {"engine", "contract", "phase", "errors"},
     "engine": {"phase", "errors"},
-    "families": {"phase", "objectives", "augment", "nn", "data", "convert", "errors"},
+    "families": {"contract", "phase", "objectives", "augment", "nn", "data", "convert", "errors"},
     "augment": {"phase"},
     "nn": {"phase"},
     "objectives": set(),

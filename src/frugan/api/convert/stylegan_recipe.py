@@ -40,8 +40,8 @@ def _fine_tuning(resolution: int, group: int | None) -> dict[str, Any]:
     augmentation's probability moves five times as fast as in a training from nothing.
     """
     group = group or GROUP
-    batch = max(min(4096 // resolution, 32), 1)
-    batch = -(-batch // group) * group  # whole groups
+    whole = 2 * group  # path lengths are of half a batch, which must be whole groups
+    batch = -(-min(max(4096 // resolution, 1), 32) // whole) * whole
     adam = {
         "learning_rate": 0.002 if resolution >= 1024 else 0.0025,
         "beta1": 0.0,

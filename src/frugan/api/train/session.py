@@ -14,12 +14,9 @@ from torch import Tensor
 from frugan.api.data.feed import SourceFeed, default_workers, feeding
 from frugan.api.devices import choose_device, use_device
 from frugan.api.networks import (
-    EMA_FILE,
     NETWORKS_FILE,
     build_networks,
-    read_weights,
     recipe_of,
-    weights_file,
     weights_metadata,
 )
 from frugan.api.progress import Say
@@ -31,18 +28,15 @@ from frugan.api.train.opening import Opening
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.scores import scoring_of
+from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.variety_watch import VarietyWatch, variety_watch_of
 from frugan.contract.data import RunData, Source
 from frugan.data.run_data import class_names, other_pictures, read_run_data
-from frugan.data.wording import first_names
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import (
-    OPTIMIZERS,
     Checkpoint,
-    load_networks,
     newest_whole,
     restore,
-    restore_optimizers,
     set_aside_newer,
 )
 from frugan.engine.clock import Clock, SheetClock
@@ -165,7 +159,9 @@ class Session:
             seconds = float(saved["seconds"])
             self._resumed(state.step, before, saved, init)
         elif init is not None:
-            self._initialise(state, Path(init))
+            start_from(Path(init), recipe, state, class_names(self.data), self._choose)
+        else:
+            refuse_untaught(state.networks)
         self._losses = LossHistory.of(self.run.events)
         self.log.subscribe(self._losses.add)
         self.log.subscribe(self._watch)
@@ -345,33 +341,6 @@ class Session:
                     f"--data {a}=... and --data {b}=... are swapped: {a} is what the run was trained with as {b}, and "
                     "the other way round; swap them back, or choose another --out"
                 )
-
-    def _initialise(self, state: TrainingState, path: Path) -> None:
-        """Start from other weights: networks from a run's networks, averages from its averages."""
-        contents = [(NETWORKS_FILE, state.networks)] + ([(EMA_FILE, state.ema.networks)] if state.ema.networks else [])
-        for content, networks in contents:
-            weights = read_weights(weights_file(path, content, self._choose))
-            if weights.recipe.family != self.recipe.family:
-                raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {self.recipe.family}")
-            own = class_names(self.data)
-            if content == NETWORKS_FILE and weights.class_names and own and weights.class_names != own:
-                self._choose(
-                    f"--init {path}: its classes are {first_names(weights.class_names)}; this run's are "
-                    f"{first_names(own)}, which begin with the embeddings of those in their places"
-                )
-            anew = self.recipe.kind.fresh_after(weights.recipe.objective, self.recipe.objective)
-            changed = differences(weights.recipe, self.recipe).values()
-            other = {*anew, *(name for change in changed for name in change.restarts)}
-            present = {name: n for name, n in networks.items() if name in weights.networks and name not in other}
-            count = len(load_networks(present, weights.of(list(present)), f"--init {weights.path}"))
-            fresh = sorted(set(networks) - set(present))
-            kind = "averages" if content == EMA_FILE else "networks"
-            line = f"init: {kind} {', '.join(present) or 'none'}: {count} tensors from {weights.path}"
-            self._choose(line + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
-            if anew and (weights.path.parent / OPTIMIZERS).is_file():
-                for note in restore_optimizers(weights.path.parent, state, fresh):
-                    self._choose(note)
-                self._choose("init: the pretrained networks' optimizer state is taken over as well")
 
     def _watch(self, event: Event) -> None:
         """Say what is wrong with a training that goes on, as soon as an event shows it."""
