@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint types unit install clean
+.PHONY: demo test test-long lint types unit faults install clean
 
 # how many threads are fastest here is found out by timing a step; OMP_NUM_THREADS=2 make demo says it beforehand
 demo: install
@@ -19,13 +19,17 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# two processes of one thread each: the tests are many and small
+# two processes of one thread each: the tests are many and small; a file's tests stay together, as they share runs
 unit: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
-# what takes minutes: not needed for a change, but before a release
-test-long: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 -m long
+# everything, also what takes minutes: not needed for a change, but before a release
+test-long: lint types
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'long or not long'
+
+# puts one fault after the other into a copy of the code: tests that are never seen to fail prove nothing
+faults: install
+	OMP_NUM_THREADS=1 $(BIN)/python tests/deliberate_faults.py
 
 install: $(VENV)/.installed
 

@@ -80,7 +80,7 @@ def one(configuration: Configuration) -> dict[str, Any]:
     task = task_of(recipe)
     stage = task.stages[0]
     networks = build_networks(recipe)
-    networks = {key: network.to(device) for key, network in networks.items() if key in task.build()}
+    networks = {key: network.to(device) for key, network in networks.items() if key in task.build("meta")}
     blocks = task.recomputable(networks)
     plan = Plan(
         micro_batch,

@@ -60,7 +60,7 @@ def series(memory: StepMemory, points: int = 1500) -> tuple[list[int], dict[Cate
 def plans(task: Task, precision: Precision) -> dict[str, Plan]:
     """Nothing saved, and what the planner takes for 4 GiB."""
     with without_data():
-        blocks = task.recomputable(task.build())
+        blocks = task.recomputable(task.build("meta"))
     return {
         "nothing saved": Plan(32, precision),
         "products kept, the rest made again; optimizer state on the host": Plan(

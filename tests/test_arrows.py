@@ -1,6 +1,7 @@
 """Imports inside the package point down only; engine and families meet in `phase` and in `api` alone."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 ALLOWED = {
     "__init__": {"api", "recipe", "data", "errors"},
     "__main__": {"cli"},
-    "cli": {"api", "recipe", "recipe_fields", "data", "report", "phase", "errors", "folders"},
+    "cli": {"api", "contract", "recipe", "recipe_fields", "data", "report", "phase", "errors", "folders"},
     "api": {
         "recipe",
         "recipe_toml",
@@ -21,7 +22,6 @@ ALLOWED = {
         "memory",
         "data",
         "metrics",
-        "convert",
         "report",
         "nn",
         "contract",
@@ -45,7 +45,7 @@ ALLOWED = {
     "recipe_toml": {"recipe"},
     "memory": {"engine", "contract", "phase", "errors"},
     "engine": {"phase", "errors"},
-    "families": {"contract", "phase", "objectives", "augment", "nn", "data", "convert", "errors"},
+    "families": {"contract", "phase", "objectives", "augment", "nn", "data", "pickles", "errors"},
     "augment": {"phase"},
     "nn": {"phase"},
     "objectives": set(),
@@ -53,7 +53,6 @@ ALLOWED = {
     "contract": {"phase"},
     "data": {"contract", "phase", "pickles", "errors"},
     "metrics": {"errors"},
-    "convert": {"errors", "pickles"},
     "pickles": {"errors"},
     "report": {"errors"},
     "errors": set(),
@@ -98,6 +97,28 @@ def test_families_do_not_import_each_other() -> None:
         for path in family.rglob("*.py"):
             text = path.read_text("utf-8")
             assert not any(other in text for other in others), path
+
+
+ROOMS = ("families/", "data/faces/", "api/convert/deepfacelab/", "api/demo/", "cli/demo.py")
+"""Where a family, a kind of data or another program's format is at home."""
+FRONT_DOORS = ("__init__.py", "api/convert/formats.py", "cli/prepare.py", "api/defaults.py")
+"""What lists them for users."""
+OWN_WORDS = re.compile(r"saehd|leras|biggan|stylegan|dfl|deepface|(?<!sur)(?<!inter)face", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_general_code_names_no_family_and_no_kind_of_data(path: Path) -> None:
+    """In identifiers and imports; what people read (help, messages, sources in docstrings) may give examples."""
+    where = path.relative_to(PACKAGE).as_posix()
+    if where == "families/__init__.py" or where.startswith(ROOMS) or where in FRONT_DOORS:
+        return
+    names = {
+        value
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for field in ("id", "attr", "name", "arg", "module", "asname")
+        if isinstance(value := getattr(node, field, None), str)
+    }
+    assert not [name for name in names if OWN_WORDS.search(name)]
 
 
 def test_no_torchvision_no_autocast() -> None:

@@ -5,6 +5,7 @@ import pytest
 from frugan.recipe import load_recipe
 from frugan.recipe_fields import recipe_fields
 from frugan.recipes import built_in
+from tools import recipe_tables
 
 
 @pytest.mark.parametrize("name", built_in())
@@ -12,6 +13,15 @@ def test_every_field_says_what_it_does_and_may_be(name: str) -> None:
     fields = recipe_fields(load_recipe(name))
     assert [field.key for field in fields if not field.description] == []
     assert [field.values for field in fields if "typing" in field.values or "[" in field.values] == []
+
+
+def test_the_tables_of_the_docs_are_what_the_fields_say() -> None:
+    page = recipe_tables.PAGE.read_text("utf-8")
+    assert page == recipe_tables.with_tables(page), "run python -m tools.recipe_tables"
+    for key in ("| `training.batch` * |", "| `optimizers.NAME.beta1` * |", "| `objective.r1_gamma` |"):
+        assert key in page
+    with pytest.raises(ValueError, match="expected <!-- fields"):
+        recipe_tables.with_tables("no marks")
 
 
 def test_values_are_as_they_are_typed() -> None:

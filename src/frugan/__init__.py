@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frugan.api.convert.export_dfm import to_dfm as to_dfm
-    from frugan.api.convert.export_leras import to_leras as to_leras
-    from frugan.api.convert.export_stylegan import to_stylegan_safetensors as to_stylegan_safetensors
-    from frugan.api.convert.import_leras import from_leras as from_leras
-    from frugan.api.convert.import_stylegan import from_stylegan_pickle as from_stylegan_pickle
+    from frugan.api.convert.deepfacelab.export_dfm import to_dfm as to_dfm
+    from frugan.api.convert.deepfacelab.export_leras import to_leras as to_leras
+    from frugan.api.convert.deepfacelab.import_leras import from_leras as from_leras
+    from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors as to_stylegan_safetensors
+    from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle as from_stylegan_pickle
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from frugan.api.sample.generation import DrawRequest as DrawRequest
     from frugan.api.sample.sampling import sample as sample
     from frugan.api.train.options import TrainingOptions as TrainingOptions
-    from frugan.api.train.session import TrainingResult as TrainingResult
+    from frugan.api.train.training import TrainingResult as TrainingResult
     from frugan.api.train.training import train as train
     from frugan.data.prepare import prepare as prepare
     from frugan.errors import BadInput as BadInput
@@ -79,13 +79,13 @@ _WHERE = MappingProxyType(
         "PlanReport": "frugan.api.plan.fit_report",
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.options",
-        "TrainingResult": "frugan.api.train.session",
+        "TrainingResult": "frugan.api.train.training",
         "animate": "frugan.api.sample.drawing",
         "build": "frugan.api.networks",
         "draw": "frugan.api.sample.drawing",
         "evaluate": "frugan.api.evaluate.evaluation",
-        "from_leras": "frugan.api.convert.import_leras",
-        "from_stylegan_pickle": "frugan.api.convert.import_stylegan",
+        "from_leras": "frugan.api.convert.deepfacelab.import_leras",
+        "from_stylegan_pickle": "frugan.api.convert.stylegan.import_stylegan",
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.fit",
         "load": "frugan.api.networks",
@@ -94,9 +94,9 @@ _WHERE = MappingProxyType(
         "prepare": "frugan.data.prepare",
         "sample": "frugan.api.sample.sampling",
         "save": "frugan.api.networks",
-        "to_dfm": "frugan.api.convert.export_dfm",
-        "to_leras": "frugan.api.convert.export_leras",
-        "to_stylegan_safetensors": "frugan.api.convert.export_stylegan",
+        "to_dfm": "frugan.api.convert.deepfacelab.export_dfm",
+        "to_leras": "frugan.api.convert.deepfacelab.export_leras",
+        "to_stylegan_safetensors": "frugan.api.convert.stylegan.export_stylegan",
         "train": "frugan.api.train.training",
         "write_report": "frugan.api.report.run_report",
     }

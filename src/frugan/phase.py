@@ -167,8 +167,8 @@ class Phase:
             raise ValueError(f"phase {self.name}: needs a part, every >= 1, repeats >= 1 and fraction in (0, 1]")
 
     @property
-    def moving(self) -> tuple[str, ...]:
-        """Networks whose parameters this phase moves at present."""
+    def trainable(self) -> tuple[str, ...]:
+        """Networks whose parameters this phase trains at present."""
         return tuple(name for name in self.updates if name not in self.frozen)
 
     def due(self, step: int) -> bool:
@@ -346,6 +346,10 @@ class Family(Protocol):
     @property
     def optimizers(self) -> tuple[str, ...]:
         """Names of the optimizers that its phases may use."""
+
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """Settings types of optimizers of its own, by the word that recipes have for them; few families have any."""
 
     def sources(self, networks: Any, objective: Any) -> Mapping[str, Needs]:
         """Data sources by name."""

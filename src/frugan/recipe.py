@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 from frugan.contract.data_settings import DataSettings
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
-from frugan.engine.optimizers import KINDS, SETTINGS_TYPES, OptimizerSettings, with_lazy_phases
+from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.engine.run_folder import RUN_RECIPE
@@ -122,7 +122,7 @@ class Recipe(BaseModel):
     objective: SerializeAsAny[BaseModel]
     data: DataSettings = DataSettings(flip=False, allow_upscale=False)
     training: TrainingSettings
-    optimizers: Annotated[dict[str, OptimizerSettings], Field(min_length=1)]
+    optimizers: Annotated[dict[str, SerializeAsAny[OptimizerSettings]], Field(min_length=1)]
     stages: tuple[Stage, ...] = Field((), json_schema_extra=CHANGEABLE)
     ema: EmaSettings = EmaSettings(decay=0.9999, half_life_images=None, start=Duration.parse("0 steps"))
     saving: SavingSettings = Field(default_factory=lambda: SavingSettings.model_validate({}))
@@ -142,7 +142,9 @@ class Recipe(BaseModel):
         types = {"networks": kind.networks_type, "objective": kind.objective_type}
         read: dict[str, Any] = {name: _read(of, values.get(name, {}), name) for name, of in types.items()}
         if isinstance(optimizers := values.get("optimizers"), dict):
-            read["optimizers"] = _with_default(optimizers)
+            kinds = {**KINDS, **kind.optimizer_types}
+            given = _with_default(optimizers)
+            read["optimizers"] = {name: _read_optimizer(kinds, each, name) for name, each in given.items()}
         return values | read
 
     @model_validator(mode="after")
@@ -297,13 +299,22 @@ def _read(of: type[BaseModel], values: Any, section: str) -> BaseModel:
         raise BadInput(_explain(error, of, section)) from error
 
 
+def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str) -> BaseModel:
+    if isinstance(values, BaseModel):
+        return values
+    if not isinstance(values, Mapping):
+        raise BadInput(f"optimizers.{name}: expected a table, not {str(values)[:40]!r}")
+    word = values.get("kind", DEFAULT_KIND)
+    if not isinstance(word, str) or word not in kinds:
+        raise BadInput(f"optimizers.{name}.kind: {word!r} is unknown; expected one of: {', '.join(kinds)}")
+    return _read(kinds[word], values, f"optimizers.{name}")
+
+
 def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
     """One line for each fault: the key, what is wrong with it, and the nearest valid key."""
     lines = []
     for fault in error.errors():
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
-        if place[:1] == ["optimizers"] and place[2:3] and place[2] in KINDS:
-            del place[2]  # pydantic names the kind that it read the table as
         key = ".".join(place)
         message = fault["msg"].removeprefix("Value error, ")
         if not key:
@@ -312,7 +323,7 @@ def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> s
         if fault["type"] == "extra_forbidden":
             known = list(_keys(of, prefix))
             if place[:1] == ["optimizers"]:
-                known = [f"optimizers.{place[1]}.{name}" for kind in SETTINGS_TYPES for name in _keys(kind)]
+                known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in _keys(kind)]
             lines.append(f"{key}: unknown key{nearest(key, [one for one in known if one != key])}")
         elif fault["type"] == "missing":
             lines.append(f"{key}: missing")
@@ -339,7 +350,7 @@ def known_keys(recipe_family: str, optimizers: Iterable[str]) -> list[str]:
     keys = [key for key in _keys(Recipe) if key.split(".")[0] not in {"networks", "objective", "optimizers"}]
     keys += [key for section, of in sections.items() for key in _keys(of, section)]
     names = dict.fromkeys((*optimizers, *kind.optimizers, DEFAULT_OPTIMIZER))
-    own = dict.fromkeys(key for of in SETTINGS_TYPES for key in _keys(of))
+    own = dict.fromkeys(key for of in (*KINDS.values(), *kind.optimizer_types.values()) for key in _keys(of))
     return keys + [f"optimizers.{name}.{key}" for name in names for key in own]
 
 

@@ -1,7 +1,7 @@
 """Every field of a recipe, for people: what it is, what it may be, what it is here."""
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -37,24 +37,25 @@ class RecipeField:
     description: str
 
 
-def recipe_fields(recipe: Recipe) -> list[RecipeField]:
-    """All fields of a recipe, by section; those of each of its optimizers too."""
+def recipe_fields(recipe: Recipe, sections: Sequence[str] = SECTIONS) -> list[RecipeField]:
+    """All fields of a recipe's sections; those of each of its optimizers too."""
     found: list[RecipeField] = []
-    for section in SECTIONS:
+    for section in sections:
         settings = getattr(recipe, section)
         if isinstance(settings, dict):
             for name, each in settings.items():
-                found += _fields(each, f"{section}.{name}")
+                found += fields_of(each, f"{section}.{name}")
         else:
-            found += _fields(settings, section)
+            found += fields_of(settings, section)
     return found
 
 
-def _fields(settings: BaseModel, prefix: str) -> Iterator[RecipeField]:
+def fields_of(settings: BaseModel, prefix: str) -> Iterator[RecipeField]:
+    """Fields of some settings, those of settings inside them too; their keys begin with the prefix."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
-            yield from _fields(value, f"{prefix}.{name}")
+            yield from fields_of(value, f"{prefix}.{name}")
             continue
         extra = field.json_schema_extra
         yield RecipeField(

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,19 @@ from frugan.phase import SheetRequest
 CPU = TrainingOptions(device="cpu")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run; whoever changes it changes a copy, `run`."""
+    made = tmp_path_factory.mktemp("trained")
+    recipe, pictures = write_recipe(made), write_pictures(made / "pictures")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRUGAN_BASE", str(made / "base"))
+        return train(recipe, pictures, made / "run", options=CPU, overrides=["training.duration=1 step"]).run
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    return train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"]).run
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def test_unknown_recipe_and_keys_name_the_nearest() -> None:
@@ -180,7 +190,7 @@ def test_weights_files(run: Path, tmp_path: Path) -> None:
 
 
 def test_run_folders(run: Path, tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), tmp_path / "pictures"
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(BadInput, match="no checkpoint yet"):
         sample(run, tmp_path / "sheets", device="cpu", say=lambda _: None)
@@ -200,9 +210,9 @@ def test_run_folders(run: Path, tmp_path: Path) -> None:
         (SheetRequest(interpolate="both", columns=1), "2 ends"),
     ],
 )
-def test_samples_that_cannot_be_drawn(run: Path, tmp_path: Path, request_: SheetRequest, message: str) -> None:
+def test_samples_that_cannot_be_drawn(trained: Path, tmp_path: Path, request_: SheetRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        sample(run, tmp_path / "sheets", request_, device="cpu", say=lambda _: None)
+        sample(trained, tmp_path / "sheets", request_, device="cpu", say=lambda _: None)
     assert not (tmp_path / "sheets").exists()
 
 
@@ -236,3 +246,20 @@ def test_devices(tmp_path: Path) -> None:
                 tmp_path / "run",
                 options=TrainingOptions(device=device),
             )
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"psi": 0.5}, "--psi: "),
+        ({"psi_layers": 3}, "--psi-layers: "),
+        ({"truncation": 0.7, "seed": 2}, "--truncation and --seed: "),
+        ({"interpolate": "latent", "spherical": True}, "--interpolate and --spherical: "),
+        ({"classes": (0,), "columns": 5}, "--classes and --columns: "),
+    ],
+)
+def test_what_is_of_random_inputs_is_refused_of_a_face_model(given: dict[str, Any], named: str) -> None:
+    recipe = frugan.load_recipe("saehd-demo-64")
+    with pytest.raises(BadInput, match=f"^{named}for families that draw from random inputs; saehd shows"):
+        check_request(SheetRequest(**given), recipe)
+    check_request(SheetRequest(rows=3, micro_batch=2), recipe)

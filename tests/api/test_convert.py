@@ -15,22 +15,22 @@ from safetensors.torch import load_file, save_file
 
 from api.leras_models import GROUPS, NARROW, OPTIONS, allow_narrow, assert_same_model, change, model_of, write
 from api.pictures import write_pictures, write_recipe
-from frugan.api.convert import export_dfm as to_dfm_module
-from frugan.api.convert.export_dfm import to_dfm
-from frugan.api.convert.export_leras import to_leras
-from frugan.api.convert.import_leras import from_leras
+from frugan.api.convert.deepfacelab import export_dfm as to_dfm_module
+from frugan.api.convert.deepfacelab.export_dfm import to_dfm
+from frugan.api.convert.deepfacelab.export_leras import to_leras
+from frugan.api.convert.deepfacelab.import_leras import from_leras
 from frugan.api.networks import networks_from, read_weights, weights_metadata
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.convert.leras import LerasModel, read_model
-from frugan.convert.leras_writer import write_model
 from frugan.engine.events import EventLog, read_events
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
 from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.families.saehd.dfm import check_dfm, write_dfm
+from frugan.families.saehd.files.dfm import check_dfm, write_dfm
+from frugan.families.saehd.files.leras import LerasModel, read_model
+from frugan.families.saehd.files.leras_writer import write_model
 from frugan.recipe import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
 
@@ -353,7 +353,7 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("frugan.api.convert.import_leras.write_json", full)
+        broken.setattr("frugan.api.convert.deepfacelab.import_leras.write_json", full)
         with pytest.raises(OSError, match="No space left"):
             there(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]

@@ -204,7 +204,7 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
     first = reference_of(made(0), network, tmp_path, batch=7)
     again = reference_of(made(0), network, tmp_path, batch=7)
     assert asked == 30
-    assert torch.equal(first.moments.scatter, again.moments.scatter)
+    assert torch.equal(first.moments.covariance, again.moments.covariance)
     np.testing.assert_array_equal(first.rows, again.rows)
     reference_of(made(1), network, tmp_path, batch=7)
     assert asked == 60
@@ -399,10 +399,106 @@ def test_copies_of_training_pictures_are_found(folder: Path, opened: Opened, tmp
     pictures, _ = drawn(opened, DrawRequest(), count=6)
     noise = np.random.default_rng(0).integers(0, 255, (40, 3, 32, 32)).astype(np.uint8)
     array = np.concatenate([noise, pictures[:3].numpy(), pictures[3:4].flip(-1).numpy()])
-    labels = np.zeros(len(array), np.int64)
-    own = PictureSet(array, labels, ("a",), False, picture_digest(array, labels))
+    labels = np.arange(len(array), dtype=np.int64) % 2
+    own = PictureSet(array, labels, ("a", "b"), True, picture_digest(array, labels))
     found = check_memorisation(folder / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=silent)
     assert found.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
     assert set(found.suspicious) >= {1, 2, 3, 4}
     with Image.open(found.sheet) as sheet:
         assert sheet.width < sheet.height
+
+
+def stored(folder: Path, tmp_path: Path, network: str = "colours") -> Path:
+    """The pictures' moments, written by the command."""
+    out = tmp_path / f"{network}.npz"
+    words = ["prepare", str(folder / "pictures"), str(out), "--reference", "--network", f"{__name__}:{network}"]
+    result = CliRunner().invoke(application(), [*words, "--resolution", "32"])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_moments_made_ahead_give_the_score_of_the_pictures(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRUGAN_BASE", str(tmp_path / "base"))
+    options = replace(OPTIONS, metrics=("fid", "is"))
+    whole = evaluate(folder / "run", folder / "pictures", options, say=silent)
+    file = stored(folder, tmp_path)
+    lines: list[str] = []
+    found = evaluate(folder / "run", options=replace(OPTIONS, reference=file), say=lines.append)
+    assert found.scores == pytest.approx(whole.scores, rel=1e-9)
+    assert any(line.startswith("no kid, pr: compares pictures one by one") for line in lines)
+    assert any(line.endswith("60 pictures of 32 pixels") for line in lines)
+    card = found.card
+    assert (card.data, card.data_digest, card.real, card.rows) == ("none", "none", 0, 0)
+    assert (card.reference, len(card.reference_digest)) == (str(file), 64)
+    assert card.compared_with == f"no real pictures, FID to {file} {card.reference_digest[:8]}"
+    assert MetricCard.from_json(card.as_json()) == card
+    older = {k: v for k, v in whole.card.as_json().items() if not k.startswith("reference")}
+    assert MetricCard.from_json(older) == whole.card
+
+
+def test_with_pictures_as_well_the_file_is_for_fid_alone(folder: Path, tmp_path: Path) -> None:
+    rows = colours(torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8))[0].numpy()
+    np.savez(tmp_path / "other.npz", mu=rows.mean(0), sigma=np.cov(rows, rowvar=False))
+    plain = evaluate(folder / "run", folder / "pictures", OPTIONS, say=silent)
+    lines: list[str] = []
+    options = replace(OPTIONS, reference=tmp_path / "other.npz")
+    found = evaluate(folder / "run", folder / "pictures", options, say=lines.append)
+    assert any("does not say which network made it" in line for line in lines)
+    assert found.scores["fid"] != plain.scores["fid"]
+    assert {k: v for k, v in found.scores.items() if k != "fid"} == {
+        k: v for k, v in plain.scores.items() if k != "fid"
+    }
+    assert found.card.real == 60
+    assert "60 real pictures of" in found.card.compared_with
+
+
+def test_references_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
+    file = stored(folder, tmp_path, "no_scores")
+    narrow = tmp_path / "narrow.npz"
+    np.savez(narrow, mu=np.zeros(3), sigma=np.eye(3))
+    for options, message in (
+        (replace(OPTIONS, reference=file), "made with another feature network"),
+        (replace(OPTIONS, reference=folder / "pictures"), "a folder; expected an .npz file with mu and sigma"),
+        (replace(OPTIONS, reference=narrow), r"mu is \[3\], the features here give \[12\]"),
+        (replace(OPTIONS, reference=tmp_path / "absent.npz"), "no such file"),
+        (OPTIONS, "no real pictures to compare with: add --data PICTURES"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            evaluate(folder / "run", options=options, say=silent)
+    good = replace(OPTIONS, reference=stored(folder, tmp_path), metrics=("fid", "pr", "intra-fid"))
+    with pytest.raises(BadInput, match="--metrics pr, intra-fid: compares pictures one by one"):
+        evaluate(folder / "run", options=good, say=silent)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("moments.npz",), "an .npz file holds the moments of pictures; say --reference"),
+        (("moments.txt", "--reference", "--resolution", "32"), "moments go into an .npz file"),
+        (("moments.npz", "--reference"), "--resolution is missing"),
+        (("set", "--resolution", "32", "--network", "digits"), "--network digits: goes with --reference only"),
+        (("there.npz", "--reference", "--resolution", "32"), "exists already"),
+    ],
+)
+def test_preparations_of_moments_that_make_no_sense(
+    folder: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "there.npz").touch()
+    out, *others = words
+    result = CliRunner().invoke(application(), ["prepare", str(folder / "pictures"), str(tmp_path / out), *others])
+    assert isinstance(result.exception, BadInput)
+    assert message in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["there.npz"]
+
+
+def test_other_classes_are_told_of_in_a_sentence(folder: Path, tmp_path: Path) -> None:
+    options = replace(OPTIONS, metrics=("fid",))
+    lines: list[str] = []
+    found = evaluate(folder / "run", write_pictures(tmp_path, classes=("cat", "dog")), options, say=lines.append)
+    (line,) = found.warnings[:1]
+    assert line.startswith("the classes of the pictures (cat, dog) are not those that the run was trained on (dunkel ü")
+    assert f"warning: {line}" in lines
+    same = evaluate(folder / "run", folder / "pictures", options, say=silent)
+    assert not any("classes" in each for each in same.warnings)

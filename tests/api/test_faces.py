@@ -13,8 +13,7 @@ import frugan
 from frugan.api.sample.sampling import sample
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.session import TrainingResult
-from frugan.api.train.training import train
+from frugan.api.train.training import TrainingResult, train
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face_type import FaceType
 from frugan.engine.events import EventLog, read_events
@@ -278,9 +277,9 @@ def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path) -> 
         "preview-masked.png"
     }
     assert shown == "preview.png"
-    with pytest.raises(BadInput, match="add --data WORKSPACE"):
+    with pytest.raises(BadInput, match="add --data PATH, or --data src=PATH --data dst=PATH"):
         sample(run, tmp_path / "more", device="cpu", say=print)
-    with pytest.raises(BadInput, match="not for faces"):
+    with pytest.raises(BadInput, match="--classes: for families that draw from random inputs"):
         sample(run, tmp_path / "more", SheetRequest(classes=(1,)), data=DATA, device="cpu", say=print)
 
 

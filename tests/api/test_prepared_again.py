@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api.pictures import write_pictures
-from frugan.contract.data import Opening
+from frugan.contract.data import SourceOptions
 from frugan.contract.data_settings import DataSettings
 from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import PictureSet, open_prepared, picture_digest
@@ -21,7 +21,7 @@ ALL = np.arange(12)
 def opened(source: Path, said: list[str]) -> PictureSet:
     said.clear()
     settings = DataSettings(flip=False, allow_upscale=False)
-    opening = Opening(settings, Folders.from_environment().prepared, said.append, None, {})
+    opening = SourceOptions(settings, Folders.from_environment().prepared, said.append, None, {})
     return open_pictures(source, 32, opening)
 
 

@@ -28,7 +28,10 @@ def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -
         log.write("start", step=0, frugan="0.1", torch="2.13", machine="here", device="cpu", data={}, recipe={})
         log.write("choice", line="device: cpu (no card)")
         for step in range(1, steps + 1):
-            phases = {"D": {"terms": {"real": 1 / step}, "gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 0}}
+            norms = {f"D.conv{i}.weight": float(i * step) for i in range(3)}  # the first gets zeros only
+            by_layer = {"gradients": norms, "zero_share": {name: float(not norm) for name, norm in norms.items()}}
+            numbers = {"gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 0}
+            phases = {"D": {"terms": {"real": 1 / step}, **numbers, **(by_layer if step % 5 == 1 else {})}}
             numbers = {"images": 8 * step, "seconds": 0.1 * step, "images_per_second": 80.0, "eta_seconds": 1.0}
             log.write("step", step=step, memory_bytes=2**30, phases=phases, **numbers)
         card = {"network": "inception", "samples": samples, "step": steps}
@@ -65,6 +68,15 @@ def test_what_is_left_is_told_where_there_is_an_end(tmp_path: Path) -> None:
         with EventLog(run / "events.jsonl") as log:
             log.write("step", step=1, images=8, seconds=0.5, eta_seconds=eta_seconds, phases={})
         assert view(RunFolder(run), "run").tiles.get("left") == told
+
+
+def test_time_that_was_waited_for_data_is_a_tile_where_it_matters(tmp_path: Path) -> None:
+    for seconds, told in ((0.25, "25 %"), (0.01, None)):
+        run = tmp_path / f"{seconds}"
+        times = {"seconds": 1.0, "took_seconds": 1.0, "data_seconds": seconds, "images_per_second": 8.0}
+        with EventLog(run / "events.jsonl") as log:
+            log.write("step", step=1, images=8, eta_seconds=None, phases={}, **times)
+        assert view(RunFolder(run), "run").tiles.get("of the time, waiting for data") == told
 
 
 def test_recall_far_below_precision_is_said_in_the_report(tmp_path: Path) -> None:

@@ -44,6 +44,16 @@ const canvas = document.querySelector("canvas");
 canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: 100, clientY: 10, bubbles: true }));
 const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
 put("drawn", String(pixels.some((value) => value !== 0)));
+const map = document.querySelector("#gradient-maps canvas"), kind = document.getElementById("gradient-kind");
+const colours = () => {
+  const pixels = map.getContext("2d").getImageData(map.width - 10, 0, 1, map.height - 30).data, found = new Set();
+  for (let i = 0; i < pixels.length; i += 4) found.add(pixels.slice(i, i + 3).join());
+  return found.size;
+};
+const norms = colours();
+kind.value = "zeros";
+kind.onchange();
+put("map", `${norms > 2 && colours() > 1} ${document.querySelectorAll("#gradient-maps canvas").length}`);
 put("fetched", String(performance.getEntriesByType("resource").filter((e) => !e.name.startsWith("data:")).length));
 put("heard", heard.join("; "));
 </script>"""
@@ -67,5 +77,12 @@ def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
     )
     (body,) = re.findall(r"<body([^>]*)>", done.stdout)
     found = {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', body)}
-    expected = {"moved": "true", "steps": "step 50 to step 0", "drawn": "true", "fetched": "0", "heard": ""}
+    expected = {
+        "moved": "true",
+        "steps": "step 50 to step 0",
+        "drawn": "true",
+        "map": f"true {runs}",
+        "fetched": "0",
+        "heard": "",
+    }
     assert found == expected

@@ -13,7 +13,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.data import RunData
 from frugan.data.picture_set import PictureSet
-from frugan.data.run_classes import as_in_run, parse_class_map
+from frugan.data.run_classes import as_in_run, other_classes, parse_class_map
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.errors import BadInput
 from frugan.recipe import load_recipe
@@ -151,3 +151,18 @@ def test_init_from_other_classes_is_said(tmp_path: Path) -> None:
     lines: list[str] = []
     train(recipe, source, tmp_path / "b", options=CPU, overrides=words, init=tmp_path / "first", say=lines.append)
     assert any("its classes are dunkel ü, hell; this run's are dunkel ü, licht" in line for line in lines)
+
+
+def test_pictures_of_other_classes_than_the_runs_are_told_of() -> None:
+    run = ("cat", "dog", "fox")
+    assert other_classes(run, pictures(*run)) is None
+    assert other_classes((), pictures("ape", "bat")) is None
+    assert other_classes(run, pictures("pictures", labelled=False)) is None
+    other = other_classes(run, pictures("cat", "dog", "hen"))
+    assert other is not None
+    assert other.startswith(
+        "the classes of the pictures (cat, dog, hen) are not those that the run was trained on (cat,"
+    )
+    turned = other_classes(run, pictures("cat", "fox", "dog"))
+    assert turned is not None
+    assert "in another order (label 1 is dog in the run and fox in the pictures)" in turned

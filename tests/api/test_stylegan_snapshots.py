@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 import frugan
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
-from convert.snapshots import GOLDEN, SCRUBBED, module, write, write_snapshot
-from frugan.api.convert.export_stylegan import to_stylegan_safetensors
-from frugan.api.convert.import_stylegan import from_stylegan_pickle
+from families.snapshots import GOLDEN, SCRUBBED, module, write, write_snapshot
+from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors
+from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
 from frugan.api.networks import read_weights
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train

@@ -208,7 +208,7 @@ def test_what_is_seen_is_said_once(looked: Looked) -> None:
     shown = view(RunFolder(looked.folder / "watched"), "run").charts[VARIETY]
     assert {name: curve.steps for name, curve in shown.items()} == {
         "mean distance": [2, 4],
-        "to the nearest twin": [2, 4],
+        "to the nearest neighbour": [2, 4],
     }
 
 

@@ -92,7 +92,10 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["evaluate", "/does/not/exist", "--data", "x", "--plot", "y.png"], "give at least two"),
         (["report", "/does/not/exist"], "no run folder"),
         (["report", "/does/not/exist", "--serve", "--out", "y.html"], "--serve writes no file"),
-        (["train", "biggan-cifar10-32", "--data", "x", "--twin", "fp32"], "name a folder for the two runs"),
+        (
+            ["train", "biggan-cifar10-32", "--data", "x", "--compare-precision", "fp32"],
+            "name a folder for the two",
+        ),
         (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "nan"], "above nothing"),
         (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "1"], "of which card"),
         (["prepare", "/does/not/exist", "y", "--resolution", "32"], "does not exist"),
@@ -199,7 +202,7 @@ def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) 
     process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     events = out / "events.jsonl"
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (events.exists() and '"step": 3,' in events.read_text()):
+    while time.monotonic() < deadline and not (events.exists() and '"event": "step"' in events.read_text()):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     printed, err = process.communicate(timeout=120)

@@ -10,7 +10,7 @@ import pytest
 
 from api.leras_models import allow_narrow, assert_same_model, model_of, write
 from frugan.cli.main import run
-from frugan.convert.leras import read_model
+from frugan.families.saehd.files.leras import read_model
 from parity.saehd.golden import FOLDER
 
 FACES = FOLDER / "faceset" / "aligned"
@@ -83,17 +83,17 @@ def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a", "b"], "neither --from nor --to: say --from leras to go on here"),
-        (["a", "b", "--from", "dfm"], "--from dfm --to frugan: say --from leras"),
-        (["a", "b", "--from", "leras", "--to", "dfm"], "or --to dfm to write one for DeepFaceLive"),
-        (["a", "b", "--from", "leras", "--half"], "--half is for --to leras and --to dfm; leave it out"),
-        (["a", "b", "--from", "leras", "--data", "c"], "--data is for"),
+        (["a", "b"], "neither --from nor --to: expected one of --from leras (a model of DeepFaceLab's)"),
+        (["a", "b", "--from", "dfm"], "--from dfm: a file for DeepFaceLive can only be written (--to)"),
+        (["a", "b", "--from", "leras", "--to", "dfm"], "--from leras --to dfm: expected one of --from leras"),
+        (["a", "b", "--from", "leras", "--half"], "--half is for --to dfm; leave it out"),
+        (["a", "b", "--from", "leras", "--data", "c"], "--data is for --to dfm and --to leras"),
         (["a", "b", "--to", "leras", "--half"], "--half is for --to dfm"),
         (["a", "b", "training.seed=1", "--to", "leras"], "training.seed=1 is for --from leras"),
-        (["a", "b.dfm", "--to", "dfm", "--name", "x"], "--name is for DeepFaceLab's folders"),
+        (["a", "b.dfm", "--to", "dfm", "--name", "x"], "--name is for --from leras and --to leras"),
         (["a", "b", "--from", "leras"], "a: no such folder; expected the folder of a DeepFaceLab model"),
         (["a", "b", "--to", "leras"], "a: expected a run folder"),
-        (["a", "b", "--from", "keras"], "'--from': 'keras' is not one of"),
+        (["a", "b", "--from", "keras"], "format 'keras' is unknown; expected one of: frugan, dfm, leras"),
         (["a"], "Missing argument"),
     ],
 )

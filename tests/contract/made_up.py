@@ -213,6 +213,11 @@ class MadeUpFamily:
         )
         return critic, penalty, maker
 
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """The engine's own are enough."""
+        return {}
+
     def sources(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> Mapping[str, PictureNeeds]:
         return {"images": PictureNeeds(SIDE, None)}
 

@@ -105,8 +105,8 @@ class Rig:
         *,
         networks: Any = None,
         objective: Any = None,
-        batch: int = 8,
-        micro_batch: int = 8,
+        batch: int | None = None,
+        micro_batch: int | None = None,
         group: int | None = 4,
         precision: Precision = FP32,
         dtype: torch.dtype = torch.float32,
@@ -124,6 +124,9 @@ class Rig:
     ) -> "Rig":
         tiny, every_term = family.tiny()
         config, objective = networks or tiny, objective or every_term
+        # Faces have four times the pixels of the others' pictures, and no normalisation groups.
+        batch = batch or (2 if shows_given(family) else 8)
+        micro_batch = micro_batch or batch
         phases = family.phases(config, objective)
         built = family.build(config)
         family.initialise(config, built, lambda name: derive_seed(3, "weights", name))
@@ -162,6 +165,11 @@ class Rig:
             for i, slots in enumerate(optimizer.state.values()):
                 found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
         return {k: v.clone() for k, v in found.items()}
+
+
+def shows_given(family: Family) -> bool:
+    """Whether a family shows what it makes of given samples."""
+    return any(need.given for need in family.sources(*family.tiny()).values())
 
 
 def plain_dense(networks: Mapping[str, nn.Module]) -> dict[str, tuple[str, ...]]:

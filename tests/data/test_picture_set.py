@@ -1,4 +1,4 @@
-"""Opening prepared sets, whole and damaged."""
+"""SourceOptions prepared sets, whole and damaged."""
 
 import json
 import re

@@ -1,5 +1,7 @@
 """A loop over the made-up family, for the tests of what happens between steps."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from contract.made_up import MadeUpFamily
@@ -8,13 +10,14 @@ from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop
+from frugan.engine.loop import Loop, Stage
 from frugan.engine.plan import Plan
 from frugan.engine.progress import ENDLESS, Duration
 from frugan.engine.retries import NextPlan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
+from frugan.engine.step_log import StepLog
 from frugan.errors import TrainingFailed
 
 
@@ -58,31 +61,41 @@ def train(
 
         log.subscribe(show)
 
-        def snapshot(state: TrainingState) -> list[Path]:
+        def draw(state: TrainingState, plan: Plan) -> list[Path]:
             if pictured is not None:
                 pictured.append(state.step)
             return []
 
+        @contextmanager
+        def stage(loop: Loop) -> Iterator[Stage]:
+            yield Stage(
+                step=rig.step,
+                until=None,
+                checkpoint=Clock(Duration.parse(checkpoint_every), 8),
+                backup=Clock(Duration.parse("5 steps"), 8),
+                snapshot=SheetClock(Duration.parse("32 images"), 8),
+                report=Clock(Duration.parse("3 steps"), 8),
+                draw=draw,
+                readings=lambda state: {},
+            )
+
+        duration = ENDLESS if steps is None else Duration.parse(f"{steps} steps")
+        words = "frugan train somewhere" if command else None
+        sound = Soundness.of(found[1] if found else {}, rig.state.step)
         loop = Loop(
-            step=rig.step,
             state=rig.state,
             plan=rig.plan,
-            duration=ENDLESS if steps is None else Duration.parse(f"{steps} steps"),
-            checkpoint=Clock(Duration.parse(checkpoint_every), 8),
-            backup=Clock(Duration.parse("5 steps"), 8),
-            snapshot=SheetClock(Duration.parse("32 images"), 8),
-            report=Clock(Duration.parse("3 steps"), 8),
+            stages=stage,
+            next_plan=next_plan or _none_left,
+            duration=duration,
+            batch=rig.step.batch,
             keep=2,
             run=run,
             log=log,
+            steps=StepLog(log, run.checkpoints, rig.state.device, duration, words, sound),
             metadata={},
-            take_snapshot=snapshot,
-            singular_values=lambda state: {},
-            extra={},
-            next_plan=next_plan or _none_left,
+            kept={},
             seconds=float(found[1]["seconds"]) if found else 0.0,
             images=int(found[1]["images"]) if found else 0,
-            soundness=Soundness.of(found[1] if found else {}, rig.state.step),
-            command="frugan train somewhere" if command else None,
         )
         return rig, events, loop.train(stop)

@@ -1,11 +1,15 @@
 """What happens between steps: saving, resuming, stopping, skipping."""
 
 import json
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig, assert_same
@@ -83,6 +87,25 @@ def test_step_events_hold_what_readers_need(tmp_path: Path) -> None:
     assert "critic.linear.bias" in first["penalty"]["without_gradient"]  # the slope does not depend on it
     assert "gradients" not in steps[1]["phases"]["critic"]
     assert "gradients" in steps[3]["phases"]["critic"]  # every 3 steps: after step 3
+
+
+def test_a_step_tells_how_long_it_waited_for_data(tmp_path: Path) -> None:
+    rig = Rig.create(MadeUpFamily())
+    pictures, wait = rig.step.pictures, 0.02
+
+    class Slow:
+        taken = 0
+
+        def take(self, *which: Any) -> Mapping[str, Tensor]:
+            Slow.taken += 1
+            time.sleep(wait)
+            return pictures.take(*which)
+
+    rig.step = replace(rig.step, pictures=Slow())
+    _, events, _ = train(tmp_path, 4, rig=rig)
+    steps = [e for e in events if e["event"] == "step"]
+    assert sum(e["data_seconds"] for e in steps) >= Slow.taken * wait
+    assert all(wait <= e["data_seconds"] <= e["took_seconds"] for e in steps)
 
 
 def test_carried_state_is_told_where_gradients_are_reported(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from frugan.convert.leras import read_model
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDFamily, SAEHDNetworks
-from frugan.families.saehd.leras_fit import gan_misfit, misfits
-from frugan.families.saehd.leras_names import (
+from frugan.families.saehd.files.leras import read_model
+from frugan.families.saehd.files.leras_fit import gan_misfit, misfits
+from frugan.families.saehd.files.leras_names import (
     OPTIMIZER_FILES,
     UPDATES,
     faults,
@@ -23,7 +23,7 @@ from frugan.families.saehd.leras_names import (
     to_file,
     weight_keys,
 )
-from frugan.families.saehd.leras_options import (
+from frugan.families.saehd.files.leras_options import (
     ORDER,
     merged,
     options_of,

@@ -1,5 +1,6 @@
 """A family of another package, found by its entry point, goes through the commands like one that ships."""
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -9,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torch import nn
 
 from frugan.cli.main import run
+from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
+from frugan.memory import prediction_store
+from memory.formula import predicted_by_formula
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
 RECIPE = str(OUTSIDE / "minigan.toml")
@@ -50,8 +55,10 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_it_is_planned_trained_resumed_sampled_and_reported(
-    frugan: Callable[..., str], pictures: Path, tmp_path: Path
+    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)  # what is planned with is a run of the step
+    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
     plan = json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))
     assert plan["fits"]
     assert plan["micro_batch"] == 8
@@ -70,11 +77,100 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
     assert "minigan" in (folder / "report.html").read_text("utf-8")
 
 
+def test_one_with_data_an_optimizer_and_a_file_format_of_its_own(frugan: Callable[..., str], tmp_path: Path) -> None:
+    maps, folder = tmp_path / "maps.npy", tmp_path / "run"
+    np.save(maps, np.random.default_rng(0).uniform(-1, 1, (30, 8, 8)).astype(np.float32))
+    recipe = str(OUTSIDE / "terrain.toml")
+    plan = json.loads(frugan("plan", recipe, "--memory", "1GiB", "--json"))
+    assert plan["fits"]
+    words = ("--data", maps, "--out", folder, "--device", "cpu")
+    frugan("train", recipe, *words)
+    longer = frugan("train", recipe, "training.duration=6 steps", *words)
+    assert "step 6, finished" in longer
+    whole = tmp_path / "whole"
+    frugan("train", recipe, "training.duration=6 steps", "--data", maps, "--out", whole, "--device", "cpu")
+    networks, optimizers = (
+        [(run / "checkpoints" / "step-000000006" / f"{name}.safetensors").read_bytes() for run in (folder, whole)]
+        for name in ("networks", "optimizers")
+    )
+    assert networks[0] == networks[1]
+    assert optimizers[0] == optimizers[1]
+
+    sheets = []
+    for psi in ("1", "-1"):
+        out = tmp_path / f"sheets{psi}"
+        frugan("sample", folder, "--out", out, "--psi", psi, "--rows", "2", "--columns", "3", "--device", "cpu")
+        (sheet,) = out.glob("*.png")
+        sheets.append(np.asarray(Image.open(sheet)))
+    assert not np.array_equal(sheets[0], sheets[1])
+
+    frugan("convert", folder, tmp_path / "generator.npz", "--to", "terrain-npz")
+    frugan("convert", tmp_path / "generator.npz", tmp_path / "again.safetensors", "--from", "terrain-npz")
+    again = tmp_path / "sheets-again"
+    frugan("sample", tmp_path / "again.safetensors", "--out", again, "--rows", "2", "--columns", "3", "--device", "cpu")
+    assert np.array_equal(np.asarray(Image.open(next(again.glob("*.png")))), sheets[0])
+    frugan("report", folder)
+    assert "terrain" in (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "optimizers.G.momentum=2"), "optimizers.G.momentum: Input should be less than 1"),
+        (
+            ("train", "optimizers.G.kind=sigmund"),
+            "'sigmund' is unknown; expected one of: adam, rmsprop, adabelief, s",
+        ),
+        (("train", "data.flip=true"), "data.flip: height maps are not mirrored"),
+        (("train",), "no .npy file with heights"),
+    ],
+)
+def test_what_is_wrong_with_it_is_said_in_its_own_words(
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command, *overrides = words
+    out = ["--data", str(tmp_path / "none.npy"), "--out", str(tmp_path / "run")]
+    monkeypatch.setattr(sys, "argv", ["frugan", command, str(OUTSIDE / "terrain.toml"), *overrides, *out])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_layer_that_no_loss_reaches_is_told_of_once(
+    frugan: Callable[..., str],
+    pictures: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    minigan = importlib.import_module("minigan")
+
+    class Forgetful(minigan.Generator):  # type: ignore[name-defined]
+        def __init__(self, config: object) -> None:
+            super().__init__(config)
+            self.forgotten = nn.Linear(4, 4)
+
+    monkeypatch.setattr(minigan, "Generator", Forgetful)
+    folder = tmp_path / "run"
+    frugan("train", RECIPE, "saving.report_every=1 steps", "--data", pictures, "--out", folder, "--device", "cpu")
+    (line,) = [e["line"] for e in read_events(folder / "events.jsonl") if e["event"] == "warning"]
+    assert line.startswith("2 parameters of G got no gradient in any phase: G.forgotten.weight, G.forgotten.bias. ")
+    frugan("report", folder)
+    page = (folder / "report.html").read_text("utf-8")
+    assert "no phase gave these parameters of G a gradient: forgotten.weight, forgotten.bias" in page
+    assert page.count("got no gradient in any phase") == 1
+
+
 def test_one_that_cannot_be_loaded_is_named() -> None:
     with pytest.raises(BadInput, match=r"family 'broken' of another package \(minigan.not_there:Family\) cannot be"):
         family("broken")
 
 
 def test_others_are_among_what_is_expected() -> None:
-    with pytest.raises(BadInput, match="expected one of: biggan, broken, minigan, saehd"):
+    with pytest.raises(BadInput, match="expected one of: biggan, broken, minigan, saehd, stylegan2, terrain"):
         family("ministan")

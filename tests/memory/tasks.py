@@ -1,6 +1,8 @@
 """Families at their tiny size as planner's tasks, and the same steps on real tensors."""
 
+import warnings
 from collections.abc import Mapping
+from functools import cache
 
 import torch
 from torch import nn
@@ -18,25 +20,31 @@ from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import Card, unnamed_card
 from frugan.memory.plan_space import PlanSpace, Wishes
-from frugan.memory.prediction import Target
+from frugan.memory.prediction import Target, step_memory
 from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.search import Search
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.task import Stage, Task
-from frugan.phase import Family
+from frugan.phase import FaceNeeds, Family
 
 CPU = torch.device("cpu")
 EMA = EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
 
 
-def task(family: Family, *, batch: int = 8, group: int = 2, settings: OptimizerSettings | None = None) -> Task:
+def task(
+    family: Family, *, batch: int | None = None, group: int | None = None, settings: OptimizerSettings | None = None
+) -> Task:
+    """A tiny training; its batch is 8 in groups of 2, of faces 2: theirs are slow steps, and they have no groups."""
     networks, objective = family.tiny()
+    faces = any(isinstance(need, FaceNeeds) for need in family.sources(networks, objective).values())
+    batch = batch or (2 if faces else 8)
+    group = group or (1 if faces else 2)
     phases = family.phases(networks, objective)
     chosen = settings or AdamSettings(learning_rate=1e-4)
     settings_of = {p.optimizer: chosen for p in phases}
     setup = TrainingSetup(phases, settings_of, family.averaged(), EMA, batch, group)
     return Task(
-        build=lambda: family.build(networks),
+        build=lambda device: family.build(networks, device),
         stages=(Stage("all", setup, family.sources(networks, objective)),),
         group=group,
         recomputable=family.recomputable,
@@ -53,7 +61,7 @@ def plan_of(
     parts_in_sequence: bool = True,
 ) -> Plan:
     """A plan; slices of every dense layer, however small."""
-    built = of.build()
+    built = of.build("meta")
     return Plan(
         micro_batch,
         precision,
@@ -68,7 +76,7 @@ def plan_of(
 def real_step(of: Task, plan: Plan) -> tuple[TrainingState, Step]:
     """The same on real tensors."""
     stage = of.stages[0]
-    built: Mapping[str, nn.Module] = of.build()
+    built: Mapping[str, nn.Module] = of.build("cpu")
     with torch.no_grad():
         for network in built.values():
             for parameter in network.parameters():
@@ -83,6 +91,26 @@ def measured(of: Task, plan: Plan) -> StepMemory:
     """A whole step on real tensors."""
     state, step = real_step(of, plan)
     return measure_step(step, state, plan, of.recomputable(state.networks), count_zeros=True)
+
+
+@cache
+def predicted_once(family: Family, target: Target, *, rough: bool = False) -> StepMemory:
+    """A family's usual step in the smallest micro-batches, without data; many tests use it. A warning is an error."""
+    of, always = task(family), torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return step_memory(of, plan_of(of, of.group), target, of.stages[0], rough=rough)
+    finally:
+        torch.set_warn_always(always)
+
+
+@cache
+def measured_once(family: Family) -> StepMemory:
+    """The same step on real tensors."""
+    of = task(family)
+    return measured(of, plan_of(of, of.group))
 
 
 def search(

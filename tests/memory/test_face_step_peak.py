@@ -22,6 +22,7 @@ def _held(rig: Rig) -> list[torch.Tensor]:
     return [*masters, *(value for slots in optimizer.state.values() for value in slots.values())]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "most_gib"), [(RMSpropSettings(), 4.2), (AdaBeliefSettings(), 5.1)], ids=["rmsprop", "adabelief"]
 )

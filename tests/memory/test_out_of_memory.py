@@ -11,7 +11,7 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from engine.runs import train
-from frugan.engine import step
+from frugan.engine.adam import Adam
 from frugan.engine.checkpoint import newest_whole
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.out_of_memory import ran_out_of_memory
@@ -148,7 +148,7 @@ def test_memory_that_runs_out_by_another_name_in_an_update_is_told_as_well(monke
     def full(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
-    monkeypatch.setattr(step, "update_parameters", full)
+    monkeypatch.setattr(Adam, "update", full)
     with pytest.raises(TrainingFailed, match="in the midst of the update of phase critic"):
         rig().step.run(rig().state, rig().plan, next_plan=lambda plan, *_: plan)
 
@@ -157,7 +157,7 @@ def test_memory_that_runs_out_in_an_update_is_no_case_for_a_repetition(monkeypat
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(step, "update_parameters", full)
+    monkeypatch.setattr(Adam, "update", full)
     with pytest.raises(TrainingFailed, match="in the midst of the update of phase critic"):
         rig().step.run(rig().state, rig().plan, next_plan=lambda plan, *_: plan)
 

@@ -1,10 +1,10 @@
 """Predicted is measured: every family, every saver, on real CPU steps under the same tracker."""
 
-import warnings
+from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
-import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
@@ -16,33 +16,42 @@ from frugan.memory.prediction import predict, step_memory
 from frugan.memory.step_memory import StepMemory
 from frugan.memory.tracker import Tracker
 from frugan.phase import Family
-from memory.tasks import measured, plan_of, real_step, task
+from memory.tasks import measured, measured_once, plan_of, predicted_once, real_step, task
 
-ALL = [MadeUpFamily(), *families().values()]
-
-
-@pytest.fixture(params=ALL, ids=lambda family: family.name)
-def family(request: pytest.FixtureRequest) -> Family:
-    chosen: Family = request.param
-    return chosen
+MADE_UP = MadeUpFamily()
+FAMILIES = tuple(families().values())
+ALL = (MADE_UP, *FAMILIES)
 
 
-@pytest.mark.parametrize(("micro_batch", "precision"), [(2, FP32), (2, BF16), (6, BF16), (8, BF16)], ids=str)
+def in_short(short: Collection[str], *choices: Family) -> list[Any]:
+    """Families as parameters; those that are not named only run with `-m long`."""
+    return [pytest.param(f, id=f.name, marks=[] if f.name in short else pytest.mark.long) for f in choices or ALL]
+
+
+each_family = pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
+made_up_in_short = pytest.mark.parametrize("family", in_short(("made-up",)))
+"""Families differ in what `test_the_smallest_micro_batches` shows, and in predictions that ship, which are of cards."""
+
+
+@each_family
+def test_the_smallest_micro_batches(family: Family) -> None:
+    """By phase, and without asking for an address: tensors without data have none."""
+    predicted, real = predicted_once(family, "cpu"), measured_once(family)
+    _assert_near(predicted.peak.size_bytes, real.peak.size_bytes)
+    for phase, peak in real.by_phase.items():
+        _assert_near(predicted.by_phase[phase].size_bytes, peak.size_bytes)
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "precision"),
+    [(6, BF16), pytest.param(2, FP32, marks=pytest.mark.long), pytest.param(8, BF16, marks=pytest.mark.long)],
+    ids=str,
+)
+@made_up_in_short
 def test_micro_batches_and_precisions(family: Family, micro_batch: int, precision: Precision) -> None:
-    of = task(family)
+    of = task(family, batch=8)
     plan = plan_of(of, micro_batch, precision)
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
-
-
-def test_no_address_is_asked_of_tensors_without_data(family: Family) -> None:
-    of, always = task(family), torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            predict(of, plan_of(of, 2), "cpu", of.stages[0])
-    finally:
-        torch.set_warn_always(always)
 
 
 def test_fp16() -> None:
@@ -51,17 +60,28 @@ def test_fp16() -> None:
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
 
 
+SAVED = (
+    {"keeping": "nothing"},
+    {"keeping": "nothing here"},
+    {"keeping": "products"},
+    {"slices": True},
+    {"slices": True, "keeping": "nothing"},
+    {"parts_in_sequence": False},
+)
+
+
 @pytest.mark.parametrize(
-    "savers",
+    ("family", "savers"),
     [
-        {"keeping": "nothing"},
-        {"keeping": "nothing here"},
-        {"keeping": "products"},
-        {"slices": True},
-        {"slices": True, "keeping": "nothing"},
-        {"parts_in_sequence": False},
+        pytest.param(
+            family,
+            savers,
+            id=f"{family.name}-{savers}",
+            marks=[] if family is MADE_UP and savers != SAVED[3] else pytest.mark.long,
+        )
+        for family in ALL
+        for savers in SAVED
     ],
-    ids=str,
 )
 def test_savers(family: Family, savers: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 512)
@@ -82,10 +102,15 @@ def test_savers(family: Family, savers: dict[str, object], monkeypatch: pytest.M
         _assert_near(predicted.by_phase[phase.name], real.by_phase[phase.name].size_bytes)
 
 
-@pytest.mark.parametrize("settings", [RMSpropSettings(), AdaBeliefSettings(dropout=0.5)], ids=["rmsprop", "adabelief"])
-def test_optimizers(settings: RMSpropSettings | AdaBeliefSettings) -> None:
-    of = task(families()["saehd"], settings=settings, batch=4, group=1)
-    plan = plan_of(of, 1)
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(RMSpropSettings(), marks=pytest.mark.long), AdaBeliefSettings(dropout=0.5)],
+    ids=["rmsprop", "adabelief"],
+)
+@pytest.mark.parametrize("family", in_short(("made-up",), MADE_UP, families()["saehd"]))
+def test_optimizers(family: Family, settings: RMSpropSettings | AdaBeliefSettings) -> None:
+    of = task(family, settings=settings, batch=4)
+    plan = plan_of(of, 2)
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
 
 
@@ -94,6 +119,7 @@ def _assert_near(predicted_bytes: int, real_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("savers", [{}, {"keeping": "nothing"}], ids=str)
+@made_up_in_short
 def test_naming_what_is_saved_changes_no_memory(family: Family, savers: dict[str, str]) -> None:
     """Against a tracker that only looks: hooks on saved tensors can keep a graph alive."""
     of = task(family)
@@ -108,18 +134,21 @@ def test_naming_what_is_saved_changes_no_memory(family: Family, savers: dict[str
     _assert_near(named.peak.size_bytes, looking.peak_bytes)
 
 
-@pytest.mark.parametrize("name", sorted(families()))
-def test_offloaded_is_not_on_the_card(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way there and back is counted for the whole step; on the card less is kept."""
+@made_up_in_short
+def test_the_way_of_what_is_offloaded_is_counted_for_the_whole_step(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the card less is kept; the made-up family has nothing to save there that its peak holds."""
     monkeypatch.setattr(offload, "SMALLEST_BYTES", 512)
-    of = task(families()[name], batch=8)
+    of = task(family, batch=8)
     plans = (plan_of(of, 2, keeping=keeping) for keeping in ("nothing", "nothing here"))
-    kept, sent = (step_memory(of, plan, "cuda", of.stages[0]) for plan in plans)
+    kept, sent = (step_memory(of, plan, "cuda", of.stages[0], rough=True) for plan in plans)
     assert kept.work.host_bytes == 0
     assert sent.work.host_bytes > 0
-    assert _most_saved_bytes(sent) < _most_saved_bytes(kept)
+    if family is not MADE_UP:
+        assert _most_saved_bytes(sent) < _most_saved_bytes(kept)
     twice = of.with_batch(2 * of.batch)
-    more = step_memory(twice, plan_of(of, 2, keeping="nothing here"), "cuda", twice.stages[0])
+    more = step_memory(twice, plan_of(of, 2, keeping="nothing here"), "cuda", twice.stages[0], rough=True)
     assert more.work.host_bytes == pytest.approx(2 * sent.work.host_bytes)
 
 
@@ -134,16 +163,16 @@ def _most_saved_bytes(of: StepMemory) -> int:
     return most
 
 
+@each_family
 def test_work_is_that_of_the_whole_step(family: Family) -> None:
     """Counted on two micro-batches of four, and on all of them."""
-    of = task(family)
-    plan = plan_of(of, 2)
-    predicted, real = predict(of, plan, "cpu", of.stages[0]).work, measured(of, plan).work
+    predicted, real = predicted_once(family, "cpu").work, measured_once(family).work
     assert predicted.macs == pytest.approx(real.macs, rel=1e-6)
     assert predicted.bytes_moved == pytest.approx(real.bytes_moved, rel=0.01)
     assert predicted.operations == pytest.approx(real.operations, rel=0.01)
 
 
+@made_up_in_short
 def test_the_rest_of_an_uneven_batch_is_counted_too(family: Family) -> None:
     """Of micro-batches of 8, 8, 8 and 4 the third is left out."""
     of = task(family).with_batch(28)
@@ -153,19 +182,18 @@ def test_the_rest_of_an_uneven_batch_is_counted_too(family: Family) -> None:
     assert predicted.operations == pytest.approx(real.operations, rel=0.01)
 
 
+@made_up_in_short
 def test_roughly_is_near(family: Family) -> None:
-    of = task(family)
-    plan = plan_of(of, 2)
-    full, rough = (predict(of, plan, "cuda", of.stages[0], rough=r) for r in (False, True))
-    assert 0.7 * full.live_bytes < rough.live_bytes <= 1.01 * full.live_bytes
+    full, rough = (predicted_once(family, "cuda", rough=r) for r in (False, True))
+    assert 0.7 * full.peak.size_bytes < rough.peak.size_bytes <= 1.01 * full.peak.size_bytes
     assert rough.work.macs == pytest.approx(full.work.macs, rel=1e-6)
 
 
+@made_up_in_short
 def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     of = task(family)
-    here = plan_of(of, 2)
-    away = replace(here, ema_on_host=True, optimizer_on_host=True)
-    on_card, on_host = (step_memory(of, plan, "cuda", of.stages[0]) for plan in (here, away))
+    away = replace(plan_of(of, of.group), ema_on_host=True, optimizer_on_host=True)
+    on_card, on_host = predicted_once(family, "cuda"), step_memory(of, away, "cuda", of.stages[0])
     moved = on_card.static["optimizer"] + on_card.static.get("averages", 0)
     assert on_host.static.get("averages", 0) == 0
     assert on_card.peak.size_bytes - on_host.peak.size_bytes > 0.5 * moved
@@ -174,16 +202,15 @@ def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     assert on_card.work.host_bytes == 0
 
 
+@made_up_in_short
 def test_a_card_holds_micro_batches_and_not_the_batch(family: Family) -> None:
-    of = task(family)
-    plan = plan_of(of, 2)
-    on_card, on_cpu = (step_memory(of, plan, target, of.stages[0]) for target in ("cuda", "cpu"))
+    on_card, on_cpu = predicted_once(family, "cuda"), predicted_once(family, "cpu")
     assert on_card.peak.categories["batch"] < on_cpu.peak.size_bytes
     assert on_card.peak.size_bytes <= on_cpu.peak.size_bytes
 
 
+@made_up_in_short
 def test_reserved_is_at_least_what_lives(family: Family) -> None:
-    of = task(family)
-    found = predict(of, plan_of(of, 2), "cuda", of.stages[0])
-    assert found.reserved_bytes >= found.live_bytes
-    assert sum(found.categories.values()) == found.live_bytes
+    found = predicted_once(family, "cuda")
+    assert found.reserved_bytes >= found.peak.size_bytes
+    assert sum(found.peak.categories.values()) == found.peak.size_bytes

@@ -12,10 +12,19 @@ from frugan.families import families
 from frugan.memory import prediction_store
 from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import Job, PredictionStore, outcome
+from frugan.phase import Family
+from memory.formula import predicted_by_formula
 from memory.tasks import plan_of, task
 
-OF = task(MadeUpFamily())
+MADE_UP = MadeUpFamily()
+OF = task(MADE_UP)
 STAGE = OF.stages[0]
+
+
+@pytest.fixture
+def by_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is kept it does not matter what a prediction says."""
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
 
 
 def store(*files: Path, version: str = "now", subject: str = "a") -> PredictionStore:
@@ -34,6 +43,7 @@ def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
     assert again.ran == 0
 
 
+@pytest.mark.usefixtures("by_formula")
 @pytest.mark.parametrize("other", [{"version": "later"}, {"subject": "b"}])
 def test_what_others_found_does_not_count(tmp_path: Path, other: dict[str, str]) -> None:
     file = tmp_path / "known.json"
@@ -45,6 +55,7 @@ def test_what_others_found_does_not_count(tmp_path: Path, other: dict[str, str])
     assert changed.ran == 1
 
 
+@pytest.mark.usefixtures("by_formula")
 def test_recipes_share_a_file(tmp_path: Path) -> None:
     plan, file = plan_of(OF, 2), tmp_path / "known.json"
     one, other = store(), store(subject="b")
@@ -58,6 +69,7 @@ def test_recipes_share_a_file(tmp_path: Path) -> None:
         assert again.ran == 0
 
 
+@pytest.mark.usefixtures("by_formula")
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 0}', "\x00"])
 def test_a_damaged_file_is_made_again(tmp_path: Path, content: str) -> None:
     file = tmp_path / "known.json"
@@ -96,6 +108,7 @@ class Helping:
         return None if self.lasts < 0 else outcome(OF, plan, "cuda", stage, rough=rough)
 
 
+@pytest.mark.usefixtures("by_formula")
 @pytest.mark.parametrize("lasts", [9, 1])
 def test_a_helper_helps_and_may_go(lasts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 0.0)
@@ -107,6 +120,7 @@ def test_a_helper_helps_and_may_go(lasts: int, monkeypatch: pytest.MonkeyPatch) 
         assert helped(plan, STAGE, rough=True) == alone(plan, STAGE, rough=True)
 
 
+@pytest.mark.usefixtures("by_formula")
 def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "known.json"
     first = store()
@@ -124,12 +138,20 @@ def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("keeping", ["all", "nothing"])
-@pytest.mark.parametrize("name", sorted(families()))
-def test_fp16_takes_what_bf16_takes(name: str, keeping: str) -> None:
-    of = task(families()[name])
+@pytest.mark.parametrize(
+    "family",
+    [
+        MADE_UP,
+        *(pytest.param(each, marks=pytest.mark.long, id=each.name) for each in families().values()),
+    ],
+    ids=["made-up", *families()],
+)
+def test_fp16_takes_what_bf16_takes(family: Family, keeping: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = task(family)
     one, other = (predict(of, plan_of(of, 2, p, keeping=keeping), "cuda", of.stages[0]) for p in (BF16, FP16))
     assert abs(one.live_bytes - other.live_bytes) <= 64 * 512  # scalars of loss scales, rounded up to blocks
     assert other.reserved_bytes == pytest.approx(one.reserved_bytes, rel=0.002, abs=2**21)
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
     kept = PredictionStore(of, "cuda", {}, "now")
     kept(plan_of(of, 2, BF16, keeping=keeping), of.stages[0], rough=False)
     kept(plan_of(of, 2, FP16, keeping=keeping), of.stages[0], rough=False)

@@ -153,18 +153,17 @@ def _random_task(networks: MadeUpNetworks, objective: MadeUpObjective, phase: st
     return replace(of, stages=(replace(of.stages[0], setup=setup),))
 
 
-@given(SHAPES, st.integers(0, 10**6))
-@settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
-    phases=[Phase.generate],  # to shrink a failure would take longer than to read it
-)
-def test_random_configurations(
-    shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, int, Precision], choice: int
-) -> None:
-    """More batch never takes less memory; any plan, run for real, stays under its prediction and 1 %."""
+def _examples(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=True,
+        phases=[Phase.generate],  # to shrink a failure would take longer than to read it
+    )
+
+
+def _assert_predicted(shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, int, Precision], choice: int) -> None:
     networks, objective, phase, group, groups, precision = shape
     of = _random_task(networks, objective, phase, group, groups)
     larger = of.with_batch(2 * of.batch)
@@ -174,3 +173,21 @@ def test_random_configurations(
     plan = plans[choice % len(plans)]
     predicted = predict(of, plan, "cpu", of.stages[0]).live_bytes
     assert measured(of, plan).peak.size_bytes <= 1.01 * predicted
+
+
+@given(SHAPES, st.integers(0, 10**6))
+@_examples(5)
+def test_random_configurations(
+    shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, int, Precision], choice: int
+) -> None:
+    """More batch never takes less memory; any plan, run for real, stays under its prediction and 1 %."""
+    _assert_predicted(shape, choice)
+
+
+@pytest.mark.long
+@given(SHAPES, st.integers(0, 10**6))
+@_examples(50)
+def test_many_random_configurations(
+    shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, int, Precision], choice: int
+) -> None:
+    _assert_predicted(shape, choice)

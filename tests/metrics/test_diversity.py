@@ -44,15 +44,15 @@ def test_the_nearest_among_fewer_is_the_mean_over_all_choices() -> None:
         whole.nearest_among(0, 8)
 
 
-def test_nearest_twins_compare_whatever_the_counts() -> None:
-    # 400 samples of one distribution have far nearer twins than 30 of it
+def test_nearest_neighbours_compare_whatever_the_counts() -> None:
+    # 400 samples of one distribution have far nearer neighbours than 30 of it
     few, many = measured(samples(30, 1.0, 3)), measured(samples(400, 1.0, 4))
     assert many.nearest[0] < 0.75 * few.nearest[0]
     assert ratios(many, few).nearest[0] == pytest.approx(1, abs=0.15)
     assert ratios(few, many).nearest[0] == pytest.approx(1, abs=0.15)
 
 
-def test_few_kinds_of_samples_show_in_twins_and_not_in_the_mean() -> None:
+def test_few_kinds_of_samples_show_in_neighbours_and_not_in_the_mean() -> None:
     real = samples(100, 1.0, 5)
     copied = real[:10].repeat(10, 1) + samples(100, 0.01, 6)
     found = ratios(measured(copied), measured(real))

@@ -12,6 +12,7 @@ rounding in fp32, as much as wrong momentum makes: there it shows in Adam's mome
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -36,11 +37,21 @@ from parity.traces import LOSSES, ORTHOGONALITY, Trace, run
 RECORDED_WHOLE = ("bg32_hier", "cifar32")
 SMALL = ("bg32_hier", "bg64_hier", "sngan64", "sagan64", "cifar32")
 AVERAGED = tuple(name for name in CASES if name != "sngan64")
-IN_FLOAT64_TOO = ("bg32_hier", "deep128", "sngan64", "sagan64", "cifar32")
-"""The two left out agree as well (to 4e-9 of the distance), but take 8 s and have narrow limits in fp32."""
+FAST = ("bg32_hier", "cifar32")
+"""In every run of the tests: with accumulation, and with several D steps."""
+
+TRACED_IN_SHORT = {(name, "train_plain") for name in ("bg64_hier", "deep128", "sngan64", "sagan64")}
+"""Every architecture; of 128 pixels the deep one stands for both."""
 
 each_recording = pytest.mark.parametrize("which", ORTHOGONALITY)
-each_case = pytest.mark.parametrize("name", CASES)
+
+
+def fast(*names: str) -> list[Any]:
+    """Cases as parameters; all but the fast ones only run with `-m long`."""
+    return [pytest.param(name, marks=[] if name in FAST else pytest.mark.long) for name in names]
+
+
+each_case = pytest.mark.parametrize("name", fast(*CASES))
 after = pytest.mark.parametrize("done", [1, 3])
 
 
@@ -90,8 +101,14 @@ def beyond(found: Mapping[str, float], allowed: Mapping[str, float]) -> set[str]
 
 
 @after
-@each_recording
-@each_case
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        pytest.param(name, which, marks=[] if name in FAST or (name, which) in TRACED_IN_SHORT else pytest.mark.long)
+        for name in CASES
+        for which in ORTHOGONALITY
+    ],
+)
 def test_trace(name: str, which: str, done: int) -> None:
     found, allowed = all_errors(name, which, done, sound(name, which)), limits(name, which, done)
     assert not beyond(found, allowed), {key: (found[key], allowed[key]) for key in beyond(found, allowed)}
@@ -176,7 +193,7 @@ def noise_errors(name: str, trace: Trace) -> dict[str, float]:
     return {key: abs(found[key] - expected[key]) / max(expected[key], 1e-12) for key in found}
 
 
-@pytest.mark.parametrize("name", IN_FLOAT64_TOO)
+@pytest.mark.parametrize("name", fast(*CASES))
 def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name: str) -> None:
     found = noise_errors(name, exact(name, "train_plain"))
     assert len(found) > 100 if name in RECORDED_WHOLE else len(found) == 2
@@ -214,10 +231,15 @@ def test_wrong_momentum_is_noticed_in_float64() -> None:
 @after
 @pytest.mark.parametrize(
     ("name", "which", "against"),
-    [(name, "train_plain", "train_plain") for name in CASES]
-    + [(name, "train_ortho", "train_ortho") for name in SMALL]
-    # Too slow to run regularised: these lack the regularisation as well, whose share of their movement is smaller.
-    + [(name, "train_plain", "train_ortho") for name in CASES if name not in SMALL],
+    [
+        pytest.param(*case, marks=[] if case[0] in FAST else pytest.mark.long)
+        for case in [
+            *((name, "train_plain", "train_plain") for name in CASES),
+            *((name, "train_ortho", "train_ortho") for name in SMALL),
+            # Too slow to run regularised: these lack it as well, whose share of their movement is smaller.
+            *((name, "train_plain", "train_ortho") for name in CASES if name not in SMALL),
+        ]
+    ],
 )
 def test_a_dropped_accumulation_is_noticed_in_everything(name: str, which: str, against: str, done: int) -> None:
     """The second accumulation repeats the first; where there is one only, the second D step the first."""
@@ -237,7 +259,7 @@ def test_missing_regularisation_is_noticed(name: str) -> None:
     assert {"G", "D"} <= beyond(found, limits(name, "train_ortho", 1))
 
 
-@pytest.mark.parametrize("name", ["bg32_hier", "bg64_hier", "sagan64"])
+@pytest.mark.parametrize("name", fast("bg32_hier", "bg64_hier", "sagan64"))
 def test_one_power_iteration_for_all_accumulations_is_noticed(name: str) -> None:
     trace = run(load(name), iterations=1, originals=False)
     found = state_errors(name, "train_plain", 1, trace.states[1])
@@ -245,7 +267,7 @@ def test_one_power_iteration_for_all_accumulations_is_noticed(name: str) -> None
 
 
 @each_recording
-@pytest.mark.parametrize("name", AVERAGED)
+@pytest.mark.parametrize("name", fast(*AVERAGED))
 def test_wrong_average_is_noticed(name: str, which: str) -> None:
     """Decay off by 10 %; where the recording ends before the average starts, it starts at once."""
     trace = sound(name, which)

@@ -1,6 +1,7 @@
 """Curves keep their shape when they are thinned, and the page holds what it is given and nothing that runs."""
 
 import json
+import math
 import re
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frugan.report.gradient_maps import GradientMap
 from frugan.report.page import render
 from frugan.report.run_view import MOST_POINTS, Charts, Curve, Picture, RunView
 
@@ -64,6 +66,29 @@ def test_events_become_charts() -> None:
     assert not {"Loss scale", "Skipped updates in all"} & found.keys()  # nothing happened there
 
 
+def test_the_time_that_was_waited_for_data_stands_beside_the_steps() -> None:
+    charts = Charts()
+    list(
+        charts.read([step(1), step(2, took_seconds=2.0, data_seconds=0.5), step(3, took_seconds=1.0, data_seconds=0.0)])
+    )
+    assert (charts.took_seconds, charts.data_seconds) == (3.0, 0.5)
+    found = charts.finish()["Seconds of a step"]
+    assert {name: (curve.steps, curve.values) for name, curve in found.items()} == {
+        "step": ([2, 3], [2.0, 1.0]),
+        "of it, waiting for data": ([2, 3], [0.5, 0.0]),
+    }
+
+
+def test_reported_gradients_become_maps() -> None:
+    charts = Charts()
+    given = {"terms": {}, "gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 0}
+    shown = given | {"gradients": {"D.a.w": 1.0, "D.a.b": 1.0}, "zero_share": {"D.a.w": 0.0, "D.a.b": 1.0}}
+    start = {"event": "start", "parameters": {"D.a.w": 3, "D.a.b": 1}}
+    list(charts.read([start, step(1, phases={"D": shown}), step(2, phases={"D": given}), step(3, phases={"D": shown})]))
+    (found,) = charts.gradients.finish()
+    assert (found.steps, found.zeros) == ((1, 3), ((0.25, 0.25),))
+
+
 def test_a_training_that_went_back_is_drawn_once() -> None:
     charts = Charts()
     skipped = {"D": {"terms": {"real": 9.0}, "gradient_norm": 2.0, "loss_scale": 1.0, "skipped": 1}}
@@ -89,6 +114,8 @@ def view(name: str, picture: bool = True) -> RunView:
         notes=(("warning", HOSTILE), ("choice", "device: cpu")),
         tiles={"step": "2"},
         damaged=3,
+        gradients=(GradientMap(HOSTILE, "D", ("a",), (1, 2), ((0.301, -math.inf),), ((0.12345, None),)),),
+        never={"D": (HOSTILE,)},
     )
 
 
@@ -100,6 +127,9 @@ def test_the_page_holds_its_data_and_runs_nothing_that_it_was_given() -> None:
     assert data["runs"] == [HOSTILE, "second"]
     assert [curve["run"] for curve in data["charts"][0]["curves"]] == [0, 1]
     assert len(data["pictures"][0]) == 1
+    (drawn,) = data["gradients"][1]
+    assert (drawn["network"], drawn["norms"], drawn["zeros"]) == (HOSTILE, [[0.3, "zero"]], [[0.123, None]])
+    assert "second: no phase gave these parameters of D a gradient: &lt;/script&gt;" in page
     assert "3 lines of the event file could not be read" in page
     assert not re.search(r"""(src|href)=["']?https?:""", page)
     with pytest.raises(ValueError, match="no runs"):

@@ -43,6 +43,11 @@ def test_what_is_missing_or_not_finite_is_no_trouble() -> None:
     assert describe({}) is None
 
 
+@pytest.mark.parametrize(("waited", "told"), [(0.9, " | waited for data 45 %"), (0.3, ""), (0.0, "")])
+def test_a_step_that_waited_long_for_data_says_so(waited: float, told: str) -> None:
+    assert describe({"event": "step", "step": 1, "took_seconds": 2.0, "data_seconds": waited}) == f"step 1{told}"
+
+
 def test_carried_state_has_its_name() -> None:
     line = describe({"event": "step", "step": 1, "carried": {"augmentation probability": 0.125}})
     assert line == "step 1 | augmentation probability 0.125"

@@ -4,7 +4,7 @@ METRICS = ("fid", "is", "kid", "pr", "intra-fid")
 USUAL_METRICS = ("fid", "is", "kid", "pr")
 STANDING_BATCHES = 16
 """Batches from which standing statistics are gathered, as in the BigGAN release."""
-TWIN_STEPS = 200
+COMPARED_STEPS = 200
 """For which a recipe is trained in two precisions, side by side."""
 FACES = 120
 """Drawn of each person for the demo."""

@@ -37,7 +37,11 @@ def parse_truncations(text: str) -> tuple[float, ...]:
 
 def evaluate(
     source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
-    data: Annotated[str, typer.Option(help="real pictures: anything that `train` takes")],
+    data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="what FID compares with: an .npz file of mu and sigma, such as `prepare --reference` makes"),
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -76,6 +80,8 @@ def evaluate(
 
     Example: frugan evaluate runs/first --data pictures --samples 10000
 
+    With moments alone: frugan evaluate runs/first --reference moments.npz --metrics fid
+
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
     from frugan.api.evaluate.evaluation import save_evaluations, truncation_curve
@@ -102,6 +108,7 @@ def evaluate(
         ema=ema,
         split=split,
         device=device,
+        reference=reference,
     )
     several = parse_truncations(truncations) if truncations is not None else ()
     if plot is not None and len(several) < 2:
@@ -137,8 +144,7 @@ def _print(found: list["Evaluation"]) -> None:
     console.print(
         f"{card.samples:,} samples of seed {card.seed} by {'averaged' if card.ema else 'trained'} weights at step "
         f"{card.step:,}, classes: {card.classes}, {card.precision}, batch statistics: {card.statistics}; "
-        f"{card.real:,} real pictures of {card.data} ({card.split}); "
-        f"features: {card.network} {card.network_digest[:8]}, {card.resizer}",
+        f"{card.compared_with}; features: {card.network} {card.network_digest[:8]}, {card.resizer}",
         markup=False,
         soft_wrap=True,
     )

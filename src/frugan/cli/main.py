@@ -47,36 +47,38 @@ def _told_in_lines(console: "Console") -> Iterator[None]:
 def run() -> None:
     """Run the command line; errors are told in words, on stderr."""
     try:
-        _run()
+        from rich.console import Console
+
+        from frugan.cli.application import application
+
+        console = Console(stderr=True, highlight=False)
+        with _told_in_lines(console), _ended_in_words(console):
+            application()()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 
-def _run() -> None:
-    from rich.console import Console
-
-    from frugan.cli.application import application
-
-    console = Console(stderr=True, highlight=False)
+@contextmanager
+def _ended_in_words(console: "Console") -> Iterator[None]:
+    """End the program with what went wrong in a sentence, and the code that it stands for."""
 
     def end(kind: str, message: str, code: int) -> None:
         console.print(f"[bold red]{kind}:[/]", end=" ")
         console.print(message, markup=False, soft_wrap=True)
         sys.exit(code)
 
-    with _told_in_lines(console):
-        try:
-            application()()
-        except BadInput as error:
-            end("bad input", str(error), BAD_INPUT)
-        except TrainingFailed as error:
-            end("training stopped", str(error), FAILED)
-        except (FileExistsError, NotADirectoryError) as error:
-            wanted = "is a file, and a folder is wanted there; choose another path"
-            end("bad input", f"{error.filename}: {wanted}", BAD_INPUT)
-        except OSError as error:
-            end("failed", _words(error), FAILED)
+    try:
+        yield
+    except BadInput as error:
+        end("bad input", str(error), BAD_INPUT)
+    except TrainingFailed as error:
+        end("training stopped", str(error), FAILED)
+    except (FileExistsError, NotADirectoryError) as error:
+        wanted = "is a file, and a folder is wanted there; choose another path"
+        end("bad input", f"{error.filename}: {wanted}", BAD_INPUT)
+    except OSError as error:
+        end("failed", _words(error), FAILED)
 
 
 def _words(error: OSError) -> str:

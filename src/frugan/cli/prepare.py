@@ -21,7 +21,7 @@ def prepare(
             "people who do not exist (a folder of that name: by its whole path)"
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="folder to make; or a .pak file, for faces")],
+    out: Annotated[Path, typer.Argument(help="folder to make; a .pak file, for faces; an .npz file, of --reference")],
     resolution: Annotated[int | None, typer.Option(help="side of the square pictures in pixels")] = None,
     resample: Annotated[str, typer.Option(help="bilinear (the original's) or lanczos (sharper)")] = "bilinear",
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False,
@@ -30,6 +30,17 @@ def prepare(
         int | None,
         typer.Option(help=f"with {DRAWN}: so many of each of the two people; default: all {FACES}"),
     ] = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="write the pictures' moments, for `evaluate --reference`, and no set")
+    ] = False,
+    network: Annotated[
+        str | None,
+        typer.Option(help="with --reference: of features, as for `evaluate`; default: inception"),
+    ] = None,
+    network_file: Annotated[
+        Path | None, typer.Option(help="with --reference: weights of the Inception network")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="with --reference: auto (default), cpu, cuda or cuda:N")] = None,
 ) -> None:
     """Turn pictures into a memory-mapped training set, or aligned faces into one faceset.pak.
 
@@ -37,11 +48,26 @@ def prepare(
 
     Faces: frugan prepare workspace/data_src/aligned packed/faceset.pak (a file that DeepFaceLab reads too)
 
+    For scores: frugan prepare prepared/holiday holiday-128.npz --reference (mean and covariance of the features)
+
     Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
     """
     from frugan.api.data.small_pictures import small_for_preparing
     from frugan.data.prepare import prepare as prepare_set
 
+    for option, given in {"--network": network, "--network-file": network_file, "--device": device}.items():
+        if given is not None and not reference:
+            raise BadInput(f"{option} {given}: goes with --reference only; leave it out")
+    if out.suffix == ".npz" and not reference:
+        raise BadInput(f"{out}: an .npz file holds the moments of pictures; say --reference if you want them")
+    if resample not in ("bilinear", "lanczos"):
+        raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
+    if reference:
+        if source == Path(DRAWN) or faces is not None:
+            raise BadInput("--reference: scores are of pictures, not of faces; leave it out")
+        how: dict[str, str | bool] = {"resample": resample, "allow_upscale": allow_upscale}
+        _write_reference(source, out, resolution, how, network or "inception", network_file, device or "auto")
+        return
     if source == Path(DRAWN):
         _write_drawn(out, FACES if faces is None else faces, resolution)
         return
@@ -52,8 +78,6 @@ def prepare(
         return
     if resolution is None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
-    if resample not in ("bilinear", "lanczos"):
-        raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
     with Bar("preparing") as move, small_for_preparing(source, out, resolution, resample):
         report = prepare_set(
             source,
@@ -73,6 +97,39 @@ def prepare(
         f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
         f"(a recipe of {resolution} pixels: frugan recipes)"
     )
+
+
+def _write_reference(
+    source: Path,
+    out: Path,
+    resolution: int | None,
+    how: dict[str, str | bool],
+    network: str,
+    network_file: Path | None,
+    device: str,
+) -> None:
+    """Write moments.
+
+    Args:
+        how: pictures are brought to the resolution, as a recipe's section `data` says it.
+    """
+    from frugan.api.evaluate.reference_file import write_reference
+    from frugan.contract.data_settings import DataSettings
+
+    with Bar("pictures") as bar:
+        count = write_reference(
+            source,
+            out,
+            resolution=resolution,
+            data=DataSettings.model_validate(how),
+            network=network,
+            network_file=network_file,
+            device=device,
+            say=say,
+            progress=bar,
+        )
+    print(f"Moments of {count:,} pictures: {out}")
+    print(f"Next: frugan evaluate RUN --reference {out} --metrics fid")
 
 
 def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:

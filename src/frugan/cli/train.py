@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.defaults import TWIN_STEPS
+from frugan.api.defaults import COMPARED_STEPS
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
-    from frugan.api.train.precision_comparison import TwinReport
+    from frugan.api.train.precision_comparison import PrecisionComparison
 
 
 def train(
@@ -43,11 +43,11 @@ def train(
         bool | None, typer.Option(help="write TensorBoard's files into the run; default: if it is installed")
     ] = None,
     wandb: Annotated[str | None, typer.Option(help="send everything to this project on Weights & Biases")] = None,
-    twin: Annotated[
+    compare_precision: Annotated[
         str | None,
-        typer.Option(help="train a short twin in another precision, such as fp32: how far do they drift?"),
+        typer.Option(help="train the first steps in another precision too, such as fp32: how far do they drift?"),
     ] = None,
-    twin_steps: Annotated[int, typer.Option(help="of --twin")] = TWIN_STEPS,
+    compare_steps: Annotated[int, typer.Option(help="of --compare-precision")] = COMPARED_STEPS,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program at the end")] = False,
 ) -> None:
     """Train a recipe on your pictures, or go on with the run in --out.
@@ -60,7 +60,7 @@ def train(
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
     from frugan.api.train.options import TrainingOptions
-    from frugan.api.train.precision_comparison import twin as train_twin
+    from frugan.api.train.precision_comparison import compare_precision as compare
     from frugan.api.train.trackers import has_tensorboard
     from frugan.api.train.training import train as train_run
     from frugan.data.run_classes import parse_class_map
@@ -79,25 +79,25 @@ def train(
         tensorboard=has_tensorboard() if tensorboard is None else tensorboard,
         wandb_project=wandb,
     )
-    if twin is not None:
+    if compare_precision is not None:
         if out is None:
-            raise BadInput("--twin: name a folder for the two runs with --out")
+            raise BadInput("--compare-precision: name a folder for the two runs with --out")
         if init is not None:
-            raise BadInput(f"--init {init}: a twin starts from the recipe's first weights; leave one of the two away")
+            raise BadInput(f"--init {init}: a comparison starts from first weights; leave one of the two away")
         with LiveLine() as line, Bar("preparing") as move:
-            found = train_twin(
+            found = compare(
                 recipe,
                 named_paths(data or []),
                 out,
-                twin,
-                steps=twin_steps,
+                compare_precision,
+                steps=compare_steps,
                 overrides=overrides or [],
                 options=options,
                 say=say,
                 show=line.show,
                 progress=move,
             )
-        _print_twin(found, as_json=as_json)
+        _print_comparison(found, as_json=as_json)
         return
     with LiveLine() as line, Bar("preparing") as move:
         result = train_run(
@@ -131,7 +131,7 @@ def train(
     print(f"Sheets: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out sheets")
 
 
-def _print_twin(found: "TwinReport", *, as_json: bool) -> None:
+def _print_comparison(found: "PrecisionComparison", *, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(found), "runs": [str(run) for run in found.runs]})
         return

@@ -85,7 +85,7 @@ class RunData:
 
 
 @dataclass(frozen=True)
-class Opening:
+class SourceOptions:
     """How the sources of a run are opened.
 
     Attributes:
@@ -138,14 +138,14 @@ class Needs(Protocol):
             BadInput: it should have them, and does not.
         """
 
-    def open(self, name: str, path: Path, opening: Opening) -> Any:
+    def open(self, name: str, path: Path, options: SourceOptions) -> Any:
         """Open a source.
 
         Raises:
             BadInput: missing, damaged or of another kind.
         """
 
-    def fitted(self, name: str, where: str, source: Any, opening: Opening) -> Any:
+    def fitted(self, name: str, where: str, source: Any, options: SourceOptions) -> Any:
         """The source as the family reads it.
 
         Args:

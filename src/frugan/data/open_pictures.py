@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from frugan.contract.data import Opening
+from frugan.contract.data import SourceOptions
 from frugan.data.fingerprint import fingerprint
 from frugan.data.mend import mend_block
 from frugan.data.picture_set import PictureSet, open_prepared
@@ -13,25 +13,25 @@ from frugan.data.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_se
 from frugan.errors import BadInput
 
 
-def open_pictures(path: Path, resolution: int, opening: Opening) -> PictureSet:
+def open_pictures(path: Path, resolution: int, options: SourceOptions) -> PictureSet:
     """Open a prepared set, or prepare any other source into the folder for prepared data, once.
 
     Raises:
         BadInput: missing, empty, unreadable, too small, or more than 1 % cannot be decoded.
     """
     if is_prepared(path) and (ready := open_prepared(path)).resolution == resolution:
-        opening.say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
+        options.say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
         return ready
-    data = opening.settings
+    data = options.settings
     key = fingerprint(path, resolution, resample=data.resample, allow_upscale=data.allow_upscale)
-    out = opening.prepared / f"{path.resolve().name}-{resolution}-{key[:12]}"
+    out = options.prepared / f"{path.resolve().name}-{resolution}-{key[:12]}"
 
     def mend(block: int) -> None:
         mend_block(out, block, path)
-        opening.say(f"data: {out / PICTURES_FILE} was damaged on the disk; that part of it is made again from {path}")
+        options.say(f"data: {out / PICTURES_FILE} was damaged on the disk; that part of it is made again from {path}")
 
     lines: tuple[str, ...] = ("prepared before from the same files",)
-    kept = _kept(out, key, mend, opening.say) if out.exists() else None
+    kept = _kept(out, key, mend, options.say) if out.exists() else None
     if kept is None:
         report = prepare(
             path,
@@ -39,12 +39,12 @@ def open_pictures(path: Path, resolution: int, opening: Opening) -> PictureSet:
             resolution=resolution,
             resample=data.resample,
             allow_upscale=data.allow_upscale,
-            progress=opening.progress,
+            progress=options.progress,
         )
         kept, lines = open_prepared(out, mend=mend), report.lines
     for line in lines:
-        opening.say(f"data: {line}")
-    opening.say(f"data: {len(kept):,} pictures of {resolution} pixels in {out} (FRUGAN_PREPARED names another place)")
+        options.say(f"data: {line}")
+    options.say(f"data: {len(kept):,} pictures of {resolution} pixels in {out} (FRUGAN_PREPARED names another place)")
     return kept
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.contract.data import Opening, Workers
+from frugan.contract.data import SourceOptions, Workers
 from frugan.contract.data_settings import DataSettings
 from frugan.data.batches import Batches
-from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import as_in_run
 from frugan.errors import BadInput
@@ -47,11 +46,13 @@ class PictureNeeds:
     def locate(self, path: Path, names: Sequence[str]) -> None:
         """Each source is named by itself."""
 
-    def open(self, name: str, path: Path, opening: Opening) -> PictureSet:
+    def open(self, name: str, path: Path, options: SourceOptions) -> PictureSet:
         """Open a prepared set, or prepare any other source once; see `open_pictures`."""
-        return open_pictures(path, self.resolution, opening)
+        from frugan.data.open_pictures import open_pictures  # noqa: PLC0415  (decoders: a plan needs none)
 
-    def fitted(self, name: str, where: str, source: PictureSet, opening: Opening) -> PictureSet:
+        return open_pictures(path, self.resolution, options)
+
+    def fitted(self, name: str, where: str, source: PictureSet, options: SourceOptions) -> PictureSet:
         """The set with the labels of the run that goes on, if one does, and in the channels that are wanted.
 
         Raises:
@@ -59,10 +60,10 @@ class PictureNeeds:
         """
         if not isinstance(source, PictureSet):
             raise BadInput(f"{where}: expected a set of pictures, not {type(source).__name__}")
-        if name in opening.known:
-            source = as_in_run(where, source, self.classes, opening.known[name], opening.map_classes)
+        if name in options.known:
+            source = as_in_run(where, source, self.classes, options.known[name], options.map_classes)
         self._check(where, source)
-        return self._in_channels(name, source, opening)
+        return self._in_channels(name, source, options)
 
     def _check(self, where: str, pictures: PictureSet) -> None:
         if pictures.resolution != self.resolution:
@@ -84,10 +85,10 @@ class PictureNeeds:
                 "or name the folder that holds the class folders"
             )
 
-    def _in_channels(self, name: str, pictures: PictureSet, opening: Opening) -> PictureSet:
+    def _in_channels(self, name: str, pictures: PictureSet, options: SourceOptions) -> PictureSet:
         if self.channels == 1:
             if not pictures.all_grey and pictures.channels == 3:
-                opening.say("data: pictures in colour are turned grey (ITU-R 601 luma), because networks.channels is 1")
+                options.say("data: pictures in colour are turned grey (ITU-R 601 luma), because networks.channels is 1")
             return pictures.in_grey()
         if pictures.channels == 1:
             raise BadInput(f"{name}: this set is read in grey, the recipe wants colour: open the set without `in_grey`")

@@ -81,6 +81,31 @@ def as_in_run(
     return relabelled(pictures, names, called)
 
 
+def other_classes(names: Sequence[str], pictures: PictureSet) -> str | None:
+    """What to tell where pictures that a run is compared with have other classes than those it was trained on.
+
+    Args:
+        names: the run's, in the order of its labels; empty: nobody knows, or it has none.
+
+    Returns:
+        One sentence; None: they are the same, or one of the two has none.
+    """
+    now = pictures.class_names if pictures.labelled else ()
+    if not names or not now or tuple(names) == tuple(now):
+        return None
+    means = "FID, KID, precision and recall compare whole sets, intra-fid class by class in the order of the labels"
+    if set(names) == set(now):
+        at = next(i for i, pair in enumerate(zip(names, now, strict=True)) if pair[0] != pair[1])
+        return (
+            f"the pictures have the run's classes in another order (label {at} is {names[at]} in the run and {now[at]} "
+            f"in the pictures): {means}"
+        )
+    return (
+        f"the classes of the pictures ({first_names(now)}) are not those that the run was trained on "
+        f"({first_names(names)}): {means}"
+    )
+
+
 def _check_map(where: str, names: tuple[str, ...], now: tuple[str, ...], map_classes: Mapping[str, str]) -> None:
     for new, old in map_classes.items():
         if old not in names:

@@ -59,6 +59,10 @@ class SheetClock(Clock):
         is_first = str(step).rstrip("0") == "1"
         return super().due(step, seconds) or is_first or seconds - self._drawn >= wait
 
+    def took_at_most(self, seconds: float) -> bool:
+        """Whether sheets were drawn, the last ones in so many seconds."""
+        return self.took_seconds is not None and self.took_seconds <= seconds
+
     def drew(self, seconds: float, took_seconds: float) -> None:
         """Take note of sheets that were drawn after `seconds` of training."""
         self._drawn, self.took_seconds = seconds, took_seconds

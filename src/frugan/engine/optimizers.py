@@ -3,24 +3,28 @@
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-import torch
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from frugan.engine.adam import Adam
-from frugan.engine.leras_optimizers import AdaBelief, RMSprop
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizer_state import make_state
+from frugan.engine.piecewise_optimizers import AdaBelief, RMSprop
 from frugan.phase import ADDED, CHANGEABLE, Phase
 
 
-class _Settings(BaseModel):
-    """What every optimizer has."""
+class OptimizerSettings(BaseModel):
+    """What every optimizer's settings have; those of one's own derive from it.
+
+    Attributes:
+        kind: its name in recipes.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    kind: str
     learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="at the start")
     final_learning_rate: float | None = Field(
         None,
@@ -51,7 +55,7 @@ class _Settings(BaseModel):
         raise NotImplementedError(f"{type(self).__name__} must define create")
 
 
-class AdamSettings(_Settings):
+class AdamSettings(OptimizerSettings):
     """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
 
     kind: Literal["adam"] = Field("adam", description="which optimizer")
@@ -70,8 +74,8 @@ class AdamSettings(_Settings):
         return Adam(parameters, lr=self.learning_rate, betas=(float(self.beta1), float(self.beta2)), eps=self.eps)
 
 
-class _LerasSettings(_Settings):
-    """What DeepFaceLab's two optimizers have in common."""
+class _PiecewiseSettings(OptimizerSettings):
+    """What optimizers that work in pieces have in common."""
 
     learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE, description="at the start")
     eps: float = Field(1e-6, gt=0, description="added to the root")
@@ -100,7 +104,7 @@ class _LerasSettings(_Settings):
         return None if self.dropout == 1 else self.dropout
 
 
-class RMSpropSettings(_LerasSettings):
+class RMSpropSettings(_PiecewiseSettings):
     """RMSprop as DeepFaceLab defines it."""
 
     kind: Literal["rmsprop"] = Field("rmsprop", description="which optimizer")
@@ -111,7 +115,7 @@ class RMSpropSettings(_LerasSettings):
         return RMSprop(parameters, lr=self.learning_rate, decay=self.decay, eps=self.eps)
 
 
-class AdaBeliefSettings(_LerasSettings):
+class AdaBeliefSettings(_PiecewiseSettings):
     """AdaBelief as DeepFaceLab defines it: no bias correction, eps outside the root only."""
 
     kind: Literal["adabelief"] = Field("adabelief", description="which optimizer")
@@ -123,25 +127,13 @@ class AdaBeliefSettings(_LerasSettings):
         return AdaBelief(parameters, lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)
 
 
-def _kind(value: Any) -> str:
-    return str(value.get("kind", "adam") if isinstance(value, dict) else getattr(value, "kind", "adam"))
-
-
-OptimizerSettings = Annotated[
-    Annotated[AdamSettings, Tag("adam")]
-    | Annotated[RMSpropSettings, Tag("rmsprop")]
-    | Annotated[AdaBeliefSettings, Tag("adabelief")],
-    Discriminator(_kind),
-]
-"""Settings of one optimizer; `kind` says which, "adam" if it is not given."""
-
-SETTINGS_TYPES: tuple[type[_Settings], ...] = (AdamSettings, RMSpropSettings, AdaBeliefSettings)
-
-
-KINDS: Mapping[str, type[_Settings]] = MappingProxyType(
-    {str(of.model_fields["kind"].default): of for of in SETTINGS_TYPES}
+KINDS: Mapping[str, type[OptimizerSettings]] = MappingProxyType(
+    {"adam": AdamSettings, "rmsprop": RMSpropSettings, "adabelief": AdaBeliefSettings}
 )
-"""Settings types by the word that `kind` has for them."""
+"""Settings types by the word that `kind` has for them; families may bring others."""
+
+DEFAULT_KIND = "adam"
+"""Where `kind` is not given."""
 
 
 def networks_of(optimizer: str, phases: Sequence[Phase]) -> tuple[str, ...]:
@@ -192,29 +184,3 @@ def create_optimizer(
     optimizer = settings.create(list(parameters.values()))
     make_state(optimizer, on_host=on_host)
     return optimizer
-
-
-def update_parameters(
-    optimizer: Optimizer,
-    settings: OptimizerSettings,
-    *,
-    accepted: torch.Tensor,
-    progress: float,
-    dropout_seed: int,
-    dropout: bool,
-) -> None:
-    """Let an optimizer move its parameters by their gradients; where the verdict is no, nothing moves.
-
-    Args:
-        accepted: bool scalar on the device.
-        progress: share of the duration that is done, 0 to 1.
-        dropout_seed: of this update's learning-rate dropout.
-        dropout: False: no learning-rate dropout and no cosine, whatever the settings say.
-    """
-    optimizer.update(
-        accepted,
-        learning_rate=settings.rate_at(progress),
-        period=settings.cosine_updates if dropout else None,
-        share=settings.moving_share if dropout else None,
-        seed=dropout_seed,
-    )

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from frugan.engine.gradients import clip, measure
 from frugan.engine.optimizer import Optimizer
-from frugan.engine.optimizers import OptimizerSettings, named_parameters, update_parameters
+from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.probe import Probe
 from frugan.engine.recompute import recomputing
 from frugan.engine.retries import NextPlan, no_way_back, until_sound
 from frugan.engine.state import TrainingState
+from frugan.engine.timed_pictures import TimedPictures
 from frugan.engine.update import DrawFeed, Inputs, PhaseResult, PictureFeed, Update
 from frugan.engine.working_weights import WorkingWeights, working_weights
 from frugan.phase import Observer, Phase, PhaseState
@@ -78,13 +79,14 @@ class Step:
         networks = {name: state.networks[name] for name in phase.uses}
         observer = Observer()
         own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale)
+        pictures = TimedPictures(self.pictures)
         self.probe.phase_begins(phase)
 
         with gradients_released(optimizer):
-            terms, shares = self._backward(state, plan, update, networks, observer, own)
+            terms, shares = self._backward(state, plan, update, networks, observer, own, pictures)
 
             # Judge: unscaled gradients and losses are finite, or nothing moves.
-            parameters = named_parameters(networks, phase.moving)
+            parameters = named_parameters(networks, phase.trainable)
             inverse = scale.scale.reciprocal() if scale.dynamic else None
             gradients = measure(parameters, inverse, zeros=update.count_zeros)
             accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(terms.values()))).all()
@@ -96,20 +98,20 @@ class Step:
 
             # Commit everything that the phase moves.
             with no_way_back(phase.name):
-                update_parameters(
-                    optimizer,
-                    settings,
-                    accepted=accepted,
-                    progress=state.step / self.length if self.length else 0.0,
-                    dropout_seed=self.draws.update_seed(phase, update.step, update.repeat),
-                    dropout=phase.learning_rate_dropout,
+                rated = phase.learning_rate_dropout
+                optimizer.update(
+                    accepted,
+                    learning_rate=settings.rate_at(state.step / self.length if self.length else 0.0),
+                    period=settings.cosine_updates if rated else None,
+                    share=settings.moving_share if rated else None,
+                    seed=self.draws.update_seed(phase, update.step, update.repeat),
                 )
                 observer.commit(accepted)
                 _commit_carried(state, phase, own, accepted)
                 used_scale = scale.scale.clone()
                 scale.move(accepted)
         self.probe.phase_ends(phase)
-        return PhaseResult(phase.name, update.repeat, terms, shares, gradients, accepted, used_scale)
+        return PhaseResult(phase.name, update.repeat, terms, shares, gradients, accepted, used_scale, pictures.seconds)
 
     def _backward(
         self,
@@ -119,6 +121,7 @@ class Step:
         networks: dict[str, nn.Module],
         observer: Observer,
         own: PhaseState,
+        pictures: PictureFeed,
     ) -> tuple[dict[str, Tensor], tuple[float, ...]]:
         """Bring an update's gradients to the masters; when it returns, nothing else of the networks' work is held.
 
@@ -128,7 +131,7 @@ class Step:
         phase, scale = update.phase, state.loss_scales[update.phase.optimizer]
         samples = phase.samples(self.batch)
         gain = phase.gain * (samples if phase.sums_over_batch else 1)
-        inputs = Inputs(self.pictures, self.draws, self.batch, self.normalisation_batch, self.probe)
+        inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe)
         many = len(micro_batch_sizes(samples, plan.micro_batch)) > 2
         host = self.probe.host_copies() if plan.offload else None
         terms: dict[str, list[Tensor]] = {}
@@ -138,7 +141,7 @@ class Step:
             working_weights(
                 networks,
                 dict.fromkeys(networks, plan.layout(state.device)),
-                phase.moving,
+                phase.trainable,
                 observer,
                 plan.in_slices,
                 many=many,
@@ -185,7 +188,7 @@ class Step:
 
     def _moved(self, results: Sequence[PhaseResult]) -> dict[str, Tensor]:
         """Network -> whether any of its updates in this step was accepted."""
-        updates = {phase.name: phase.moving for phase in self.phases}
+        updates = {phase.name: phase.trainable for phase in self.phases}
         moved: dict[str, Tensor] = {}
         for result in results:
             for name in updates[result.phase]:

@@ -66,6 +66,7 @@ class PhaseResult:
         gradients: measured after unscaling, before `on_masters` and clipping.
         accepted: bool scalar; False: nothing was committed.
         loss_scale: fp32 scalar, as used.
+        data_seconds: that the host waited for pictures.
     """
 
     phase: str
@@ -75,6 +76,7 @@ class PhaseResult:
     gradients: GradientReport
     accepted: Tensor
     loss_scale: Tensor
+    data_seconds: float
 
     def finite_terms(self) -> bool:
         """Whether the losses were finite, whatever the gradients; waits for the device."""

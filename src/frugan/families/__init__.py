@@ -1,22 +1,28 @@
 """The families that ship, one folder each, and those that other packages bring."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 
 from frugan.errors import BadInput
-from frugan.families.biggan import BigGANFamily
-from frugan.families.saehd import SAEHDFamily
-from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.phase import Family
 
 GROUP = "frugan.families"
 """Entry points of this group in other packages give a class without arguments, under the family's name."""
 
+SHIPPED = MappingProxyType({"biggan": "BigGANFamily", "saehd": "SAEHDFamily", "stylegan2": "StyleGAN2Family"})
+"""Name, which is that of the folder, and class; imported when one is asked for: a plan of one reads no other."""
+
 
 def families() -> Mapping[str, Family]:
     """Every family that ships, by name."""
-    every: tuple[Family, ...] = (BigGANFamily(), SAEHDFamily(), StyleGAN2Family())
-    return {family.name: family for family in every}
+    return {name: _shipped(name) for name in SHIPPED}
+
+
+def _shipped(name: str) -> Family:
+    found: Family = getattr(import_module(f"{__name__}.{name}"), SHIPPED[name])()
+    return found
 
 
 def family(name: str) -> Family:
@@ -25,12 +31,11 @@ def family(name: str) -> Family:
     Raises:
         BadInput: no such family, or the package that has it cannot be imported.
     """
-    known = families()
-    if name in known:
-        return known[name]
+    if name in SHIPPED:
+        return _shipped(name)
     others = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in others:
-        expected = ", ".join(sorted({*known, *others}))
+        expected = ", ".join(sorted({*SHIPPED, *others}))
         raise BadInput(
             f"family {name!r} is unknown; expected one of: {expected}. Another package may bring one: is it installed "
             "in this environment?"

@@ -215,7 +215,7 @@ class Estimates:
         if plan.micro_batch >= phase.samples(self.space.task.batch):
             return found
         gradients = found.categories.get("gradients", 0)
-        before = max(0, sum(self.space.fp32_bytes[name] for name in phase.moving) - gradients)
+        before = max(0, sum(self.space.fp32_bytes[name] for name in phase.trainable) - gradients)
         return replace(
             found,
             live_bytes=found.live_bytes + before,

@@ -9,7 +9,6 @@ from frugan.engine.dense_slices import LARGE_ELEMENTS, sliceable
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput
-from frugan.memory.prediction import without_data
 from frugan.memory.savers import SAVERS, savers_of
 from frugan.memory.task import Task
 
@@ -68,14 +67,13 @@ class PlanSpace:
     @cached_property
     def _parts(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], Mapping[str, int]]:
         """Blocks that may be recomputed, dense layers that may be worked in slices, and networks' gradients' bytes."""
-        with without_data():
-            networks = self.task.build()
-            large = {name: found for name, network in networks.items() if (found := sliceable(network))}
-            sizes = {
-                name: sum(4 * p.numel() for p in network.parameters() if p.requires_grad)
-                for name, network in networks.items()
-            }
-            return self.task.recomputable(networks), large, sizes
+        networks = self.task.build("meta")
+        large = {name: found for name, network in networks.items() if (found := sliceable(network))}
+        sizes = {
+            name: sum(4 * p.numel() for p in network.parameters() if p.requires_grad)
+            for name, network in networks.items()
+        }
+        return self.task.recomputable(networks), large, sizes
 
     @property
     def has_blocks(self) -> bool:

@@ -118,7 +118,7 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
     if as_card:
         plan = _CardPlan(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
     with without_data():
-        networks = task.build()
+        networks = task.build("cpu")
         state = stage.setup.state(networks, plan, HOST)
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked

@@ -318,7 +318,7 @@ def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Wor
     if plan.ema_on_host:
         moved += sum(t.nbytes for t in _averages(state))
     if plan.optimizer_on_host:
-        updated = [(phase, state.networks[name]) for phase in phases for name in phase.moving]
+        updated = [(phase, state.networks[name]) for phase in phases for name in phase.trainable]
         for phase, network in updated:
             state_of = state.optimizers[phase.optimizer].state
             kept = (state_of[parameter] for parameter in network.parameters() if parameter.requires_grad)

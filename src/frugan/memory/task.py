@@ -36,14 +36,14 @@ class Task:
     """What is trained.
 
     Attributes:
-        build: every network that training may use; called under a fake mode, so it takes no memory.
+        build: every network that training may use, on a device or without data ("meta").
         stages: at least one; of the same batch and averages.
         group: samples that stand together in a forward: the normalisation batch, or 1.
         recomputable: networks -> blocks that may be recomputed.
         make_sheets: makes the sheets of a snapshot; None: there are none.
     """
 
-    build: Callable[[], dict[str, nn.Module]]
+    build: Callable[[str], dict[str, nn.Module]]
     stages: tuple[Stage, ...]
     group: int
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]

@@ -37,11 +37,11 @@ class WithinClass:
 
     @property
     def nearest(self) -> dict[int, float]:
-        """Class -> mean distance of a sample to its nearest twin; falls with the number of samples. See `ratios`."""
+        """Class -> mean distance of a sample to its nearest neighbour; falls with their number. See `ratios`."""
         return {label: float(ranked[0]) for label, ranked in self.ranked.items()}
 
     def nearest_among(self, label: int, samples: int) -> float:
-        """Mean distance to the nearest twin that is expected among so many samples of a class.
+        """Mean distance to the nearest neighbour that is expected among so many samples of a class.
 
         All ways to choose them count alike, so nothing is drawn: the k-th nearest of M others is the nearest among
         m chosen ones in C(M - k, m - 1) of C(M, m) cases.
@@ -65,7 +65,7 @@ class DiversityRatios:
 
     Attributes:
         mean: class -> ratio of the mean distances between two samples.
-        nearest: class -> ratio of the mean distances to the nearest twin, among equally many samples.
+        nearest: class -> ratio of the mean distances to the nearest neighbour, among equally many samples.
     """
 
     mean: dict[int, float]
@@ -118,8 +118,8 @@ def _ranked(rows: Tensor) -> Tensor:
 def ratios(generated: WithinClass, real: WithinClass, *, real_share: float = 1.0) -> DiversityRatios:
     """Compare generated samples with real ones, class by class.
 
-    Nearest twins are compared among as many samples as both sides have of a class. Left out are classes that one of the
-    sides has less than two samples of, and those whose real samples do not differ.
+    Nearest neighbours are compared among as many samples as both sides have of a class. Left out are classes that one
+    of the sides has less than two samples of, and those whose real samples do not differ.
 
     Args:
         real_share: compare them among no more than this share of a class's real samples (two, at least). Who draws 20

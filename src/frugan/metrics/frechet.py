@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from frugan.metrics.moments import Moments
+from frugan.metrics.moments import Moments, Normal
 
 
-def frechet_distance(a: Moments, b: Moments) -> float:
+def frechet_distance(a: Moments | Normal, b: Moments | Normal) -> float:
     """Squared Fréchet distance between the normal distributions of two sets' moments.
 
     The trace of the root of the product of covariances comes from two symmetric eigenvalue problems: exact also where
@@ -19,10 +19,10 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     """
     if a.mean.shape != b.mean.shape:
         raise ValueError(f"features of {len(a.mean)} and {len(b.mean)} dimensions: expected the same")
-    for each in (a, b):
-        if not bool(torch.isfinite(each.scatter).all() & torch.isfinite(each.mean).all()):
-            raise ValueError("moments hold values that are not finite: did the generator diverge?")
     one, other = a.covariance, b.covariance
+    for mean, covariance in ((a.mean, one), (b.mean, other)):
+        if not bool(torch.isfinite(covariance).all() & torch.isfinite(mean).all()):
+            raise ValueError("moments hold values that are not finite: did the generator diverge?")
     away = a.mean - b.mean
     return float(away @ away + one.trace() + other.trace() - 2 * _trace_of_root(one, other))
 

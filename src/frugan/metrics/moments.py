@@ -53,6 +53,19 @@ class Moments:
         return Moments(count, self.mean + apart * (other.count / count), scatter)
 
 
+@dataclass(frozen=True)
+class Normal:
+    """Mean and covariance that somebody else gathered, of how many features does not matter.
+
+    Attributes:
+        mean: float64 [D].
+        covariance: float64 [D, D], symmetric.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+
+
 class StreamingMoments:
     """Gathers moments.
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.nn.embedding import Embedding
 from frugan.phase import Reparametrised
 
 
@@ -54,7 +55,8 @@ class SpectralNorm(Reparametrised):
         self.iterations, self.singular_values, self.eps = iterations, singular_values, eps
         device = self.weight.device
         for i in range(singular_values):
-            self.register_buffer(f"u{i}", torch.randn(1, outputs, device=device))
+            # drawn on the host: without data ("meta") `randn` imports sympy, half a second
+            self.register_buffer(f"u{i}", torch.randn(1, outputs, device="cpu").to(device))
             self.register_buffer(f"sv{i}", torch.ones(1, device=device))
 
     def working_weight(self, name: str, master: Tensor) -> Tensor:
@@ -112,13 +114,13 @@ class SNLinear(SpectralNorm, nn.Linear):
         self._track(outputs, iterations, singular_values, eps)
 
 
-class SNEmbedding(SpectralNorm, nn.Embedding):
+class SNEmbedding(SpectralNorm, Embedding):
     """Embedding table with a spectrally normalised weight; its matrix is [classes, features]."""
 
     def __init__(
         self, classes: int, features: int, *, iterations: int = 1, singular_values: int = 1, eps: float = 1e-12
     ) -> None:
-        nn.Embedding.__init__(self, classes, features)
+        Embedding.__init__(self, classes, features)
         self._track(classes, iterations, singular_values, eps)
 
 

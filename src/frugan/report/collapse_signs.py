@@ -17,9 +17,9 @@ LEAST_VARIETY = 0.65
 """Distance between two samples of a class, generated over real, as a mean over the classes, below which we warn. Runs
 whose classes each showed one way of writing a digit had 0.35 to 0.6 of it; real pictures in the samples' places had at
 least 0.89, in 3,600 draws of 32 from digits, drawn faces, letters, icons and parts of a photograph."""
-LEAST_TWIN_DISTANCE = 0.4
-"""The same of a sample and its nearest twin: few pictures that come again and again. Real pictures at least 0.66, drawn
-with repetition from classes of a few dozen."""
+LEAST_NEIGHBOUR_DISTANCE = 0.4
+"""The same of a sample and its nearest neighbour: few pictures that come again and again. Real pictures at least 0.66,
+drawn with repetition from classes of a few dozen."""
 LEAST_VARIETY_OF_ONE = 0.4
 """Of a single class, where the others vary; real pictures at least 0.52."""
 VARIETY_RECOVERED = 1.15
@@ -91,8 +91,8 @@ class CollapseSigns:
         Args:
             mean, nearest: class -> ratios, see `frugan.metrics.diversity`.
         """
-        overall, twins = fmean(mean.values()), fmean(nearest.values())
-        share = _share(overall, twins)
+        overall, neighbours = fmean(mean.values()), fmean(nearest.values())
+        share = _share(overall, neighbours)
         alike = {name: _share(mean[name], nearest[name]) for name in mean if mean[name] < LEAST_VARIETY_OF_ONE}
         if share < 1:
             shares = {name: _share(mean[name], nearest[name]) for name in mean}
@@ -109,10 +109,10 @@ class CollapseSigns:
         named = ", ".join(f"{name} {mean[name]:.2f}" for name in lowest[:MOST_NAMED])
         yield (
             f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures. Distance within a "
-            f"class, generated over real (1: they vary as much): {overall:.2f}, to the nearest twin {twins:.2f}, on "
-            f"average; lowest: {named}. The generator loses variety, which no single picture shows. A "
-            "relativistic loss with an R1 penalty helped most in our runs; people also add augmentation, more pictures "
-            "or a larger batch, or go back to a checkpoint from before; see docs/training-well.md"
+            f"class, generated over real (1: they vary as much): {overall:.2f}, to the nearest neighbour "
+            f"{neighbours:.2f}, on average; lowest: {named}. The generator loses variety, which no single picture "
+            "shows. A relativistic loss with an R1 penalty helped most in our runs; people also add augmentation, more "
+            "pictures or a larger batch, or go back to a checkpoint from before; see docs/training-well.md"
         )
 
 
@@ -129,4 +129,4 @@ class _Alike:
 
 def _share(mean: float, nearest: float) -> float:
     """Variety as a share of the least that it should have; below 1: alike."""
-    return min(mean / LEAST_VARIETY, nearest / LEAST_TWIN_DISTANCE)
+    return min(mean / LEAST_VARIETY, nearest / LEAST_NEIGHBOUR_DISTANCE)

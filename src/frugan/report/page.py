@@ -2,10 +2,12 @@
 
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from frugan.report.gradient_maps import GradientMap
 from frugan.report.run_view import Curve, Picture, RunView
 
 LIVE_SECONDS = 5
@@ -27,6 +29,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
     data = {
         "runs": [run.name for run in runs],
         "charts": _charts(runs),
+        "gradients": [[_gradient_map(each) for each in run.gradients] for run in runs],
         "pictures": [[_picture(picture) for picture in run.pictures] for run in runs],
         "live": LIVE_SECONDS if live else 0,
     }
@@ -41,6 +44,9 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
         + "".join(_head(run, several=len(runs) > 1) for run in runs)
         + '<section id="sheets" hidden><h2>Samples through time</h2><div id="sheet-rows"></div></section>'
         + '<section><h2>Curves</h2><div id="charts"></div></section>'
+        + '<section id="gradients" hidden><h2>Gradients by layer</h2>'
+        + '<div class="bar" id="gradient-bar"></div><div id="gradient-maps"></div></section>'
+        + "".join(_never(run, several=len(runs) > 1) for run in runs)
         + "".join(_facts(run, several=len(runs) > 1) for run in runs)
         + f'</main><script id="data" type="application/json">{inside}</script><script>{script}</script></body></html>\n'
     )
@@ -65,6 +71,35 @@ def _charts(runs: Sequence[RunView]) -> list[dict[str, Any]]:
         if curves:
             found.append({"title": title, "curves": curves})
     return found
+
+
+def _gradient_map(found: GradientMap) -> dict[str, Any]:
+    norms = [[_short(value) for value in row] for row in found.norms]
+    zeros = [[None if value is None else round(value, 3) for value in row] for row in found.zeros]
+    return {
+        "network": found.network,
+        "phase": found.phase,
+        "layers": found.layers,
+        "steps": found.steps,
+        "norms": norms,
+        "zeros": zeros,
+    }
+
+
+def _short(logarithm: float | None) -> float | str | None:
+    """To two places; "zero" where all gradients were: JSON knows no infinity."""
+    if logarithm is None:
+        return None
+    return round(logarithm, 2) if math.isfinite(logarithm) else "zero"
+
+
+def _never(run: RunView, *, several: bool) -> str:
+    of = f"{html.escape(run.name)}: " if several else ""
+    return "".join(
+        f'<p class="never">{of}no phase gave these parameters of {html.escape(network)} a gradient: '
+        f"{html.escape(', '.join(names))}</p>"
+        for network, names in run.never.items()
+    )
 
 
 def _rounded(curve: Curve) -> list[float]:

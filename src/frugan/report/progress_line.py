@@ -13,6 +13,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+LARGE_DATA_SHARE = 0.2
+"""Of a step's time that was waiting for data: from here on the line says so."""
+
 
 def describe(event: Mapping[str, object]) -> str | None:
     """Turn one step event into a compact line; None for any other event.
@@ -32,7 +35,15 @@ def describe(event: Mapping[str, object]) -> str | None:
     for name, show in _FIELDS.items():
         if event.get(name) is not None:
             fields.append(show(event[name]))
+    if (share := _data_share(event)) is not None and share >= LARGE_DATA_SHARE:
+        fields.append(f"waited for data {100 * share:.0f} %")
     return " | ".join(fields)
+
+
+def _data_share(event: Mapping[str, object]) -> float | None:
+    """Of the step's time, waiting for data; None: the event does not say."""
+    took, data = _number(event.get("took_seconds")), _number(event.get("data_seconds"))
+    return data / took if took and data is not None else None
 
 
 def _saved(event: Mapping[str, object]) -> str | None:

@@ -1,11 +1,13 @@
 """What a report shows of one run: plain values, from its events and pictures."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
+
+from frugan.report.gradient_maps import GradientMap, GradientMaps
 
 MOST_POINTS = 500
 """Points of one curve: more than a chart has pixels would only make the page heavy."""
@@ -24,7 +26,8 @@ SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Score -> title of its chart, and name of its curve."""
 VARIETY = "Score: variety within classes, generated over real (1: as varied)"
-VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest twin"})
+VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest neighbour"})
+STEP_TIME = "Seconds of a step"
 MOST_LAYERS = 8
 """Layers whose singular values are shown, those with the largest last ones."""
 
@@ -112,6 +115,8 @@ class RunView:
         notes: lines that training said: choices and warnings, with their kind.
         tiles: name -> value, as text: where the run stands.
         damaged: lines of the event file that could not be read.
+        gradients: by layer through time, of each network and phase.
+        never: network -> parameters that never got a gradient.
     """
 
     name: str
@@ -121,20 +126,34 @@ class RunView:
     notes: tuple[tuple[str, str], ...]
     tiles: Mapping[str, str]
     damaged: int = 0
+    gradients: tuple[GradientMap, ...] = ()
+    never: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass
 class Charts:
-    """Curves gathered from events."""
+    """Curves and maps gathered from events.
+
+    Attributes:
+        by_title: title -> curve name -> curve.
+        gradients: by layer.
+        skipped: phase -> updates so far that were.
+        took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data.
+    """
 
     by_title: dict[str, dict[str, Curve]] = field(default_factory=dict)
+    gradients: GradientMaps = field(default_factory=GradientMaps)
     skipped: dict[str, int] = field(default_factory=dict)
+    took_seconds: float = 0.0
+    data_seconds: float = 0.0
 
     def read(self, events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Take the numbers of step and metric events, and pass every other event on."""
         for event in events:
             kind = event.get("event")
             try:
+                if kind == "start" and "parameters" in event:
+                    self.gradients.sizes = dict(event["parameters"])
                 if kind == "resume":
                     self._cut(int(event["step"]))
                 if kind == "step":
@@ -153,6 +172,7 @@ class Charts:
 
     def _cut(self, step: int) -> None:
         """Forget what came after the step that a run goes on from: it is trained again."""
+        self.gradients.cut(step)
         for curves in self.by_title.values():
             for curve in curves.values():
                 curve.cut(step)
@@ -170,11 +190,17 @@ class Charts:
                 self._add("Learning rate", phase, step, found["learning_rate"])
             self.skipped[phase] = self.skipped.get(phase, 0) + int(found["skipped"])
             self._add("Skipped updates in all", phase, step, self.skipped[phase])
+            self.gradients.add(step, phase, found)
         for name, value in event.get("carried", {}).items():
             self._add(name.capitalize(), name, step, value)
         for layer, value in event.get("singular_values", {}).items():
             self._add("Largest singular values", layer, step, value)
         self._add("Images per second", "images per second", step, event["images_per_second"])
+        if "took_seconds" in event:
+            self.took_seconds += event["took_seconds"]
+            self.data_seconds += event["data_seconds"]
+            self._add(STEP_TIME, "step", step, event["took_seconds"])
+            self._add(STEP_TIME, "of it, waiting for data", step, event["data_seconds"])
         if event.get("memory_bytes"):
             self._add("Memory (GiB)", "measured", step, event["memory_bytes"] / 2**30)
 
@@ -197,5 +223,16 @@ class Charts:
 
 
 def _order(title: str) -> tuple[int, str]:
-    first = ("Score", "Losses", "Gradient", "Skipped", "Loss scale", "Learning", "Largest", "Images", "Memory")
+    first = (
+        "Score",
+        "Losses",
+        "Gradient",
+        "Skipped",
+        "Loss scale",
+        "Learning",
+        "Largest",
+        "Images",
+        "Seconds",
+        "Memory",
+    )
     return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title

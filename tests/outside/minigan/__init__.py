@@ -125,6 +125,11 @@ class MiniGANFamily:
             Phase("G", ("G",), ("G", "D"), "G", (fool,), draws),
         )
 
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """The engine's own are enough."""
+        return {}
+
     def sources(self, networks: MiniNetworks, objective: MiniObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures, whose classes are not read."""
         return {"images": PictureNeeds(SIDE, None)}

@@ -82,7 +82,7 @@ def first_gradients(recording: Recording, *, float64: bool = False) -> dict[str,
         def catch(networks: Networks) -> None:
             found[UPDATES[phase.name]] = {
                 weights.graph_key(name, key): weights.to_file(parameter.grad).copy()
-                for name in phase.moving
+                for name in phase.trainable
                 for key, parameter in networks[name].named_parameters()
                 if parameter.grad is not None
             }

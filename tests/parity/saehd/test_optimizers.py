@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine import leras_optimizers
+from frugan.engine import piecewise_optimizers
 from frugan.engine.gradients import clip, measure
-from frugan.engine.leras_optimizers import LerasOptimizer
-from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings, create_optimizer, update_parameters
+from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings, create_optimizer
+from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from parity.saehd.golden import FOLDER, arrays
 from parity.saehd.weights import Array, read, slot_key
 
@@ -54,7 +54,7 @@ class Toy:
     name: str
     settings: RMSpropSettings | AdaBeliefSettings
     parameters: dict[str, nn.Parameter]
-    optimizer: LerasOptimizer
+    optimizer: PiecewiseOptimizer
 
     @classmethod
     def first(cls, kind: str, variant: str, **faults: Any) -> "Toy":
@@ -62,7 +62,7 @@ class Toy:
         settings = KINDS[kind](**VARIANTS[variant] | faults)
         parameters = {key: nn.Parameter(torch.from_numpy(recorded(name)[f"v0_{key}"].copy())) for key in NAMES}
         optimizer = create_optimizer(settings, parameters)
-        assert isinstance(optimizer, LerasOptimizer)
+        assert isinstance(optimizer, PiecewiseOptimizer)
         return cls(name, settings, parameters, optimizer)
 
     @property
@@ -78,9 +78,15 @@ class Toy:
         if self.settings.clip_norm is not None:
             clip(self.parameters, report.norm, self.settings.clip_norm)
         masks = [torch.from_numpy(of[f"mask{t}_{key}"]).flatten() != 0 for key in NAMES if f"mask{t}_{key}" in of]
-        with patch.object(leras_optimizers, "keep_mask", side_effect=masks):
+        with patch.object(piecewise_optimizers, "keep_mask", side_effect=masks):
             yes = torch.tensor(True)
-            update_parameters(self.optimizer, self.settings, accepted=yes, progress=0.0, dropout_seed=0, dropout=True)
+            self.optimizer.update(
+                yes,
+                learning_rate=self.settings.rate_at(0.0),
+                period=self.settings.cosine_updates,
+                share=self.settings.moving_share,
+                seed=0,
+            )
 
     @torch.no_grad()
     def place(self, t: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.leras_optimizers import LerasOptimizer
+from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from frugan.families.saehd import flows
 from parity.saehd.errors import joint_error, loss_error
 from parity.saehd.golden import FOLDER, LONG, Batches, Recording, built, nchw, record, recording
@@ -80,7 +80,7 @@ def test_weights_one_by_one(name: str) -> None:
 def test_state_of_the_optimizer(name: str) -> None:
     recorded, state = record(f"train/{name}/state20.json"), sound(name).state
     optimizer = state.optimizers["autoencoder"]
-    assert isinstance(optimizer, LerasOptimizer)
+    assert isinstance(optimizer, PiecewiseOptimizer)
     assert int(optimizer.updates) == recorded.pop("iters:0") == STEPS
     for slot in optimizer.slots:
         ours = {

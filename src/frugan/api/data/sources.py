@@ -8,7 +8,7 @@ from typing import Any
 
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
-from frugan.contract.data import Needs, Opening, RunData, Source
+from frugan.contract.data import Needs, RunData, Source, SourceOptions
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
 from frugan.engine.checkpoint import list_checkpoints
@@ -67,7 +67,7 @@ def open_sources(
         BadInput: missing, unknown, not what the recipe can be trained on, or of other classes than the run's.
     """
     needs = recipe.kind.sources(recipe.networks, recipe.objective)
-    opening = Opening(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
+    options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
     opened: dict[str, Any] = {}
     paths: dict[str, str | Path] | str | Path | None = None
     if isinstance(data, Mapping):
@@ -79,11 +79,11 @@ def open_sources(
     where = dict.fromkeys(opened, "")
     for name, path in named_sources(paths, wanted).items() if wanted else ():
         with small_for_training(path, wanted[name].resolution, recipe):
-            opened[name] = wanted[name].open(name, path, opening)
+            opened[name] = wanted[name].open(name, path, options)
         where[name] = f" {path}"
     if unknown := sorted(set(opened) - set(needs)):
         raise BadInput(f"data {unknown[0]!r}: no such source; this family reads {', '.join(sorted(needs))}")
-    fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], opening) for name, need in needs.items()}
+    fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], options) for name, need in needs.items()}
     for kind in {type(need) for need in needs.values()}:
         alike = [name for name, need in needs.items() if type(need) is kind]
         needs[alike[0]].check_together({name: fitted[name] for name in alike})

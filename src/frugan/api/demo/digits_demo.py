@@ -12,8 +12,7 @@ from frugan.api.networks import networks_from, read_weights, weights_file
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.session import TrainingResult
-from frugan.api.train.training import train
+from frugan.api.train.training import TrainingResult, train
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event

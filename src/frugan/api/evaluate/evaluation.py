@@ -9,16 +9,20 @@ from frugan.api.data.sources import open_real
 from frugan.api.defaults import METRICS
 from frugan.api.devices import use_device
 from frugan.api.evaluate.feature_networks import choose_network
-from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
+from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
+from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
+from frugan.metrics.card import NONE
+from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
+from frugan.metrics.moments_file import FileMoments, read_moments
 from frugan.recipe import Recipe
 
 DIGITS = "digits"
@@ -27,7 +31,7 @@ DIGITS = "digits"
 
 def evaluate(
     source: str | Path,
-    data: str | Path | PictureSet,
+    data: str | Path | PictureSet | None = None,
     options: EvaluationOptions | None = None,
     *,
     say: Say = print,
@@ -37,7 +41,8 @@ def evaluate(
 
     Args:
         source: run, checkpoint or weights file.
-        data: the real pictures: anything that `train` takes, or an opened set.
+        data: the real pictures: anything that `train` takes, or an opened set; None: their moments alone are given, by
+            the options' `reference`.
         options: how.
         say: is given a line for every automatic choice.
         progress: (pictures done, of how many), of real and of generated ones.
@@ -50,7 +55,7 @@ def evaluate(
 
 def truncation_curve(
     source: str | Path,
-    data: str | Path | PictureSet,
+    data: str | Path | PictureSet | None,
     truncations: Sequence[float],
     options: EvaluationOptions | None = None,
     *,
@@ -66,6 +71,10 @@ def truncation_curve(
         BadInput: as `evaluate`.
     """
     options = options or EvaluationOptions()
+    if data is None and options.reference is None:
+        raise BadInput(
+            "no real pictures to compare with: add --data PICTURES, or --reference FILE.npz of their moments"
+        )
     file = weights_file(Path(source), EMA_FILE if options.ema else NETWORKS_FILE, say)
     weights = read_weights(file)
     recipe = weights.recipe
@@ -78,15 +87,47 @@ def truncation_curve(
     if precision.warning:
         say(f"precision {precision.name}: {precision.warning}")
     network = choose_network(options.network, options.network_file, device, say)
-    pictures = _pictures(recipe, data, say, progress)
+    given = None if options.reference is None else _given(options.reference, network, recipe, say)
+    pictures = None if data is None else _pictures(recipe, data, say, progress)
+    doubt = None if pictures is None else other_classes(weights.class_names, pictures)
+    if doubt is not None:
+        say(f"warning: {doubt}")
     pin_arithmetic()
     networks = networks_from(weights, device)
-    if str(data) == DIGITS and options.split == "all":
+    if str(data) == DIGITS and not Path(DIGITS).exists() and options.split == "all":
         options = replace(options, split="unseen by the demo")
-    scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress)
+    scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given)
     averaged = file.name != NETWORKS_FILE
     found = [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
+    if doubt is not None:
+        found = [replace(each, warnings=(doubt, *each.warnings)) for each in found]
     return _in_words(found, say)
+
+
+def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> FileMoments:
+    """Moments from a file, and a line about where they come from.
+
+    Raises:
+        BadInput: as `read_moments`, or another network made them.
+    """
+    blank = features_of(network, recipe)
+    found = read_moments(path, blank.pooled.shape[1])
+    if found.network_digest is None:
+        say(
+            f"reference: {path}, {found.digest[:8]}: it does not say which network made it; its scores mean something "
+            f"if that was {network.name} (BigGAN-PyTorch's files are of torchvision's Inception, which is another one)"
+        )
+        return found
+    if found.network_digest != network.digest:
+        raise BadInput(
+            f"--reference {path}: made with another feature network ({found.network_digest[:8]}; here {network.name} "
+            f"{network.digest[:8]}); name that one with --network, or make the file again"
+        )
+    say(f"reference: {path}, {found.digest[:8]}: {found.pictures:,} pictures of {found.resolution} pixels")
+    side = max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
+    if found.resolution != side:
+        say(f"warning: those pictures have {found.resolution} pixels, generated ones {side}: the distance counts that")
+    return found
 
 
 def _in_words(found: Sequence[Evaluation], say: Say) -> list[Evaluation]:
@@ -123,7 +164,9 @@ def _pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress:
     return open_real(recipe, data, say, progress)
 
 
-def _described(data: str | Path | PictureSet) -> str:
+def _described(data: str | Path | PictureSet | None) -> str:
+    if data is None:
+        return NONE
     return "given" if isinstance(data, PictureSet) else str(data)
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -15,11 +16,14 @@ from frugan.data.streams import random_order
 from frugan.engine.tensor_files import read_tensors, write_tensors
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
-from frugan.metrics.moments import Moments, StreamingMoments
+from frugan.metrics.moments import Moments, Normal, StreamingMoments
+from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.row_store import RowStore
 
 MOST_ROWS = 50_000
 """Features of so many pictures are kept for KID and precision: 400 MB of 2048 fp32 each."""
+FEATURES_AT_ONCE = 16
+"""Pictures in one forward of the feature network, so that it takes little memory beside the generator."""
 FORMAT = 1
 
 
@@ -28,14 +32,20 @@ class Reference:
     """Real pictures as a feature network sees them.
 
     Attributes:
-        moments: of all of them.
+        moments: of all of them, or from a file.
         rows: features of up to `MOST_ROWS`, in a fixed random order [N, D], mapped from disk.
         labels: class of each of these [N].
     """
 
-    moments: Moments
+    moments: Moments | Normal
     rows: NDArray[np.float32]
     labels: NDArray[np.int64]
+
+    @classmethod
+    def of_file(cls, file: FileMoments) -> Self:
+        """Moments alone, without any picture."""
+        none = np.empty((0, len(file.normal.mean)), np.float32)
+        return cls(file.normal, none, np.empty(0, np.int64))
 
 
 def reference_of(

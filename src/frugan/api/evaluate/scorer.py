@@ -1,7 +1,7 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.defaults import USUAL_METRICS
-from frugan.api.evaluate.reference import Reference, reference_of
+from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, Generator, generating
 from frugan.data.picture_set import PictureSet
@@ -19,18 +19,19 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.metrics.card import MetricCard
-from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.card import NONE, MetricCard
+from frugan.metrics.feature_network import FeatureNetwork, Features
 from frugan.metrics.frechet import frechet_distance
 from frugan.metrics.inception_score import StreamingInceptionScore
 from frugan.metrics.kernel_distance import SUBSET_SIZE, kernel_distance
 from frugan.metrics.moments import Moments, StreamingMoments
+from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.precision_recall import precision_recall
 from frugan.metrics.row_store import RowStore, temporary_rows
 from frugan.recipe import Recipe
 
-FEATURES_AT_ONCE = 16
-"""Pictures in one forward of the feature network, so that it takes little memory beside the generator."""
+WITHOUT_PICTURES = ("fid", "is")
+"""Metrics that moments of real pictures are enough for."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
@@ -49,6 +50,7 @@ class EvaluationOptions:
         ema: score the averaged networks; False: those that are trained.
         split: what the real pictures are, for the card.
         device: "auto", "cpu", "cuda" or "cuda:1".
+        reference: file of moments that the Fréchet distance is measured to; None: those of the real pictures.
     """
 
     metrics: tuple[str, ...] | None = None
@@ -59,6 +61,7 @@ class EvaluationOptions:
     ema: bool = True
     split: str = "all"
     device: str = "auto"
+    reference: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -89,35 +92,46 @@ class Evaluation:
 
 @dataclass
 class Scorer:
-    """Scores networks of one recipe against one set of pictures.
+    """Scores networks of one recipe against one set of pictures, or against moments of one.
 
     Attributes:
-        recipe, network, pictures, options: what is scored by what.
+        recipe, network, options: what is scored by what.
+        pictures: real ones; None: there are moments alone.
         where: the pictures' place, for the card.
         say, progress: see `evaluate`.
+        given: moments from a file, for the Fréchet distance.
     """
 
     recipe: Recipe
     network: FeatureNetwork
-    pictures: PictureSet
+    pictures: PictureSet | None
     options: EvaluationOptions
     where: str
     say: Say
     progress: Callable[[int, int], None] | None = None
+    given: FileMoments | None = None
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """What is measured.
 
         Raises:
-            BadInput: an inception score is asked for by a network without class probabilities.
+            BadInput: an inception score is asked for by a network without class probabilities, or what needs real
+                pictures where there are none.
         """
         asked = self.options.metrics
         wanted = USUAL_METRICS if asked is None else asked
+        if self.pictures is None:
+            without = [name for name in wanted if name not in WITHOUT_PICTURES]
+            why = f"{', '.join(without)}: compares pictures one by one, and --reference holds their moments alone"
+            if without and asked is not None:
+                raise BadInput(f"--metrics {why}; add --data PICTURES, or leave it out")
+            if without:
+                self.say(f"no {why}; --data PICTURES adds it")
+            wanted = tuple(name for name in wanted if name in WITHOUT_PICTURES)
         if "is" not in wanted:
             return wanted
-        blank = torch.zeros(2, 3, self.pictures.resolution, self.pictures.resolution, dtype=torch.uint8)
-        if self.network(blank).logits is not None:
+        if features_of(self.network, self.recipe).logits is not None:
             return wanted
         why = f"feature network {self.network.name} gives no class probabilities, which the inception score needs"
         if asked is not None:
@@ -144,15 +158,9 @@ class Scorer:
         precision = resolve_precision(self.recipe.training.precision, device)
         layout = Plan(draw.micro_batch, precision).layout(device)
         options = self.options
-        reference = reference_of(
-            self.pictures,
-            self.network,
-            Folders.from_environment().moments,
-            batch=FEATURES_AT_ONCE,
-            progress=self.progress,
-        )
-        warnings = list(_doubts(options.samples, reference))
-        if self.network.name == "digits" and not options.split.startswith("unseen"):
+        reference = self._reference()
+        warnings = list(_doubts(options.samples, self._real(reference), reference.rows.shape[1]))
+        if self.pictures is not None and self.network.name == "digits" and not options.split.startswith("unseen"):
             warnings.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
                 "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
@@ -183,8 +191,8 @@ class Scorer:
             resizer=self.network.resizer,
             samples=options.samples,
             data=self.where,
-            data_digest=self.pictures.digest,
-            real=len(self.pictures),
+            data_digest=NONE if self.pictures is None else self.pictures.digest,
+            real=0 if self.pictures is None else len(self.pictures),
             rows=len(reference.rows),
             classes="all" if draw.classes is None else ",".join(map(str, draw.classes)),
             split=options.split,
@@ -195,10 +203,32 @@ class Scorer:
             precision=precision.name,
             weights=weights,
             step=step,
+            reference=NONE if self.given is None else str(self.given.path),
+            reference_digest=NONE if self.given is None else self.given.digest,
         )
         for line in warnings:
             self.say(f"warning: {line}")
         return Evaluation(scores, card, by_class, tuple(warnings))
+
+    def _reference(self) -> Reference:
+        """What is compared with, computed or kept or given."""
+        if self.pictures is None:
+            assert self.given is not None
+            return Reference.of_file(self.given)
+        found = reference_of(
+            self.pictures,
+            self.network,
+            Folders.from_environment().moments,
+            batch=FEATURES_AT_ONCE,
+            progress=self.progress,
+        )
+        return found if self.given is None else replace(found, moments=self.given.normal)
+
+    def _real(self, reference: Reference) -> int | None:
+        """Real pictures whose moments the Fréchet distance is measured to; None: nobody knows."""
+        if self.given is not None:
+            return self.given.pictures
+        return reference.moments.count if isinstance(reference.moments, Moments) else None
 
     def _draw(self, generator: Generator, store: RowStore, reference: Reference) -> "_Drawn":
         """Generate, and gather features as they come."""
@@ -257,6 +287,7 @@ class Scorer:
         warnings: list[str],
     ) -> dict[str, float]:
         """Fréchet distance within each class that has pictures enough on both sides."""
+        assert self.pictures is not None  # else it is not among the metrics
         found: dict[str, float] = {}
         least = len(rows)
         for number, name in enumerate(self.pictures.class_names):
@@ -291,12 +322,17 @@ def _split(pictures: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     yield from zip(pictures.split(FEATURES_AT_ONCE), labels.split(FEATURES_AT_ONCE), strict=True)
 
 
-def _doubts(samples: int, reference: Reference) -> Sequence[str]:
+def features_of(network: FeatureNetwork, recipe: Recipe) -> Features:
+    """What a network makes of two blank pictures: how many features it has, and whether it knows classes."""
+    side = max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
+    return network(torch.zeros(2, 3, side, side, dtype=torch.uint8))
+
+
+def _doubts(samples: int, real: int | None, dimensions: int) -> Sequence[str]:
     """What makes scores doubtful."""
-    dimensions = reference.rows.shape[1]
     found = []
-    for what, count in (("generated", samples), ("real", reference.moments.count)):
-        if count <= dimensions:
+    for what, count in (("generated", samples), ("real", real)):
+        if count is not None and count <= dimensions:
             found.append(
                 f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
                 "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"

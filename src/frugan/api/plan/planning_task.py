@@ -21,8 +21,8 @@ def task_of(recipe: Recipe) -> Task:
     """
     kind, setup = recipe.kind, setup_of(recipe)
 
-    def build() -> dict[str, nn.Module]:
-        return setup.used(kind.build(recipe.networks))
+    def build(device: str) -> dict[str, nn.Module]:
+        return setup.used(kind.build(recipe.networks, device))
 
     def make_sheets(networks: Networks, micro_batch: int, pictures: BlankPictures) -> None:
         # One sheet, and of it what takes a forward or two: the rest takes as many pictures at a time.
@@ -35,7 +35,7 @@ def task_of(recipe: Recipe) -> Task:
     return Task(
         build=build,
         stages=_stages(recipe),
-        group=normalisation_group(recipe, setup.used(kind.build(recipe.networks, "meta")), setup.every_phase),
+        group=normalisation_group(recipe, build("meta"), setup.every_phase),
         recomputable=kind.recomputable,
         make_sheets=make_sheets,
     )

@@ -14,7 +14,7 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB, show_size
-from frugan.metrics.card import SAME, MetricCard
+from frugan.metrics.card import NONE, SAME, MetricCard
 from frugan.metrics.low_recall import low_recall
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
@@ -23,6 +23,8 @@ from frugan.report.sheets import ROWS_KEYWORD
 PICTURE_BYTES = 3_000_000
 """For all sheets of a page, so that it can be sent by mail."""
 MOST_PICTURES = 40
+NOTABLE_DATA_SHARE = 0.05
+"""Of the steps' time that was waiting for data: what is less is not worth a tile."""
 WIDEST = 1024
 """Pixels: wider sheets are reduced."""
 
@@ -70,8 +72,9 @@ def page_of(runs: Sequence[str | Path], *, live: bool = False) -> str:
 def _with_doubt(run: RunView, first: RunView) -> RunView:
     """Warn where the scores of a run cannot be compared with those of the first one."""
     title = "What the scores were measured with"
-    one, other = first.facts.get(title, {}), run.facts.get(title, {})
-    pairs = [(name, one.get(name, "?"), other.get(name, "?")) for name in SAME]
+    one, other = dict(first.facts.get(title, {})), dict(run.facts.get(title, {}))
+    older = {"reference_digest": NONE}  # cards from before there was one
+    pairs = [(name, (older | one).get(name, "?"), (older | other).get(name, "?")) for name in SAME]
     apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
     if not one or not other or not apart:
         return run
@@ -104,8 +107,10 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
         facts=_facts(start, plan, _json(folder.recipe), last.get("metrics", {}).get("card", {})),
         pictures=tuple(_pictures(folder.samples, picture_bytes)),
         notes=tuple(notes),
-        tiles=_tiles(last),
+        tiles=_tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
         damaged=len(damaged),
+        gradients=charts.gradients.finish(),
+        never=charts.gradients.never(),
     )
 
 
@@ -141,7 +146,13 @@ def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "warning", f"step {metrics.get('step')}: {line}"
 
 
-def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def _tiles(last: Mapping[str, Mapping[str, Any]], data_share: float) -> dict[str, str]:
+    """Where a run stands.
+
+    Args:
+        last: newest event of each kind.
+        data_share: of the steps' time, waiting for data.
+    """
     step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
     found: dict[str, str] = {}
     if step:
@@ -151,6 +162,8 @@ def _tiles(last: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             "of training": _time(float(step["seconds"])),
             "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
         }
+        if data_share >= NOTABLE_DATA_SHARE:
+            found["of the time, waiting for data"] = f"{100 * data_share:.0f} %"
         if step.get("memory_bytes"):
             found["memory at most"] = show_size(int(step["memory_bytes"]))
         if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):

@@ -196,6 +196,8 @@ def check_psi(psi: float, layers: int | None) -> None:
         )
     if layers is not None and layers < 1:
         raise BadInput(f"--psi-layers {layers}: expected at least 1")
+    if layers is not None and psi == 1:
+        raise BadInput(f"--psi-layers {layers}: says for how many layers --psi holds, which is 1; give --psi too")
 
 
 def check_draw(request: DrawRequest, recipe: Recipe) -> None:

@@ -34,11 +34,15 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     Raises:
         BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
     """
-    if recipe.shows_given and (request.classes is not None or request.interpolate is not None):
-        raise BadInput(
-            f"--classes and --interpolate are for families that draw from random inputs; {recipe.family} shows what it "
-            "makes of given pictures"
-        )
+    if recipe.shows_given:
+        usual = SheetRequest()
+        ignored = [name for name in OF_RANDOM_INPUTS if getattr(request, name) != getattr(usual, name)]
+        if ignored:
+            given = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
+            raise BadInput(
+                f"{given}: for families that draw from random inputs; {recipe.family} shows what it makes of given "
+                "pictures, which these leave as they are; leave them out (--rows says how many pictures)"
+            )
     known = recipe.classes
     for chosen in request.classes or ():
         if not 0 <= chosen < known:
@@ -55,6 +59,8 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
 
 
+OF_RANDOM_INPUTS = ("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed")
+"""What a request asks of random inputs, which a family that is shown faces has not."""
 MOST_SEED = 2**63 - 1
 MOST_ON_A_SHEET = 10_000
 """Pictures: 100 rows of 100, which take minutes to draw on a processor."""

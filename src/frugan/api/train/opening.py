@@ -12,7 +12,7 @@ from frugan.api.progress import Say
 from frugan.api.train.estimate import advice, in_words
 from frugan.engine import threads
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop
+from frugan.engine.loop import Loop, Stage
 from frugan.engine.out_of_memory import ran_out_of_memory, release_memory
 from frugan.engine.rehearsal import rehearse
 from frugan.recipe import Recipe
@@ -50,28 +50,30 @@ class Opening:
     _ahead: Callable[[], int] = field(default_factory=lambda: count().__next__)
     _looked: bool = False
 
-    def look(self, loop: Loop) -> None:
-        """Choose the number of threads and say how long training will take, before its first stage; and let the loop
-        of each stage look again."""
+    def look(self, loop: Loop, stage: Stage) -> None:
+        """Choose the number of threads and say how long training will take, before its first stage; and let each
+        stage look again."""
         on_cpu = loop.state.device.type == "cpu"
         if on_cpu and threads.asked_for() is None and threads.available_cores() > 1:
-            loop.look_again = lambda slower: self._look_again(loop, slower)
+            stage.look_again = lambda slower: self._look_again(loop, stage, slower)
         if self._looked:
             return
         self._looked = True
         if line := slow_average(self.recipe):
             self.say(f"warning: {line}")
         self.stop.doing = "the timing of a step"
-        seconds = self._choose_threads(loop) if on_cpu else None
+        seconds = self._choose_threads(loop, stage) if on_cpu else None
         if _has_left(loop, WORTH_AN_ESTIMATE):
-            seconds = seconds or self._timed(loop)
+            seconds = seconds or self._timed(loop, stage)
             if seconds is not None:
                 self._estimate(loop, seconds)
 
-    def _look_again(self, loop: Loop, slower: float) -> None:
+    def _look_again(self, loop: Loop, stage: Stage, slower: float) -> None:
         """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
         before = torch.get_num_threads()
-        found = threads.time_counts(self._timer(loop), threads.candidates(threads.available_cores()), self._stopped)
+        found = threads.time_counts(
+            self._timer(loop, stage), threads.candidates(threads.available_cores()), self._stopped
+        )
         if self._stopped():
             torch.set_num_threads(before)
             return
@@ -83,7 +85,7 @@ class Opening:
             f"(timed again: {_times(found)}): {so}"
         )
 
-    def _choose_threads(self, loop: Loop) -> float | None:
+    def _choose_threads(self, loop: Loop, stage: Stage) -> float | None:
         """Set the number of threads; the seconds of a step with them, if it was timed."""
         before: Mapping[str, Any] = self.saved.get("threads") or {}
         if (asked := threads.asked_for()) is not None:
@@ -101,7 +103,7 @@ class Opening:
         if len(counts) == 1 or not _has_left(loop, WORTH_TIMING * len(counts)):
             return None
         number = torch.get_num_threads()
-        found = threads.time_counts(self._timer(loop), counts, self._stopped)
+        found = threads.time_counts(self._timer(loop, stage), counts, self._stopped)
         if self._stopped():
             torch.set_num_threads(number)
             return None
@@ -110,9 +112,9 @@ class Opening:
         self.say(f"threads: {number}, the fastest here ({_times(found)}){other}; override with {threads.OWN_VARIABLE}")
         return found[number]
 
-    def _timed(self, loop: Loop) -> float | None:
+    def _timed(self, loop: Loop, stage: Stage) -> float | None:
         """Seconds of a step; None: it was stopped, or memory ran out."""
-        rehearsal = self._timer(loop)
+        rehearsal = self._timer(loop, stage)
         try:
             rehearsal()  # what the first run makes, later ones find ready
             return None if self._stopped() else rehearsal()
@@ -132,8 +134,8 @@ class Opening:
             line += advice(self.recipe, self.name, loop.plan, seconds, left, LONG_SECONDS)
         self.say(line)
 
-    def _timer(self, loop: Loop) -> Callable[[], float]:
-        return lambda: rehearse(loop.step, loop.state, loop.plan, self._ahead())
+    def _timer(self, loop: Loop, stage: Stage) -> Callable[[], float]:
+        return lambda: rehearse(stage.step, loop.state, loop.plan, self._ahead())
 
     def _stopped(self) -> bool:
         return self.stop.asked
@@ -171,7 +173,7 @@ def _has_left(loop: Loop, steps: int) -> bool:
 
 def _steps_left(loop: Loop) -> int | None:
     """Steps of the whole training that are still to come; None: it ends by the clock, or by a person."""
-    steps = loop.duration.known_steps(loop.step.batch)
+    steps = loop.duration.known_steps(loop.batch)
     return None if steps is None else steps - loop.state.step
 
 

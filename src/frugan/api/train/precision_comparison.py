@@ -1,4 +1,4 @@
-"""A twin run: the same short training in two precisions, and how far they drift apart."""
+"""The same short training in two precisions, and how far they drift apart."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frugan.api.data.sources import Data
-from frugan.api.defaults import TWIN_STEPS
+from frugan.api.defaults import COMPARED_STEPS
 from frugan.api.devices import choose_device
 from frugan.api.progress import Progress, Say
 from frugan.api.train.options import TrainingOptions
@@ -45,8 +45,8 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class TwinReport:
-    """What a twin run found.
+class PrecisionComparison:
+    """What a precision comparison found.
 
     Attributes:
         runs: both run folders.
@@ -63,46 +63,46 @@ class TwinReport:
     advice: str | None
 
 
-def twin(
+def compare_precision(
     recipe: str | Recipe,
     data: Data,
     out: str | Path,
     precision: str,
     *,
-    steps: int = TWIN_STEPS,
+    steps: int = COMPARED_STEPS,
     overrides: Sequence[str] = (),
     options: TrainingOptions | None = None,
     say: Say = print,
     show: Callable[[Event], None] = lambda _: None,
     progress: Progress | None = None,
-) -> TwinReport:
+) -> PrecisionComparison:
     """Train the first steps twice, in the recipe's precision and in another: same weights, pictures and random inputs.
 
     Args:
         out: folder for the two runs.
-        precision: of the twin: "fp32", "fp16" or "bf16".
+        precision: of the second run: "fp32", "fp16" or "bf16".
         steps: of each.
 
     Raises:
         BadInput: fewer than 20 steps, runs that exist, or twice the same precision.
     """
     if steps < 2 * WINDOWS:
-        raise BadInput(f"--twin-steps {steps}: expected at least {2 * WINDOWS}")
+        raise BadInput(f"--compare-steps {steps}: expected at least {2 * WINDOWS}")
     if precision not in ("fp32", "fp16", "bf16"):
-        raise BadInput(f"--twin {precision}: expected fp32, fp16 or bf16")
-    folders = (Path(out) / "own", Path(out) / f"twin-{precision}")
+        raise BadInput(f"--compare-precision {precision}: expected fp32, fp16 or bf16")
+    folders = (Path(out) / "own", Path(out) / f"in-{precision}")
     for folder in folders:
         if RunFolder(folder).exists:
-            raise BadInput(f"{folder}: a twin run is there already; choose another --out")
+            raise BadInput(f"{folder}: a comparison is there already; choose another --out")
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     device, _ = choose_device((options or TrainingOptions()).device)
     own = resolve_precision(loaded.training.precision, device).name
     if own == precision:
-        raise BadInput(f"--twin {precision}: the recipe's own precision is {precision} here already; choose another")
+        raise BadInput(f"--compare-precision {precision}: the recipe's own precision here already; choose another")
     if precision == "bf16" and resolve_precision("bf16", device).name != "bf16":
-        raise BadInput(f"--twin bf16: {resolve_precision('bf16', device).warning}; choose another")
+        raise BadInput(f"--compare-precision bf16: {resolve_precision('bf16', device).warning}; choose another")
     for folder, words in zip(folders, ((), (f"training.precision={precision}",)), strict=True):
-        say(f"twin: {folder}")
+        say(f"comparison: {folder}")
         result = train(
             _shortened(loaded, steps, words), data, folder, options=options, say=say, show=show, progress=progress
         )
@@ -113,7 +113,7 @@ def twin(
         (_drift(key, curves[0][0][key], curves[1][0][key]) for key in curves[0][0] if key in curves[1][0]),
         key=lambda drift: drift.last,
     )
-    return TwinReport(
+    return PrecisionComparison(
         runs=folders,
         precisions=(own, precision),
         drifts=tuple(drifts),

@@ -13,7 +13,7 @@ from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest
-from frugan.contract.data import Source
+from frugan.api.train.open_run import OpenRun
 from frugan.data.picture_set import PictureSet
 from frugan.engine.best_checkpoints import BestCheckpoints
 from frugan.engine.clock import Clock
@@ -99,16 +99,8 @@ class TrainingScores:
         )
 
 
-def scoring_of(
-    recipe: Recipe,
-    sources: Mapping[str, Source],
-    state: TrainingState,
-    run: RunFolder,
-    seconds: float,
-    say: Say,
-    warn: Callable[[int, str], None],
-) -> Scoring | None:
-    """How a recipe wants its training scored; None: not at all.
+def scoring_of(recipe: Recipe, run: OpenRun, state: TrainingState, seconds: float) -> Scoring | None:
+    """How a recipe, as it is at present, wants its training scored; None: not at all.
 
     Raises:
         BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
@@ -116,12 +108,12 @@ def scoring_of(
     settings = recipe.evaluation
     if settings.every is None:
         return None
-    (pictures,) = sources.values()
+    (pictures,) = run.sources.values()
     assert isinstance(pictures, PictureSet)
-    scores = TrainingScores(recipe, pictures, state.device, run, say, warn)
+    scores = TrainingScores(recipe, pictures, state.device, run.folder, run.choose, run.warn)
     _ = scores.scorer.metrics
     clock = Clock(settings.every, recipe.training.batch, seconds)
-    best = BestCheckpoints(run.best, settings.best_by, settings.keep_best)
+    best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
     for path in best.forget_after(state.step):
-        say(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
+        run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
     return Scoring(clock, scores.take, best)

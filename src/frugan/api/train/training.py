@@ -3,14 +3,18 @@
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say
+from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
+from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.session import Session, TrainingResult, changed_fields
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
 from frugan.engine.events import Event, EventLog
@@ -21,6 +25,25 @@ from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, stages_overridden
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What `train` left.
+
+    Attributes:
+        run: the run folder.
+        step: steps done.
+        finished: whether the recipe's duration is over.
+        seconds: of training, over all resumptions.
+        threads: that a CPU trained with, at the end.
+    """
+
+    run: Path
+    step: int
+    finished: bool
+    seconds: float
+    threads: int
 
 
 def _quiet(_: object) -> None:
@@ -114,8 +137,11 @@ def train(
             log.subscribe(show)
             log.subscribe(follow)
             command = _command(run, data, options)
-            session = Session(loaded, name, sources, trained_on, run, log, options, say, requests, command)
-            return session.train(init, stop)
+            loop = begin(
+                OpenRun(loaded, name, sources, trained_on, run, log, options, say, command), init, requests, stop
+            )
+            finished = loop.train(stop)
+            return TrainingResult(run.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise

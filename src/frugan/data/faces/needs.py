@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from frugan.contract.data import Opening, Workers
+from frugan.contract.data import SourceOptions, Workers
 from frugan.contract.data_settings import DataSettings
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face_type import FaceType
@@ -105,19 +105,19 @@ class FaceNeeds:
         """
         return find_facesets(path) if set(names) == set(SOURCES) else None
 
-    def open(self, name: str, path: Path, opening: Opening) -> Faceset:
+    def open(self, name: str, path: Path, options: SourceOptions) -> Faceset:
         """Open a folder of aligned faces or a faceset.pak.
 
         Raises:
             BadInput: no faces, or too many that cannot be read.
         """
         faces = open_faceset(path)
-        opening.say(f"data {name}: {len(faces.faces):,} faces in {faces.path}")
+        options.say(f"data {name}: {len(faces.faces):,} faces in {faces.path}")
         if line := faces.passed_over_line:
-            opening.say(f"data {name}: {line}")
+            options.say(f"data {name}: {line}")
         return faces
 
-    def fitted(self, name: str, where: str, source: Faceset, opening: Opening) -> Faceset:
+    def fitted(self, name: str, where: str, source: Faceset, options: SourceOptions) -> Faceset:
         """The faces, if they show as much of the head as is wanted.
 
         Raises:

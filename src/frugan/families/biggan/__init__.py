@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from frugan.data.picture_needs import PictureNeeds
@@ -44,6 +45,11 @@ class BigGANFamily:
     def phases(self, networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
         """D, then G."""
         return phases.phases(networks, objective)
+
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """The engine's own are enough."""
+        return {}
 
     def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures with classes."""

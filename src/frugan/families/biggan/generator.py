@@ -12,6 +12,7 @@ from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.deep_blocks import DeepGeneratorBlock
 from frugan.families.biggan.layers import Layers
 from frugan.nn.batch_norm import BatchNorm
+from frugan.nn.embedding import Embedding
 
 DEEP_BLOCKS = 2
 """Blocks per stage of BigGAN-deep's generator; the release's tables fit no other number."""
@@ -41,7 +42,7 @@ class Generator(nn.Module):
         self.chunk = self.latent_size // (len(stages) + 1) if self.hierarchical else self.latent_size
         embedding = config.shared_embedding
         if embedding is not None:
-            self.shared: nn.Module = nn.Embedding(config.classes, embedding)
+            self.shared: nn.Module = Embedding(config.classes, embedding)
         else:
             self.shared = nn.Identity()
         first = self.chunk + (embedding or 0) if self.deep else self.chunk

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.nn.attention import SelfAttention
 from frugan.nn.batch_norm import ConditionalBatchNorm
+from frugan.nn.embedding import Embedding
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear
 
 
-class ClassTable(nn.Embedding):
+class ClassTable(Embedding):
     """A row of values per class; takes class numbers [B], or mixtures of classes [B, classes] for interpolation."""
 
     def forward(self, classes: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from frugan.data.faces.needs import FaceNeeds
@@ -63,6 +64,11 @@ class SAEHDFamily:
     def phases(self, networks: SAEHDNetworks, objective: SAEHDObjective) -> tuple[Phase, ...]:
         """The autoencoder, then the discriminators that are switched on."""
         return phases.phases(networks, objective)
+
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """The engine's own are enough."""
+        return {}
 
     def sources(self, networks: SAEHDNetworks, objective: SAEHDObjective) -> Mapping[str, FaceNeeds]:
         """Faces of the source "src" and of the destination "dst"."""

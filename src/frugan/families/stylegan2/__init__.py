@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from frugan.contract.starting import Piece
@@ -49,6 +50,11 @@ class StyleGAN2Family:
     def phases(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
         """G, its path lengths, D, and its gradient penalty."""
         return phases.phases(networks, objective)
+
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """The engine's own are enough."""
+        return {}
 
     def sources(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> Mapping[str, PictureNeeds]:
         """One: pictures, with classes where the networks know them."""
@@ -113,9 +119,9 @@ class StyleGAN2Family:
         return variants(networks)
 
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
-        """16 pixels, 8 channels at the most, 3 classes; every term."""
+        """8 pixels, 8 channels, 3 classes; every term."""
         networks = StyleGAN2Networks(
-            resolution=16,
+            resolution=8,
             classes=3,
             latent_size=8,
             style_size=8,

@@ -1,0 +1,1 @@
+"""DeepFaceLab and DeepFaceLive: their models become runs, and runs become their models."""

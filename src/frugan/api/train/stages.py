@@ -1,0 +1,75 @@
+"""The stages of a recipe, as the training loop asks for them: each with its step, its data and its clocks."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from frugan.api.data.feed import default_workers, feeding
+from frugan.api.sample.sample_grids import write_sheets
+from frugan.api.setup import setup_of
+from frugan.api.train.loss_history import LossHistory
+from frugan.api.train.open_run import OpenRun
+from frugan.api.train.opening import Opening
+from frugan.api.train.scores import scoring_of
+from frugan.api.train.watches import variety_measurement
+from frugan.engine.clock import Clock, SheetClock
+from frugan.engine.loop import Loop, Stage, Stages
+from frugan.engine.plan import Plan
+from frugan.engine.state import TrainingState
+from frugan.engine.streams import Streams
+from frugan.nn.spectral_norm import top_singular_values
+from frugan.recipe_differences import differences
+
+
+def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
+    """What opens a run's stages one after the other.
+
+    Args:
+        losses: drawn above the sheets.
+        opening: looks at each stage before its first step.
+    """
+    measure_variety = variety_measurement(run)
+
+    @contextmanager
+    def stage(loop: Loop) -> Iterator[Stage]:
+        step, seconds = loop.state.step, loop.seconds
+        recipe, training, saving = run.recipe.at_step(step), run.recipe.training, run.recipe.saving
+        for key, change in differences(run.recipe, recipe).items():
+            if key != "stages":
+                run.choose(f"stage from step {step:,} on: {key} = {change.after}")
+        device, workers = loop.state.device, run.options.workers
+        if workers is None:
+            workers = default_workers(device)
+        with feeding(run.sources, recipe, pinned=device.type == "cuda", workers=workers, say=run.choose) as feed:
+
+            def draw(state: TrainingState, plan: Plan) -> list[Path]:
+                folder, curves = run.folder.samples, losses.curves
+                paths = write_sheets(recipe, state, plan, folder, feed, curves, run.class_names, run.choose)
+                measure_variety(state, plan)
+                return paths
+
+            made = Stage(
+                step=setup_of(run.recipe, step).step(feed, Streams(training.seed)),
+                until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
+                checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
+                backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
+                snapshot=SheetClock(saving.snapshot_every, training.batch, seconds),
+                report=Clock(saving.report_every, training.batch, seconds),
+                draw=draw,
+                readings=_singular_values,
+                scoring=scoring_of(recipe, run, loop.state, seconds),
+            )
+            opening.look(loop, made)
+            yield made
+
+    return stage
+
+
+def _singular_values(state: TrainingState) -> Mapping[str, Tensor]:
+    return {
+        f"{name}.{layer}": value
+        for name, network in state.networks.items()
+        for layer, value in top_singular_values(network).items()
+    }

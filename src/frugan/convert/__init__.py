@@ -1,1 +1,0 @@
-"""Trained networks in the file formats of other programs."""

@@ -1,0 +1,148 @@
+"""RMSprop and AdaBelief as DeepFaceLab's library defines them, gated on the device and updated in pieces.
+
+Differences from the published ones: eps stands outside the root only, nothing is corrected for the first steps, and a
+learning-rate dropout moves a random share of the weights at each update while the statistics see every gradient.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+
+from frugan.engine.host_state import beside, zeros_for
+from frugan.engine.optimizer import Optimizer
+
+PIECES = MappingProxyType({"cpu": 1 << 20, "cuda": 1 << 23})
+"""Elements updated at once, by device: temporaries stay small however large a layer is. On a CPU they fit its cache; on
+a card each of a dozen kernels has enough to do."""
+
+
+class PiecewiseOptimizer(Optimizer):
+    """What the two have in common: walking the parameters, the verdict, the rate, the dropout.
+
+    Args:
+        parameters: fp32 masters, contiguous or channels-last.
+        lr: learning rate.
+        eps: added to the root.
+
+    Attributes:
+        updates: accepted updates so far; int64 scalar on the device.
+        piece: elements updated at once.
+    """
+
+    updates: Tensor
+    piece: int
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.eps = eps
+        self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
+        self.works_as_on(parameters[0].device.type)
+
+    @property
+    def counts(self) -> Mapping[str, Tensor]:
+        """How many updates were accepted."""
+        return {"updates": self.updates}
+
+    def works_as_on(self, device_type: str) -> None:
+        """Take pieces as large as on a kind of device."""
+        self.piece = PIECES.get(device_type, PIECES["cpu"])
+
+    @torch.no_grad()
+    def update(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Move every parameter that has a gradient, piece by piece; nothing at all where `accepted` is False."""
+        self.updates += accepted
+        rate = torch.full((), learning_rate, dtype=torch.float64, device=accepted.device)
+        if period is not None:
+            rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
+        step = torch.where(accepted, -rate, 0.0).float()
+        random = None if share is None else torch.Generator(accepted.device).manual_seed(seed)
+        for parameter in self.parameters():
+            if parameter.grad is None:
+                continue
+            state = self.state_of(parameter)
+            tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
+            for weight, gradient, *kept in _pieces(tensors, self.piece):
+                statistics = [beside(piece, weight) for piece in kept] if self.on_host else kept
+                # A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
+                sound = torch.where(accepted, gradient, 0.0)
+                change = self._change(sound, statistics, accepted)
+                if random is not None and share is not None:
+                    change.mul_(keep_mask(change, share, random))
+                weight.addcmul_(change, step.to(change.dtype))
+                if self.on_host:
+                    for there, here in zip(kept, statistics, strict=True):
+                        there.copy_(here, non_blocking=True)
+
+    def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """A parameter's statistics by slot, made if there are none yet."""
+        state = self.state[parameter]
+        for slot in self.slots:
+            if slot not in state:
+                state[slot] = zeros_for(parameter, on_host=self.on_host)
+        return dict(state)
+
+    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+        """Move the statistics where accepted, and return the step at rate 1. `gradient` may be overwritten."""
+        raise NotImplementedError(f"{type(self).__name__} must define _change")
+
+
+class RMSprop(PiecewiseOptimizer):
+    """Root of a running mean of squared gradients (Tieleman and Hinton 2012)."""
+
+    slots = ("acc",)
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, decay: float, eps: float) -> None:
+        super().__init__(parameters, lr=lr, eps=eps)
+        self.decay = decay
+
+    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+        (acc,) = statistics
+        acc.lerp_(gradient.square(), _weight(accepted, 1 - self.decay, acc))
+        return gradient.div_(acc.sqrt().add_(self.eps))
+
+
+class AdaBelief(PiecewiseOptimizer):
+    """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020)."""
+
+    slots = ("ms", "vs")
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        super().__init__(parameters, lr=lr, eps=eps)
+        self.betas = betas
+
+    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+        ms, vs = statistics
+        ms.lerp_(gradient, _weight(accepted, 1 - self.betas[0], ms))
+        vs.lerp_(gradient.sub_(ms).square_(), _weight(accepted, 1 - self.betas[1], vs))
+        return torch.div(ms, torch.sqrt(vs, out=gradient).add_(self.eps), out=gradient)
+
+
+def _weight(accepted: Tensor, weight: float, like: Tensor) -> Tensor:
+    return torch.where(accepted, weight, 0.0).to(like.dtype)
+
+
+def _pieces(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
+    """Flat views of the same elements of tensors of one shape and layout."""
+    flat = [(t if t.is_contiguous() else t.permute(0, 2, 3, 1)).view(-1) for t in tensors]
+    for first in range(0, flat[0].numel(), size):
+        yield tuple(tensor[first : first + size] for tensor in flat)
+
+
+def keep_mask(like: Tensor, share: float, random: torch.Generator) -> Tensor:
+    """Draw which elements move: each with probability `share`, to a 256th (0.3 becomes 77/256 = 0.3008).
+
+    Eight are drawn from each random word, which is several times as fast on a CPU as drawing them one by one.
+
+    Returns:
+        bool, shape of `like` (1-D).
+    """
+    words = torch.empty(-(-like.numel() // 8), dtype=torch.int64, device=like.device)
+    words.random_(torch.iinfo(torch.int64).min, None, generator=random)
+    return words.view(torch.uint8)[: like.numel()] < round(share * 256)

@@ -1,0 +1,1 @@
+"""The files that DeepFaceLab keeps models in, and DFM: what stands where, read and written."""

@@ -1,0 +1,99 @@
+"""DFM files: what DeepFaceLive swaps faces with. Source: the behaviour of DeepFaceLab's export."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frugan.errors import BadInput
+from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.files.dfm_networks import CELEB_FACE, INPUT, OUTPUTS, SwapGraph
+from frugan.families.saehd.files.export_extra import onnx, onnxruntime
+from frugan.families.saehd.files.onnx_nodes import Nodes
+
+OPSET, IR_VERSION = 12, 7  # the original's
+MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the nodes
+
+Array = NDArray[Any]
+
+
+def write_dfm(
+    path: Path, config: SAEHDNetworks, weights: Mapping[str, Array], *, half: bool, note: Mapping[str, str]
+) -> None:
+    """Write the networks that turn a destination's face into the swapped one; whole or not at all.
+
+    Args:
+        path: the file, usually "..._model.dfm"; replaced if it is there.
+        config: what the networks are made of.
+        weights: "network.parameter" -> array in torch's layout, "inter.dense1.weight"; what is not needed is ignored.
+        half: convolutions in float16; dense layers, input and outputs stay float32.
+        note: kept with the model, to tell where it came from.
+
+    Raises:
+        BadInput: onnx is missing, a weight is missing, misshapen or not finite, or the file would be too large.
+        OSError: the disk is full or the path cannot be written.
+    """
+    module = onnx()
+    nodes = Nodes(module, weights, f"{config.archi} at {config.resolution} pixels", half=half)
+    SwapGraph(nodes, config).build()
+    _check_size(path, nodes.arrays)
+    content = _model(module, nodes, config.resolution, note).SerializeToString()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def check_dfm(path: Path, pictures: Array) -> tuple[Array, Array, Array]:
+    """Run a DFM on the CPU.
+
+    Args:
+        path: the file.
+        pictures: [n, R, R, 3], BGR in [0, 1].
+
+    Returns:
+        Mask of the face that went in [n, R, R, 1], swapped face [n, R, R, 3] and its mask [n, R, R, 1], in [0, 1].
+
+    Raises:
+        BadInput: onnxruntime is missing.
+    """
+    session = onnxruntime().InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    mask, face, face_mask = session.run(list(OUTPUTS), {INPUT: np.ascontiguousarray(pictures, np.float32)})
+    return mask, face, face_mask
+
+
+def _model(onnx: Any, nodes: Nodes, resolution: int, note: Mapping[str, str]) -> Any:
+    def value(name: str, channels: int) -> Any:
+        shape = ["batch", resolution, resolution, channels]
+        return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    outputs = [value(name, 3 if name == CELEB_FACE else 1) for name in OUTPUTS]
+    graph = onnx.helper.make_graph(nodes.nodes, "SAEHD", [value(INPUT, 3)], outputs)
+    opsets = [onnx.helper.make_opsetid("", OPSET)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="frugan")
+    onnx.helper.set_model_props(model, dict(note))
+    for name, array in nodes.arrays.items():  # now: make_graph and make_model would copy them once more each
+        model.graph.initializer.add().CopyFrom(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+def _check_size(path: Path, arrays: Mapping[str, Array]) -> None:
+    size = sum(array.nbytes for array in arrays.values())
+    if size <= MOST_BYTES:
+        return
+    # convolutions' weights have four dimensions; the rest stays as it is
+    halved = sum(array.size * 2 if array.ndim == 4 else array.nbytes for array in arrays.values())
+    cure = (
+        f"Export in half precision ({halved / 1e9:.1f} GB)."
+        if halved <= MOST_BYTES
+        else "Train networks with smaller ae_dims, e_dims, d_dims or resolution."
+    )
+    raise BadInput(f"{path.name} would take {size / 1e9:.1f} GB; a DFM file holds at most 2.1 GB. {cure}")

@@ -1,0 +1,59 @@
+"""Twins of the same precision do not part; another precision does, and what drifts is named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.precision_comparison import WINDOWS, _drift, compare_precision
+from frugan.errors import BadInput
+
+CPU = TrainingOptions(device="cpu")
+
+
+def silent(_: object) -> None:
+    pass
+
+
+def test_two_precisions_are_compared(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, RECIPE.replace("\nbatch = 8", "\nbatch = 4"))  # bf16 is slow on most CPUs
+    pictures = write_pictures(tmp_path / "pictures")
+    found = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=20, options=CPU, say=silent)
+    assert found.precisions == ("fp32", "bf16")
+    assert {drift.phase for drift in found.drifts} == {"D", "G"}
+    assert {drift.what for drift in found.drifts} >= {"real", "fake", "gradient norm"}
+    assert max(drift.last for drift in found.drifts) > 0
+    assert max(drift.first for drift in found.drifts) < 0.1
+    assert all((run / "events.jsonl").is_file() for run in found.runs)
+    with pytest.raises(BadInput, match="a comparison is there already"):
+        compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=20, options=CPU, say=silent)
+
+
+@pytest.mark.parametrize(
+    ("precision", "steps", "message"),
+    [
+        ("fp8", 20, "--compare-precision fp8: expected fp32, fp16 or bf16"),
+        ("bf16", 5, "--compare-steps 5: expected at least 20"),
+        ("fp32", 20, "the recipe's own precision here already"),
+    ],
+)
+def test_comparisons_that_say_nothing(tmp_path: Path, precision: str, steps: int, message: str) -> None:
+    recipe, pictures = write_recipe(tmp_path, RECIPE), write_pictures(tmp_path / "pictures")
+    with pytest.raises(BadInput, match=message):
+        compare_precision(recipe, pictures, tmp_path / "compared", precision, steps=steps, options=CPU, say=silent)
+
+
+def test_drift_is_of_means_and_of_what_stays() -> None:
+    steps = np.arange(100)
+    steady = 2 + np.sin(steps * 2 * np.pi / WINDOWS)  # whole waves in each window
+    shifted = 2 + np.cos(steps * 2 * np.pi / WINDOWS)
+    assert _drift(("D", "real"), steady, shifted).notable_from is None
+    parting = np.where(steps < 60, steady, 1.5 * steady)
+    drift = _drift(("D", "real"), parting, steady)
+    assert drift.notable_from == 61
+    assert drift.first == 0
+    assert drift.last == pytest.approx(0.5)
+    broken = np.where(steps == 3, np.nan, steady)
+    assert _drift(("D", "real"), broken, broken).last == 0
