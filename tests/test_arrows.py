@@ -32,6 +32,7 @@ ALLOWED = {
     "recipe": {
         "recipe_differences",
         "recipe_overrides",
+        "recipe_rules",
         "recipes",
         "families",
         "engine",
@@ -41,6 +42,7 @@ ALLOWED = {
     },
     "recipe_differences": set(),
     "recipe_overrides": {"engine", "errors"},
+    "recipe_rules": {"families", "contract", "errors"},
     "recipe_fields": {"recipe", "engine"},
     "recipe_toml": {"recipe"},
     "memory": {"engine", "contract", "phase", "errors"},

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from frugan.api.plan.network_costs import parameter_counts
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
 from frugan.recipe import load_recipe, parse_recipe, stages_overridden
@@ -33,6 +34,15 @@ FACES = {
     "saehd-liae-udt-320": ("liae-udt", 320, 320, 64, 72, 22, 8, 159.3),
     "saehd-demo-64": ("df-ud", 64, 64, 16, 16, 16, 8, 4.0),
 }
+STYLES = {
+    # recipe: resolution, channel_base, mapping layers, R1, batch, groups, rate, half-life of the average, ADA, millions
+    "stylegan2-ffhq-256": (256, 16384, 8, 1.0, 64, 8, 0.0025, 20_000, False, 48.8),
+    "stylegan2-ffhq-512": (512, 32768, 8, 0.5, 64, 8, 0.0025, 20_000, False, 59.3),
+    "stylegan2-ffhq-1024": (1024, 32768, 8, 10.0, 32, 4, 0.002, 10_000, False, 59.4),
+    "stylegan2-cifar10": (32, 32768, 2, 0.01, 64, 32, 0.0025, 500_000, True, 43.3),
+    "stylegan2-auto": (256, 16384, 2, 0.8192, 16, 4, 0.0025, 5_000, True, 47.2),
+    "stylegan2-small-64": (64, 4096, 2, 0.0256, 32, 4, 0.0025, 10_000, True, 2.9),
+}
 PARAMETERS = {
     "biggan-imagenet-128": (70_433_988, 87_982_370),
     "biggan-imagenet-256": (82_235_844, 99_225_890),
@@ -49,9 +59,9 @@ PARAMETERS = {
 
 
 def test_what_ships_is_what_is_checked_here() -> None:
-    others = {"biggan-digits-32", "biggan-small-32", "biggan-small-64", "stylegan2-digits-32", "stylegan2-ffhq-256"}
+    others = {"biggan-digits-32", "biggan-small-32", "biggan-small-64", "stylegan2-digits-32"}
     others |= {f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024)}
-    assert set(built_in()) == {*EXPECTED, *others, *FACES}
+    assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -293,3 +303,22 @@ def test_standing_statistics_of_scores_are_fields() -> None:
     words = ["evaluation.statistics=standing", "evaluation.standing_size=100", "evaluation.standing_batches=8"]
     settings = load_recipe("biggan-cifar10-32", words).evaluation
     assert (settings.standing_size, settings.standing_batches) == (100, 8)
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_published_stylegan2_recipes(name: str) -> None:
+    recipe = load_recipe(name)
+    networks, objective = recipe.networks.model_dump(), recipe.objective.model_dump()
+    rates = {settings.learning_rate for settings in recipe.optimizers.values()}
+    found = (
+        *(networks[key] for key in ("resolution", "channel_base", "mapping_layers")),
+        objective["r1_gamma"],
+        recipe.training.batch,
+        recipe.training.normalisation_batch,
+        *rates,
+        recipe.ema.half_life_images,
+        objective["augmentation"]["method"] == "ada",
+        round(sum(parameter_counts(recipe).values()) / 1e6, 1),
+    )
+    assert found == STYLES[name]
+    assert (networks["mapping_rate"], networks["class_layers"]) == (0.01, 8)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from frugan.contract.data import Needs
+    from frugan.contract.styles import Noise, StyleMixing
 
 Networks = Mapping[str, nn.Module]
 Terms = dict[str, Tensor]
@@ -290,6 +291,10 @@ class SheetRequest:
         spherical: latents go along a great circle, and not along a straight line.
         rows: rows of an interpolation.
         micro_batch: samples in one forward.
+        noise: what layers add; of `Styled` families alone, like psi and the next two.
+        seeds: numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations
+            that a row goes by.
+        mixing: a grid of mixed styles, with the pictures that they come from above it and to its left.
         pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
         masked: show pictures through their masks.
         titles: names of the columns; none: they need none.
@@ -305,6 +310,9 @@ class SheetRequest:
     spherical: bool = False
     rows: int = 10
     micro_batch: int = 16
+    noise: Noise = "const"
+    seeds: Sequence[int] = ()
+    mixing: StyleMixing | None = None
     pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     masked: bool = False
     titles: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from frugan.families import family
 from frugan.phase import CHANGEABLE, Family
 from frugan.recipe_differences import differences
 from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
+from frugan.recipe_rules import followed
 from frugan.recipes import built_in, toml_of
 
 MOST_RECIPE_BYTES = 1 << 20
@@ -117,6 +118,12 @@ class Recipe(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: str = Field(description="kind of model: biggan, saehd, stylegan2, or one of another package")
+    rule: str = Field(
+        "",
+        max_length=40,
+        description="by which other fields follow where a command changes resolution or batch (stylegan2: auto); "
+        "empty: none",
+    )
     about: About = About(summary="", source="", trained="never")
     networks: SerializeAsAny[BaseModel]
     objective: SerializeAsAny[BaseModel]
@@ -439,11 +446,17 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     _refuse_odd_shapes(values, f"recipe {name}")
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     apply_overrides(values, overrides, known)
+    for key, value in followed(values, overrides).items():
+        *sections, last = key.split(".")
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
     return parse_recipe(values, f"recipe {name}")
 
 
 _SHAPES: Mapping[str, tuple[type, str]] = MappingProxyType(
-    {"family": (str, "a name in quotes"), "stages": (list, "tables [[stages]]")}
+    {"family": (str, "a name in quotes"), "rule": (str, "a name in quotes"), "stages": (list, "tables [[stages]]")}
 )
 """What the fields of a recipe are that are no tables."""
 
@@ -468,3 +481,14 @@ def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
         for key in stage.set
         if key in given
     ]
+
+
+def rule_followed(name: str, overrides: Sequence[str]) -> list[str]:
+    """A line on the fields that follow by the recipe's rule, if there are any."""
+    values = _load_values(name)
+    apply_overrides(values, overrides, ())
+    found = followed(values, overrides)
+    if not found:
+        return []
+    words = ", ".join(f"{key}={value}" for key, value in found.items())
+    return [f"by the recipe's rule {values['rule']}, where nothing else is said: {words}"]

@@ -46,8 +46,8 @@ def test_a_recipe_names_its_pipeline() -> None:
 
 
 def test_operations_belong_to_their_method() -> None:
-    with pytest.raises(ValidationError, match="operations cutout: ada has blit, geometry, colour"):
-        AugmentationSettings(method="ada", operations=("blit", "cutout"))
+    with pytest.raises(ValidationError, match="operations translation: ada has blit, geometry, colour, filter"):
+        AugmentationSettings(method="ada", operations=("blit", "translation"))
     with pytest.raises(ValidationError, match="operations colour: set method to diffaugment or ada as well"):
         AugmentationSettings(operations=("colour",))
 
@@ -98,7 +98,9 @@ def test_a_probability_without_target_stays() -> None:
 def test_the_probability_in_force_is_the_state_s_where_it_is_steered(target: float | None, acts: bool) -> None:
     """The recipe's is 0.1, the state's 1; the draws are 0.3."""
     augmentation = steered(target=target, probability=0.1, operations=("colour",))
-    draws = {name: torch.full((2, *draw.shape), 0.3) for name, draw in augmentation.draws("real").items()}
+    draws = {
+        name: torch.full((2, *draw.shape), 0.3) for name, draw in augmentation.draws("real", shape=(1, 8, 8)).items()
+    }
     pictures = torch.zeros(2, 1, 8, 8, dtype=torch.bfloat16)
     state = PhaseState({STATE: torch.tensor([1.0, 0, 0, 0, 0])}, torch.ones(()))
     made: Tensor = augmentation.apply(pictures, "real", MicroBatch({}, draws, 2), state)

@@ -12,7 +12,7 @@ from torch import nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, PositionPictures, Rig, adam, assert_same, largest_difference, shows_given
-from frugan.augment.settings import AugmentationSettings
+from frugan.augment.settings import OPERATIONS, AugmentationSettings
 from frugan.data.picture_needs import PictureNeeds
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
@@ -47,13 +47,22 @@ with_grey = pytest.mark.parametrize("family", [*ALL, Grey("biggan-grey")], ids=l
 """In place of the fixture, where the channels of the pictures matter."""
 
 
+EVERY_OPERATION = AugmentationSettings(
+    method="ada",
+    operations=OPERATIONS["ada"],
+    probability=0.7,
+    interval=1,
+    ramp_images=100,
+)
+"""ADA whose probability moves with every step."""
+
+
 class Augmented(BigGANFamily):
-    """BigGAN under ADA, whose probability moves with every step, and R1 in every second one, with attention."""
+    """BigGAN under all of ADA, and R1 in every second step, with attention."""
 
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
         networks, _ = super().tiny()
-        augmentation = AugmentationSettings(method="ada", probability=0.7, interval=1, ramp_images=100)
-        return networks, BigGANObjective(r1_gamma=1.0, r1_every=2, augmentation=augmentation)
+        return networks, BigGANObjective(r1_gamma=1.0, r1_every=2, augmentation=EVERY_OPERATION)
 
 
 class Paired(BigGANFamily):
@@ -65,14 +74,13 @@ class Paired(BigGANFamily):
 
 
 class Unconditional(StyleGAN2Family):
-    """StyleGAN2 without classes, under ADA whose probability moves with every step."""
+    """StyleGAN2 without classes, under all of ADA."""
 
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
         networks, objective = super().tiny()
-        augmentation = AugmentationSettings(method="ada", probability=0.7, interval=1, ramp_images=100)
         return (
             networks.model_copy(update={"classes": None}),
-            objective.model_copy(update={"augmentation": augmentation}),
+            objective.model_copy(update={"augmentation": EVERY_OPERATION}),
         )
 
 

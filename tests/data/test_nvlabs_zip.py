@@ -52,6 +52,12 @@ def test_labels_of_dataset_json(pack: Pack, picture: MakePicture) -> None:
         np.testing.assert_array_equal(np.asarray(found.picture(2)), np.asarray(picture(2)))
 
 
+def test_one_hot_labels_are_class_numbers(pack: Pack) -> None:
+    text = labels((NAMES[2], [0, 1.0, 0]), (NAMES[0], [0, 0, 1]), (NAMES[1], [1, 0.0, 0]))
+    with open_source(pack(dataset_json=text)) as found:
+        assert found.classes.labels.tolist() == [2, 0, 1]
+
+
 def test_classes_without_pictures_are_told_of(pack: Pack) -> None:
     with open_source(pack(dataset_json=labels((NAMES[2], 1), (NAMES[0], 3), (NAMES[1], 0)))) as found:
         assert "4 numbered classes" in found.classes.lines[0]
@@ -122,8 +128,14 @@ def test_a_folder_around_everything_is_no_class(pack: Pack) -> None:
         ("[]", "expected"),
         ('{"labels": 3}', "expected"),
         ('{"labels": [["a.png"]]}', "among the labels"),
-        (labels((NAMES[0], [0.1, 0.9])), "vectors and fractions cannot be used"),
-        (labels((NAMES[0], 0.5)), "vectors and fractions cannot be used"),
+        (labels((NAMES[0], [0.1, 0.9])), "of vectors only those of zeros and a single 1 can be used"),
+        (labels((NAMES[0], [0, 0])), "of vectors only those of zeros and a single 1"),
+        (labels((NAMES[0], [])), "of vectors only those of zeros and a single 1"),
+        (labels((NAMES[0], [0, True])), "of vectors only those of zeros and a single 1"),
+        (labels((NAMES[0], [0, "1"])), "of vectors only those of zeros and a single 1"),
+        (labels((NAMES[0], [0, 1]), (NAMES[1], [0, 0, 1])), "not of one kind: a vector of 2, a vector of 3"),
+        (labels((NAMES[0], [0, 1]), (NAMES[1], 1)), "not of one kind: a number, a vector of 2"),
+        (labels((NAMES[0], 0.5)), "fractions cannot be used"),
         (labels((NAMES[0], -1)), "has the label -1; expected a class number"),
         (labels((NAMES[0], 10**12)), "has the label 1000000000000"),
         (labels((NAMES[0], True)), "has the label True"),

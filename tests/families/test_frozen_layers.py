@@ -13,7 +13,7 @@ from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.recipe import load_recipe
 
 FAMILY = StyleGAN2Family()
-NETWORKS, OBJECTIVE = FAMILY.tiny()
+NETWORKS = FAMILY.tiny()[0].model_copy(update={"resolution": 16})
 FROZEN = NETWORKS.model_copy(update={"frozen_discriminator_layers": 5})
 LAYERS = ("D.b16.fromrgb.", "D.b16.conv0.", "D.b16.conv1.", "D.b16.skip.", "D.b8.conv0.")
 

@@ -1,15 +1,18 @@
 """StyleGAN2's settings, sheets and schedules."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.styles import Noise, StyleMixing
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.working_weights import prepared
 from frugan.errors import BadInput
 from frugan.families.biggan import BigGANFamily
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks
+from frugan.families.stylegan2.seeds import seeded_latents
 from frugan.phase import SheetRequest
 from frugan.recipe import load_recipe
 
@@ -55,13 +58,16 @@ def test_every_architecture_draws_and_judges(architecture: str, classes: int | N
     assert len(coloured) == (3 if architecture == "skip" else 1)
 
 
-def drawn(request: SheetRequest, classes: int | None = None) -> Tensor:
+def drawn(request: SheetRequest, classes: int | None = None, strength: float = 0.0) -> Tensor:
     family = StyleGAN2Family()
     config = family.tiny()[0].model_copy(update={"classes": classes})
     built = family.build(config)
     family.initialise(config, built, lambda name: 3)
     mapping = built["G"].get_submodule("mapping")
     mapping.get_buffer("w_avg").copy_(torch.linspace(-1, 1, 8))
+    for name, parameter in built["G"].named_parameters():
+        if name.endswith("noise_strength"):
+            nn.init.constant_(parameter, strength)
     with prepared(built["G"]):
         return family.sample(config, {"G": built["G"]}, request)
 
@@ -96,9 +102,64 @@ def test_interpolations_begin_and_end_where_they_should(spherical: bool) -> None
     assert not torch.allclose(sheet[:, -1], latents[:, -1], atol=1e-3)
 
 
+def test_a_column_for_each_seed() -> None:
+    """Whatever else is drawn; in every class with the same latent."""
+    one = drawn(SheetRequest(seeds=(7, 42, 7), classes=(2, 0)), classes=3)
+    assert one.shape == (2, 3, 3, 16, 16)
+    assert torch.equal(one[:, 0], one[:, 2])
+    assert not torch.allclose(one[:, 0], one[:, 1], atol=1e-3)
+    other = drawn(SheetRequest(seeds=(42,), classes=(0,), seed=5), classes=3)
+    torch.testing.assert_close(other[0, 0], one[1, 1], rtol=0, atol=1e-5)
+    latent = np.random.RandomState(42).randn(1, 8)
+    np.testing.assert_array_equal(seeded_latents((42,), 8).numpy(), latent.astype(np.float32))
+
+
+def test_an_interpolation_goes_by_its_seeds() -> None:
+    seeds = (3, 4, 5)
+    sheet = drawn(SheetRequest(seeds=seeds, interpolate="latent", columns=5))
+    stations = drawn(SheetRequest(seeds=seeds))
+    assert sheet.shape == (1, 5, 3, 16, 16)
+    torch.testing.assert_close(sheet[:, ::2], stations, rtol=0, atol=1e-5)
+
+
+def test_styles_are_mixed_layer_by_layer() -> None:
+    """The columns' in the layers that are named; the row's in all others. Here: all, none but the last, the first."""
+    rows, columns = (1, 2), (3, 4, 5)
+    own = {seeds: drawn(SheetRequest(seeds=seeds))[0] for seeds in (rows, columns)}
+    mixed = {
+        layers: drawn(SheetRequest(mixing=StyleMixing(rows, columns, layers))) for layers in ((*range(6),), (0,), (5,))
+    }
+    for sheet in mixed.values():
+        assert sheet.shape == (3, 4, 3, 16, 16)
+        assert bool((sheet[0, 0] == -1).all())
+        torch.testing.assert_close(sheet[0, 1:], own[columns], rtol=0, atol=1e-5)
+        torch.testing.assert_close(sheet[1:, 0], own[rows], rtol=0, atol=1e-5)
+    torch.testing.assert_close(mixed[*range(6),][1:, 1:], own[columns].expand(2, -1, -1, -1, -1), rtol=0, atol=1e-5)
+    for one in ((0,), (5,)):
+        assert not torch.allclose(mixed[one][1, 1], own[rows][0], atol=1e-4)
+        assert not torch.allclose(mixed[one][1, 1], own[columns][0], atol=1e-4)
+
+
+def test_noise_of_its_own_for_each_picture_or_none() -> None:
+    """Drawn from the sheet's seed, whatever the micro-batch."""
+
+    def of(noise: Noise, seed: int = 0, micro_batch: int = 16) -> Tensor:
+        return drawn(SheetRequest(seeds=(1, 1), noise=noise, seed=seed, micro_batch=micro_batch), strength=0.5)[0]
+
+    constant, none, random = of("const"), of("none"), of("random")
+    assert torch.equal(constant[0], constant[1])
+    assert not torch.allclose(random[0], random[1], atol=1e-3)
+    assert not torch.allclose(constant, none, atol=1e-3)
+    torch.testing.assert_close(of("random", micro_batch=1), random, rtol=0, atol=1e-5)
+    assert not torch.allclose(of("random", seed=1), random, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
+        (SheetRequest(seeds=(1,), interpolate="latent"), "seeds 1: one picture; an interpolation goes between two"),
+        (SheetRequest(seeds=(1, 2), interpolate="latent", spherical=True), "straight lines of styles"),
+        (SheetRequest(mixing=StyleMixing((1,), (2,), (5, 6))), "layers 6: expected 0 to 5; at 16 pixels 6 layers take"),
         (SheetRequest(truncation=0.7), "truncation 0.7: scales latents, .* psi moves its styles"),
         (SheetRequest(classes=(1,)), "classes: these networks were made without"),
         (SheetRequest(interpolate="class"), 'interpolate "class": these networks were made without classes'),

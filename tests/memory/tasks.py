@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.search import Search
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.task import Stage, Task
-from frugan.phase import FaceNeeds, Family
+from frugan.phase import Family
 
 CPU = torch.device("cpu")
 EMA = EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
@@ -36,9 +37,9 @@ def task(
 ) -> Task:
     """A tiny training; its batch is 8 in groups of 2, of faces 2: theirs are slow steps, and they have no groups."""
     networks, objective = family.tiny()
-    faces = any(isinstance(need, FaceNeeds) for need in family.sources(networks, objective).values())
-    batch = batch or (2 if faces else 8)
-    group = group or (1 if faces else 2)
+    given = any(need.given for need in family.sources(networks, objective).values())  # faces: large, and not in groups
+    batch = batch or (2 if given else 8)
+    group = group or (1 if given else 2)
     phases = family.phases(networks, objective)
     chosen = settings or AdamSettings(learning_rate=1e-4)
     settings_of = {p.optimizer: chosen for p in phases}
@@ -94,7 +95,7 @@ def measured(of: Task, plan: Plan) -> StepMemory:
 
 
 @cache
-def predicted_once(family: Family, target: Target, *, rough: bool = False) -> StepMemory:
+def predicted_once(family: Any, target: Target, *, rough: bool = False) -> StepMemory:
     """A family's usual step in the smallest micro-batches, without data; many tests use it. A warning is an error."""
     of, always = task(family), torch.is_warn_always_enabled()
     torch.set_warn_always(True)
@@ -107,7 +108,7 @@ def predicted_once(family: Family, target: Target, *, rough: bool = False) -> St
 
 
 @cache
-def measured_once(family: Family) -> StepMemory:
+def measured_once(family: Any) -> StepMemory:
     """The same step on real tensors."""
     of = task(family)
     return measured(of, plan_of(of, of.group))

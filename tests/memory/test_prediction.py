@@ -8,10 +8,13 @@ import pytest
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
+from frugan.augment.settings import OPERATIONS, AugmentationSettings
 from frugan.engine import dense_slices, offload
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.precision import Precision
 from frugan.families import families
+from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.memory.prediction import predict, step_memory
 from frugan.memory.step_memory import StepMemory
 from frugan.memory.tracker import Tracker
@@ -52,6 +55,27 @@ def test_micro_batches_and_precisions(family: Family, micro_batch: int, precisio
     of = task(family, batch=8)
     plan = plan_of(of, micro_batch, precision)
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
+
+
+class Augmented(StyleGAN2Family):
+    """StyleGAN2 under all of ADA."""
+
+    def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
+        networks, objective = super().tiny()
+        augmentation = AugmentationSettings.model_validate({"method": "ada", "operations": OPERATIONS["ada"]})
+        return networks, objective.model_copy(update={"augmentation": augmentation})
+
+
+@pytest.mark.parametrize("micro_batch", [2, 8])
+def test_augmentation_is_counted(micro_batch: int) -> None:
+    """In every phase, the double backward of R1 included; and it takes something."""
+    of = task(Augmented())
+    plan = plan_of(of, micro_batch)
+    predicted, real = predict(of, plan, "cpu", of.stages[0]), measured(of, plan)
+    without = predict(task(StyleGAN2Family()), plan, "cpu", task(StyleGAN2Family()).stages[0])
+    for phase in of.phases:
+        _assert_near(predicted.by_phase[phase.name], real.by_phase[phase.name].size_bytes)
+    assert predicted.by_phase["D_r1"] > without.by_phase["D_r1"]
 
 
 def test_fp16() -> None:

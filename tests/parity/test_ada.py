@@ -15,10 +15,12 @@ from torch import Tensor
 
 from frugan.augment.ada import Ada
 from frugan.augment.augmentation import adapted
+from frugan.augment.filtering import BAND_TAPS
 from frugan.augment.resampling import SYM6
 
 FOLDER = Path(__file__).parents[1] / "golden" / "ada"
 RECORDED = load_file(FOLDER / "pictures.safetensors")
+CORRUPTED = load_file(FOLDER / "corruptions.safetensors")
 LIMIT = 1e-5
 
 SETS = {
@@ -28,8 +30,17 @@ SETS = {
 }
 SETS["bg"] = SETS["blit"] + SETS["geom"]
 SETS["bgc"] = SETS["bg"] + SETS["color"]
-GROUPS = {"blit": "blit", "geom": "geometry", "color": "colour"}
-"""The original's names -> ours."""
+SETS["bgcf"] = (*SETS["bgc"], "imgfilter")
+SETS["bgcfnc"] = (*SETS["bgcf"], "noise", "cutout")
+GROUPS = {
+    "blit": SETS["blit"],
+    "geometry": SETS["geom"],
+    "colour": SETS["color"],
+    "filter": ("imgfilter",),
+    "noise": ("noise",),
+    "cutout": ("cutout",),
+}
+"""Our operations -> the original's."""
 ACTIVATIONS = {
     "xflip": (1,),
     "rotate90": (3,),
@@ -43,13 +54,27 @@ ACTIVATIONS = {
     "lumaflip": (18,),
     "hue": (19,),
     "saturation": (20,),
+    "imgfilter": (21, 22, 23, 24),
+    "noise": (25,),
+    "cutout": (28,),
 }
 """Operation -> columns of our uniform numbers that say whether it acts."""
 SECOND_ROTATION = 8
+STRENGTH_OF_NOISE = 11
+"""Column of our normal numbers of which the absolute value counts."""
 DRAWN_UNIFORMS = (0, 1, 2, 3, 4, 5, 8, 12, 7, 9, 11, 13, 15, 20, 22, 17, 19, 21, 23, 25)
 """The original's draws in the order of our columns; draw 4 fills two."""
 DRAWN_NORMALS = (6, 10, 14, 16, 18, 24)
-CASES = sorted(name for name in RECORDED if name.count(".") == 3)  # a percentile has a point of its own
+MORE_UNIFORMS = (27, 29, 31, 33, 35, 38, 37)
+MORE_NORMALS = (26, 28, 30, 32, 34)
+"""The same of filter, noise and cutout."""
+DRAWN_NOISE = 36
+PICTURES = {
+    name: value
+    for name, value in {**RECORDED, **CORRUPTED}.items()
+    if name.count(".") == 3  # a percentile has a point of its own
+}
+CASES = sorted(PICTURES)
 
 
 def at_percentile(operations: tuple[str, ...], percentile: float) -> tuple[Tensor, Tensor]:
@@ -58,46 +83,72 @@ def at_percentile(operations: tuple[str, ...], percentile: float) -> tuple[Tenso
     uniforms[:, SECOND_ROTATION] = 0.5
     for operation, columns in ACTIVATIONS.items():
         uniforms[:, columns] = 0.0 if operation in operations else 1.0
-    return uniforms, torch.erfinv(torch.tensor(2 * percentile - 1)).expand(1, Ada.normals)
+    normals = torch.erfinv(torch.tensor(2 * percentile - 1)).repeat(1, Ada.normals)
+    normals[:, STRENGTH_OF_NOISE] = torch.erfinv(torch.tensor(percentile))
+    return uniforms, normals
 
 
 def test_every_case_is_here() -> None:
-    """12 operations at 4 percentiles; 6 of them on a grey picture; 5 sets, 3 times each."""
-    assert len(CASES) == 12 * 4 + 6 + 5 * 3
+    """15 operations at 4 percentiles; 6 of them on a grey picture; 7 sets, 3 times each."""
+    assert len(CASES) == 15 * 4 + 6 + 7 * 3
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_pictures(case: str) -> None:
     name, percentile, channels = case.replace(".p", " ").replace(".rgb", " rgb").replace(".gray", " gray").split()
     operations = SETS.get(name, (name,))
-    groups = tuple(ours for theirs, ours in GROUPS.items() if set(operations) & set(SETS[theirs]))
-    made = Ada(groups)(RECORDED[f"x_{channels}"], *at_percentile(operations, float(percentile)), torch.tensor(1.0))
-    assert float((made[:, :, ::4] - RECORDED[case]).abs().max()) < LIMIT
+    groups = tuple(ours for ours, theirs in GROUPS.items() if set(operations) & set(theirs))
+    draws = at_percentile(operations, float(percentile))
+    noise = CORRUPTED[f"noise_{channels}"]
+    made = Ada(groups)(RECORDED[f"x_{channels}"], *draws, torch.tensor(1.0), noise)
+    assert float((made[:, :, ::4] - PICTURES[case]).abs().max()) < LIMIT
 
 
 def test_gradient() -> None:
     pictures = RECORDED["x_rgb"].clone().requires_grad_()
-    made = Ada(tuple(GROUPS.values()))(pictures, *at_percentile(SETS["bgc"], 0.66), torch.tensor(1.0))
+    made = Ada(("blit", "geometry", "colour"))(pictures, *at_percentile(SETS["bgc"], 0.66), torch.tensor(1.0))
     (gradient,) = torch.autograd.grad((made * RECORDED["gradient.v"]).sum(), pictures)
     reference = RECORDED["gradient.dx"]
     assert float((gradient - reference).abs().max() / reference.abs().max()) < LIMIT
 
 
-def test_a_random_run() -> None:
-    recorded = {name.removeprefix("recorded."): value for name, value in RECORDED.items()}
-    draws = {
-        int(name[4:7]): value.flatten(1) if value.ndim > 1 else value[:, None]
+def drawn(recorded: dict[str, Tensor]) -> dict[int, Tensor]:
+    """The original's draws by number, [N, n] each."""
+    return {
+        int(name.removeprefix("recorded.draw")[:3]): value.flatten(1) if value.ndim > 1 else value[:, None]
         for name, value in recorded.items()
-        if name.startswith("draw")
+        if name.startswith("recorded.draw")
     }
+
+
+def test_a_random_run() -> None:
+    draws = drawn(RECORDED)
     assert sorted((*DRAWN_UNIFORMS, *DRAWN_NORMALS)) == sorted(draws)
     uniforms, normals = (torch.cat([draws[i] for i in order], 1) for order in (DRAWN_UNIFORMS, DRAWN_NORMALS))
-    made = Ada(tuple(GROUPS.values()))(recorded["x"], uniforms, normals, recorded["p"])
-    assert float((made - recorded["y"]).abs().max()) < LIMIT
+    uniforms, normals = (
+        torch.nn.functional.pad(numbers, (0, count - numbers.shape[1]))
+        for numbers, count in ((uniforms, Ada.uniforms), (normals, Ada.normals))
+    )
+    made = Ada(("blit", "geometry", "colour"))(RECORDED["recorded.x"], uniforms, normals, RECORDED["recorded.p"])
+    assert float((made - RECORDED["recorded.y"]).abs().max()) < LIMIT
+
+
+def test_a_random_run_of_everything() -> None:
+    draws = drawn(CORRUPTED)
+    orders = ((*DRAWN_UNIFORMS, *MORE_UNIFORMS), (*DRAWN_NORMALS, *MORE_NORMALS))
+    assert sorted((*orders[0], *orders[1], DRAWN_NOISE)) == sorted(draws)
+    uniforms, normals = (torch.cat([draws[i] for i in order], 1) for order in orders)
+    x = CORRUPTED["recorded.x"]
+    made = Ada(tuple(GROUPS))(x, uniforms, normals, CORRUPTED["recorded.p"], draws[DRAWN_NOISE].view_as(x))
+    assert float((made[:, :, ::4] - CORRUPTED["recorded.y"]).abs().max()) < LIMIT
 
 
 def test_filter() -> None:
     torch.testing.assert_close(torch.tensor(SYM6) / 2**0.5, RECORDED["filter"], rtol=0, atol=1e-7)
+
+
+def test_bands() -> None:
+    torch.testing.assert_close(torch.tensor(BAND_TAPS), CORRUPTED["bank"], rtol=0, atol=1e-7)
 
 
 def test_controller() -> None:

@@ -28,8 +28,15 @@ class Pipeline(Protocol):
     def normals(self) -> int:
         """How many normal numbers it takes for each picture."""
 
-    def __call__(self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor) -> Tensor:
-        """Change pictures [N, C, H, W], fp32, by uniforms in [0, 1) [N, U], normals [N, M] and a scalar probability."""
+    @property
+    def noisy(self) -> bool:
+        """Whether it takes a normal number for every value of a picture."""
+
+    def __call__(
+        self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor, noise: Tensor | None = None
+    ) -> Tensor:
+        """Change pictures [N, C, H, W], fp32, by uniforms in [0, 1) [N, U], normals [N, M], a scalar probability, and
+        noise [N, C, H, W] where it is noisy."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +65,17 @@ class Augmentation:
         """Whether its probability is steered."""
         return self.pipeline is not None and self.settings.method == "ada" and self.settings.target is not None
 
-    def draws(self, *names: str) -> Draws:
-        """The random inputs that a phase needs in order to change pictures under these names."""
+    def draws(self, *names: str, shape: tuple[int, int, int]) -> Draws:
+        """The random inputs that a phase needs in order to change pictures [C, H, W] under these names."""
         if self.pipeline is None:
             return {}
-        sizes = {"uniform": self.pipeline.uniforms, "normal": self.pipeline.normals}
-        return {
-            f"augment_{name}.{distribution}": Draw(distribution, (size,))  # type: ignore[arg-type]
-            for name in names
-            for distribution, size in sizes.items()
+        of_one = {
+            "uniform": Draw("uniform", (self.pipeline.uniforms,)),
+            "normal": Draw("normal", (self.pipeline.normals,)),
         }
+        if self.pipeline.noisy:
+            of_one["noise"] = Draw("normal", shape, per_image=True)
+        return {f"augment_{name}.{kind}": draw for name in names for kind, draw in of_one.items()}
 
     def carried(self) -> Mapping[str, Carried]:
         """The state that every phase that changes pictures carries."""
@@ -85,7 +93,8 @@ class Augmentation:
             probability = state.read(STATE)[0]
         else:
             probability = torch.full((), self.settings.probability, device=pictures.device)
-        return self.pipeline(pictures.float(), uniforms, normals, probability)
+        noise = micro.draws.get(f"augment_{name}.noise")
+        return self.pipeline(pictures.float(), uniforms, normals, probability, noise)
 
     def observe(self, outputs: Tensor, micro: MicroBatch, state: PhaseState, *, counts: bool = True) -> None:
         """Note the discriminator's outputs on real pictures, by whose signs the probability is steered.

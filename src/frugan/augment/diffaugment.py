@@ -32,8 +32,11 @@ class DiffAugment:
     operations: Sequence[str]
     uniforms: ClassVar[int] = 7
     normals: ClassVar[int] = 0
+    noisy: ClassVar[bool] = False
 
-    def __call__(self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor) -> Tensor:
+    def __call__(
+        self, pictures: Tensor, uniforms: Tensor, normals: Tensor, probability: Tensor, noise: Tensor | None = None
+    ) -> Tensor:
         """Change pictures.
 
         Args:
@@ -41,6 +44,7 @@ class DiffAugment:
             uniforms: in [0, 1), [N, 7].
             normals: not used, [N, 0].
             probability: not used: every operation always acts.
+            noise: not used.
         """
         brightness, saturation, contrast, down, right, row, column = uniforms.unbind(1)  # [N] each
         if "colour" in self.operations:

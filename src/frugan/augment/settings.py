@@ -8,13 +8,18 @@ from frugan.phase import CHANGEABLE
 
 Method = Literal["diffaugment", "ada"]
 DiffAugmentOperation = Literal["colour", "translation", "cutout"]
-AdaOperation = Literal["blit", "geometry", "colour"]
+AdaOperation = Literal["blit", "geometry", "colour", "filter", "noise", "cutout"]
 
 OPERATIONS: dict[Method, tuple[str, ...]] = {
     "diffaugment": get_args(DiffAugmentOperation),
     "ada": get_args(AdaOperation),
 }
 """Operations of each method, in the order in which they act."""
+USUAL: dict[Method, tuple[str, ...]] = {
+    "diffaugment": OPERATIONS["diffaugment"],
+    "ada": ("blit", "geometry", "colour"),
+}
+"""Those that are on if none are named: of ADA the ones that its authors train with."""
 
 
 class AugmentationSettings(BaseModel):
@@ -28,7 +33,9 @@ class AugmentationSettings(BaseModel):
         description="diffaugment: a few strong operations, always on; ada: more, as often as is needed; none: off",
     )
     operations: tuple[DiffAugmentOperation | AdaOperation, ...] | None = Field(
-        None, json_schema_extra=CHANGEABLE, description="which of the method's operations; none: all of them"
+        None,
+        json_schema_extra=CHANGEABLE,
+        description="which of the method's operations; none: all of diffaugment's, and of ada's blit, geometry, colour",
     )
     probability: float = Field(
         0.0, ge=0, le=1, json_schema_extra=CHANGEABLE, description="ada: of each operation, at the start of training"
@@ -67,4 +74,7 @@ class AugmentationSettings(BaseModel):
     @property
     def chosen(self) -> tuple[str, ...]:
         """Operations that are on, in the order in which they act."""
-        return tuple(name for name in self._known if self.operations is None or name in self.operations)
+        if self.method is None:
+            return ()
+        wanted = self.operations if self.operations is not None else USUAL[self.method]
+        return tuple(name for name in self._known if name in wanted)

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
+from frugan.cli.numbers import parse_classes
 from frugan.cli.output import Bar, print_json, say
-from frugan.cli.sample import StatisticsOf, parse_classes
+from frugan.cli.sample import NoiseOf, StatisticsOf
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ def evaluate(
     ] = "inception",
     network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0,
+    psi: Annotated[
+        float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
+    ] = 1.0,
+    psi_layers: Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")] = None,
+    noise: Annotated[
+        NoiseOf, typer.Option(help="StyleGAN2: of each layer its own, another for each picture, or none")
+    ] = NoiseOf.CONST,
     truncations: Annotated[
         str | None, typer.Option(help="a curve over several, FROM:TO:STEP or numbers with commas")
     ] = None,
@@ -93,6 +101,9 @@ def evaluate(
     draw = DrawRequest(
         seed=seed,
         truncation=truncation,
+        psi=psi,
+        psi_layers=psi_layers,
+        noise=noise.value,
         classes=parse_classes(classes) if classes is not None else None,
         statistics=statistics.value,
         standing_batches=standing_batches,
@@ -143,8 +154,17 @@ def _print(found: list["Evaluation"]) -> None:
     card = found[0].card
     console.print(
         f"{card.samples:,} samples of seed {card.seed} by {'averaged' if card.ema else 'trained'} weights at step "
-        f"{card.step:,}, classes: {card.classes}, {card.precision}, batch statistics: {card.statistics}; "
-        f"{card.compared_with}; features: {card.network} {card.network_digest[:8]}, {card.resizer}",
+        f"{card.step:,}, classes: {card.classes}, {card.precision}, batch statistics: {card.statistics}"
+        f"{_styles(found[0])}; {card.compared_with}; features: {card.network} {card.network_digest[:8]}, "
+        f"{card.resizer}",
         markup=False,
         soft_wrap=True,
     )
+
+
+def _styles(found: "Evaluation") -> str:
+    """What was asked of styles, where it is not what training does."""
+    card = found.card
+    layers = "" if card.psi_layers is None else f" in the first {card.psi_layers} layers"
+    psi = "" if card.psi == 1 else f", psi {card.psi:g}{layers}"
+    return psi + ("" if card.noise == "const" else f", noise: {card.noise}")

@@ -1,13 +1,16 @@
 """`frugan prepare`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from frugan.api.defaults import FACES, SIDE_PIXELS
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.data.fitting import Fitting
 
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
@@ -21,10 +24,19 @@ def prepare(
             "people who do not exist (a folder of that name: by its whole path)"
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="folder to make; a .pak file, for faces; an .npz file, of --reference")],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            help="folder to make; a .zip file, for NVlabs' programs and others; a .pak file, for faces; an .npz file, "
+            "with --reference"
+        ),
+    ],
     resolution: Annotated[int | None, typer.Option(help="side of the square pictures in pixels")] = None,
     resample: Annotated[str, typer.Option(help="bilinear (the original's) or lanczos (sharper)")] = "bilinear",
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False,
+    background: Annotated[
+        str, typer.Option(help="colour that transparent pictures are laid on: a name, or #rrggbb")
+    ] = "white",
     workers: Annotated[int, typer.Option(help="threads that decode", min=1)] = 2,
     faces: Annotated[
         int | None,
@@ -42,9 +54,11 @@ def prepare(
     ] = None,
     device: Annotated[str | None, typer.Option(help="with --reference: auto (default), cpu, cuda or cuda:N")] = None,
 ) -> None:
-    """Turn pictures into a memory-mapped training set, or aligned faces into one faceset.pak.
+    """Turn pictures into a memory-mapped training set or an NVlabs zip, or aligned faces into one faceset.pak.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
+
+    For StyleGAN's programs: frugan prepare holiday-pictures/ holiday.zip --resolution 256 --resample lanczos
 
     Faces: frugan prepare workspace/data_src/aligned packed/faceset.pak (a file that DeepFaceLab reads too)
 
@@ -53,6 +67,8 @@ def prepare(
     Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
     """
     from frugan.api.data.small_pictures import small_for_preparing
+    from frugan.data.background import background as colour
+    from frugan.data.fitting import Fitting, Resample
     from frugan.data.prepare import prepare as prepare_set
 
     for option, given in {"--network": network, "--network-file": network_file, "--device": device}.items():
@@ -78,13 +94,19 @@ def prepare(
         return
     if resolution is None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
+    filter_name: Resample = "lanczos" if resample == "lanczos" else "bilinear"
+    fitting = Fitting(resolution, filter_name, allow_upscale, colour(background))
+    if out.suffix.lower() == ".zip":
+        _zip(source, out, fitting, workers)
+        return
     with Bar("preparing") as move, small_for_preparing(source, out, resolution, resample):
         report = prepare_set(
             source,
             out,
             resolution=resolution,
-            resample="lanczos" if resample == "lanczos" else "bilinear",
+            resample=fitting.resample,
             allow_upscale=allow_upscale,
+            background=fitting.background,
             workers=workers,
             progress=move,
         )
@@ -130,6 +152,19 @@ def _write_reference(
         )
     print(f"Moments of {count:,} pictures: {out}")
     print(f"Next: frugan evaluate RUN --reference {out} --metrics fid")
+
+
+def _zip(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
+    """Write an NVlabs zip."""
+    from frugan.api.data.small_pictures import small_for_preparing
+    from frugan.data.nvlabs_zip_writer import write_nvlabs_zip
+
+    with Bar("packing") as move, small_for_preparing(source, out, fitting.resolution, fitting.resample):
+        count, lines = write_nvlabs_zip(source, out, fitting, workers=workers, progress=move)
+    for line in lines:
+        say(line)
+    print(f"{count:,} pictures of {fitting.resolution} pixels: {out}")
+    print(f"Next: frugan train RECIPE --data {out} --out RUN (a recipe of {fitting.resolution} pixels: frugan recipes)")
 
 
 def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:

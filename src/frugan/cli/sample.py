@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frugan.api.defaults import STANDING_BATCHES
+from frugan.cli.numbers import parse_classes, parse_mixing, parse_numbers
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -31,21 +32,12 @@ class Interpolation(StrEnum):
     BOTH = "both"
 
 
-def parse_classes(text: str) -> tuple[int, ...]:
-    """Read "0,3,7-9".
+class NoiseOf(StrEnum):
+    """What the layers of a StyleGAN2 add."""
 
-    Raises:
-        BadInput: not numbers, or a range that goes down.
-    """
-    chosen: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if max(len(first), len(last)) > 7:
-            raise BadInput(f"--classes {text}: no network has so many classes")
-        if not first.isdigit() or (dash and not (last.isdigit() and int(last) >= int(first))):
-            raise BadInput(f"--classes {text}: expected numbers and ranges, such as 0,3,7-9")
-        chosen.extend(range(int(first), int(last or first) + 1))
-    return tuple(chosen)
+    CONST = "const"
+    RANDOM = "random"
+    NONE = "none"
 
 
 def sample(
@@ -59,6 +51,20 @@ def sample(
         float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
     ] = 1.0,
     psi_layers: Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")] = None,
+    noise: Annotated[
+        NoiseOf, typer.Option(help="StyleGAN2: of each layer its own, another for each picture, or none")
+    ] = NoiseOf.CONST,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="StyleGAN2: latents by number, such as 42,600-605, as its authors' programs count them"),
+    ] = None,
+    style_mixing: Annotated[
+        str | None,
+        typer.Option(
+            help="StyleGAN2: a grid of rows' pictures with some layers' styles of columns': "
+            "'rows=85,100 cols=55,821 layers=0-6', by --seeds"
+        ),
+    ] = None,
     interpolate: Annotated[Interpolation | None, typer.Option(help="go from one end of a row to the other")] = None,
     spherical: Annotated[bool, typer.Option(help="latents along a great circle, not a straight line")] = False,
     random: Annotated[bool, typer.Option("--random", help="a sheet of random classes, --rows by --columns")] = False,
@@ -96,6 +102,8 @@ def sample(
 
     A film: frugan sample runs/first --out films --animate walk.gif --interpolate latent --rows 4
 
+    StyleGAN2: frugan sample runs/style --out sheets --style-mixing "rows=85,100 cols=55,821 layers=0-3" --psi 0.7
+
     Faces: frugan sample runs/swap --data workspace --out sheets --rows 8
     """
     from frugan.api.sample.drawing import animate as make_film
@@ -106,23 +114,27 @@ def sample(
     from frugan.phase import SheetRequest
 
     many = random or npz is not None or pngs is not None
-    kinds = {"--animate": animate is not None, "--nearest": nearest is not None, "--random, --npz, --pngs": many}
-    if sum(kinds.values()) > 1:
-        asked = " and ".join(name for name, given in kinds.items() if given)
-        raise BadInput(f"{asked}: one kind at a time; run it once for each")
+    kinds = {
+        "--style-mixing": style_mixing is not None,
+        "--animate": animate is not None,
+        "--nearest": nearest is not None,
+        "--random, --npz, --pngs": many,
+    }
+    _refuse_several(kinds)
     if many and interpolate is not None:
         raise BadInput(f"--interpolate {interpolate.value}: not with --random, --npz or --pngs; run it once for each")
+    if seeds is not None and (many or nearest is not None):
+        raise BadInput(f"--seeds {seeds}: goes with sheets and with --animate; --seed sets what --npz and others draw")
     if spherical and interpolate is None and animate is None:
         raise BadInput("--spherical: goes with --interpolate or --animate")
     if statistics is not StatisticsOf.RUNNING and not many and nearest is None:
         raise BadInput(f"--statistics {statistics.value}: goes with --random, --npz, --pngs or --nearest")
     _refuse_standing(statistics, {"--standing-batches": standing_batches, "--standing-size": standing_size})
-    if animate is not None and Path(animate).name != animate:
-        raise BadInput(f"--animate {animate}: expected a name without folders, such as walk.gif; it goes into --out")
-    if animate is not None and frames < 2:
-        raise BadInput(f"--frames {frames}: expected at least 2, the two ends")
+    _refuse_film(animate, frames)
     at_once = micro_batch if micro_batch is not None else default_micro_batch(source)
     chosen = parse_classes(classes) if classes is not None else None
+    numbers = parse_numbers(seeds, "--seeds") if seeds is not None else ()
+    mixing = parse_mixing(style_mixing) if style_mixing is not None else None
     request = SheetRequest(
         seed=seed,
         classes=chosen,
@@ -134,12 +146,16 @@ def sample(
         spherical=spherical,
         rows=rows,
         micro_batch=at_once,
+        noise=noise.value,
+        seeds=numbers,
+        mixing=mixing,
     )
     drawn = DrawRequest(
         seed=seed,
         truncation=truncation,
         psi=psi,
         psi_layers=psi_layers,
+        noise=noise.value,
         classes=chosen,
         statistics=statistics.value,
         standing_batches=STANDING_BATCHES if standing_batches is None else standing_batches,
@@ -160,6 +176,21 @@ def sample(
         return
     for path in paths:
         print(path)
+
+
+def _refuse_several(kinds: dict[str, bool]) -> None:
+    if sum(kinds.values()) > 1:
+        asked = " and ".join(name for name, given in kinds.items() if given)
+        raise BadInput(f"{asked}: one kind at a time; run it once for each")
+
+
+def _refuse_film(name: str | None, frames: int) -> None:
+    if name is None:
+        return
+    if Path(name).name != name:
+        raise BadInput(f"--animate {name}: expected a name without folders, such as walk.gif; it goes into --out")
+    if frames < 2:
+        raise BadInput(f"--frames {frames}: expected at least 2, the two ends")
 
 
 def _refuse_standing(statistics: StatisticsOf, given: dict[str, int | None]) -> None:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from frugan.phase import CHANGEABLE
+from frugan.phase import ADDED, CHANGEABLE
 
 
 class DataSettings(BaseModel):
@@ -17,3 +17,9 @@ class DataSettings(BaseModel):
         "bilinear", description="how pictures are resized; bilinear is the originals', lanczos sharper"
     )
     allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
+    background: str = Field(
+        "white",
+        max_length=40,
+        json_schema_extra=ADDED,
+        description="colour that transparent pictures are laid on: a name, or #rrggbb",
+    )

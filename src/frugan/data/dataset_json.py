@@ -38,6 +38,7 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
         return unlabelled(len(names), f"{where} gives no labels: one class, unlabelled")
     if not isinstance(rows, list):
         raise BadInput(f"{where}: expected {FORM}")
+    _refuse_mixed(rows, where)
     pairs = [_pair(row, where) for row in rows]
     known = dict(pairs)
     if twice := [name for name, label in pairs if known[name] != label]:
@@ -61,9 +62,11 @@ def _pair(row: Any, where: str) -> tuple[str, int]:
     if not (isinstance(row, list) and len(row) == 2 and isinstance(row[0], str)):
         raise BadInput(f"{where}: expected {FORM}; found {shown(repr(row))[:80]} among the labels")
     name, label = row
-    if isinstance(label, list | float):
+    if isinstance(label, list):
+        label = _of_one_hot(label, name, where)
+    if isinstance(label, float):
         raise BadInput(
-            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; vectors and fractions cannot be used. "
+            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; fractions cannot be used. "
             "Expected one class number per picture."
         )
     if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < MOST_CLASSES:
@@ -72,3 +75,23 @@ def _pair(row: Any, where: str) -> tuple[str, int]:
             f"{MOST_CLASSES - 1:,}."
         )
     return name, label
+
+
+def _refuse_mixed(rows: list[Any], where: str) -> None:
+    """Refuse labels of several lengths; a number has none."""
+    lengths = {
+        len(row[1]) if isinstance(row[1], list) else None for row in rows if isinstance(row, list) and len(row) == 2
+    }
+    if len(lengths) > 1:
+        found = sorted("a number" if length is None else f"a vector of {length}" for length in lengths)
+        raise BadInput(f"{where}: the labels are not of one kind: {', '.join(found)}. Make all of them class numbers.")
+
+
+def _of_one_hot(label: list[Any], name: str, where: str) -> int:
+    """The class of a vector of zeros and a single one."""
+    if sorted(label, key=repr) != [*([0] * (len(label) - 1)), 1] or any(isinstance(value, bool) for value in label):
+        raise BadInput(
+            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; of vectors only those of zeros and a "
+            "single 1 can be used. Expected one class number per picture."
+        )
+    return label.index(1)

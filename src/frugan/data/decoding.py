@@ -1,7 +1,8 @@
 """Decode one picture file to upright 8-bit RGB, whatever it holds.
 
-EXIF rotation is applied. Transparency is laid over white. 16-bit grey is rounded to 8 bits; 16-bit colour keeps its
-high byte (Pillow's rule). The first frame of an animation counts. Colour profiles are ignored, as the originals do.
+EXIF rotation is applied. Transparency is laid over a colour, white if nothing is said. 16-bit grey is rounded to 8
+bits; 16-bit colour keeps its high byte (Pillow's rule). The first frame of an animation counts. Colour profiles are
+ignored, as the originals do.
 """
 
 import struct
@@ -12,6 +13,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from frugan.data.background import WHITE, Background
 from frugan.data.source import Unreadable
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
@@ -51,8 +53,8 @@ def read_size(file: Path | BinaryIO) -> tuple[int, int]:
         raise Unreadable(_reason(error)) from error
 
 
-def read_picture(file: Path | BinaryIO) -> Image.Image:
-    """Return the upright 8-bit RGB picture of a file.
+def read_picture(file: Path | BinaryIO, background: Background = WHITE) -> Image.Image:
+    """Return the upright 8-bit RGB picture of a file, what is transparent on `background`.
 
     Raises:
         Unreadable: not a picture, damaged, too large, or of a kind without a known range (32-bit, floating point).
@@ -62,7 +64,7 @@ def read_picture(file: Path | BinaryIO) -> Image.Image:
             _check_size(*opened.size)
             opened.load()
             turn = UPRIGHT.get(_orientation(opened))
-            picture = _to_rgb(opened)
+            picture = _to_rgb(opened, background)
     except DAMAGED as error:
         raise Unreadable(_reason(error)) from error
     return picture if turn is None else picture.transpose(turn)
@@ -80,7 +82,7 @@ def _orientation(opened: Image.Image) -> int:
         return 1
 
 
-def _to_rgb(opened: Image.Image) -> Image.Image:
+def _to_rgb(opened: Image.Image, background: Background) -> Image.Image:
     # Pillow before 11 opened 16-bit grey PNG as "I"
     if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format == "PNG"):
         deep = np.asarray(opened).astype(np.uint32).clip(0, 65535)  # [H, W]
@@ -91,7 +93,7 @@ def _to_rgb(opened: Image.Image) -> Image.Image:
         )
     if opened.has_transparency_data:
         clear = opened.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
+        return Image.alpha_composite(Image.new("RGBA", clear.size, background), clear).convert("RGB")
     return opened.convert("RGB")
 
 

@@ -4,7 +4,8 @@ import os
 from hashlib import blake2b
 from pathlib import Path
 
-from frugan.data.fitting import Fitting, Resample
+from frugan.data.background import WHITE
+from frugan.data.fitting import Fitting
 from frugan.data.picture_folder import is_picture_name, visible_files
 from frugan.data.set_file import VERSION
 from frugan.data.wording import shown
@@ -14,22 +15,22 @@ DATA_SUFFIXES = frozenset({".json", ".npy", ".bin"})
 DATA_NAMES = frozenset({"batches.meta.txt", "fine_label_names.txt"})
 
 
-def fingerprint(source: Path, resolution: int, *, resample: Resample = "bilinear", allow_upscale: bool = False) -> str:
+def fingerprint(source: Path, fitting: Fitting) -> str:
     """Return a key under which the prepared form of a source can be kept: 32 hexadecimal digits.
 
     It depends on names, sizes and modification times of the files and on the settings; no file is opened.
 
     Args:
         source: the path that `prepare` would get.
-        resolution: side of the prepared pictures in pixels.
-        resample: as in `prepare`.
-        allow_upscale: as in `prepare`.
+        fitting: how its pictures are prepared.
 
     Raises:
-        BadInput: the path does not exist, or the settings are wrong.
+        BadInput: the path does not exist.
     """
-    settings = Fitting(resolution, resample, allow_upscale)
-    digest = blake2b(f"{VERSION} {settings.resolution} {resample} {allow_upscale}".encode(), digest_size=16)
+    settings = f"{VERSION} {fitting.resolution} {fitting.resample} {fitting.allow_upscale}"
+    if fitting.background != WHITE:  # sets from before there was a choice are on white, and are kept
+        settings += f" {fitting.background}"
+    digest = blake2b(settings.encode(), digest_size=16)
     if source.is_dir():
         names = sorted(filter(_matters, visible_files(source)))
         paths = [source / name for name in names]

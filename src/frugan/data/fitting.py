@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from frugan.data.background import WHITE, Background
 from frugan.errors import BadInput
 
 Resample = Literal["bilinear", "lanczos"]
@@ -25,6 +26,7 @@ class Fitting:
         resolution: side of the result in pixels.
         resample: "bilinear" | "lanczos".
         allow_upscale: whether pictures smaller than `resolution` may be enlarged.
+        background: what transparent pictures are laid on, before all else.
 
     Raises:
         BadInput: a resolution or filter that does not exist.
@@ -33,6 +35,7 @@ class Fitting:
     resolution: int
     resample: Resample = "bilinear"
     allow_upscale: bool = False
+    background: Background = WHITE
 
     def __post_init__(self) -> None:
         if not 1 <= self.resolution <= MOST_RESOLUTION:

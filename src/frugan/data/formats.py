@@ -3,6 +3,7 @@
 import zipfile
 from pathlib import Path
 
+from frugan.data.background import WHITE, Background
 from frugan.data.cifar import cifar_layout, open_cifar
 from frugan.data.hdf5 import open_hdf5
 from frugan.data.nvlabs_zip import open_zip
@@ -22,15 +23,19 @@ KINDS = (
 )
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path, background: Background = WHITE) -> Source:
     """List the pictures at `path`, whatever format they have, by what is there and not by its suffix.
+
+    Args:
+        path: see `KINDS`.
+        background: what transparent pictures are laid on.
 
     Raises:
         BadInput: nothing is there, nothing known is there, or what is there is wrong.
     """
     where = shown(str(path))
     if path.is_dir():
-        return _open_folder(path)
+        return _open_folder(path, background)
     if path.exists() and not path.is_file():
         raise BadInput(f"{where} is neither a file nor a folder; expected {KINDS}.")
     if not path.is_file():
@@ -43,7 +48,7 @@ def open_source(path: Path) -> Source:
     if start == HDF5_START:
         return open_hdf5(path)
     if zipfile.is_zipfile(path):
-        return open_zip(path)
+        return open_zip(path, background)
     if start.startswith(ZIP_START) or path.name.lower().endswith(".zip"):
         raise BadInput(f"{where} is cut short or no zip: its list of contents is missing. Download or pack it again.")
     if path.name.lower().endswith(TAR_SUFFIXES):
@@ -53,8 +58,8 @@ def open_source(path: Path) -> Source:
     raise BadInput(f"{where} is none of the known formats; expected {KINDS}.")
 
 
-def _open_folder(path: Path) -> Source:
+def _open_folder(path: Path, background: Background) -> Source:
     if is_prepared(path):
         return open_prepared_source(path)
     layout = cifar_layout(path)
-    return open_folder(path) if layout is None else open_cifar(path, layout)
+    return open_folder(path, background) if layout is None else open_cifar(path, layout)

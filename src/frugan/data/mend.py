@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from frugan.data.background import background
 from frugan.data.blocks import block_digest, pictures_per_block
 from frugan.data.fitting import Fitting, Resample
 from frugan.data.formats import open_source
@@ -29,9 +30,9 @@ def mend_block(folder: Path, block: int, source: Path) -> None:
     size = pictures_per_block(about.resolution)
     names = about.origin.files[block * size : (block + 1) * size]
     resample: Resample = "lanczos" if about.origin.resample == "lanczos" else "bilinear"
-    fitting = Fitting(about.resolution, resample, about.origin.allow_upscale)
+    fitting = Fitting(about.resolution, resample, about.origin.allow_upscale, background(about.origin.background))
     try:
-        with open_source(source) as opened:
+        with open_source(source, fitting.background) as opened:
             places = {storable(name): index for index, name in enumerate(opened.names)}
             pictures = np.stack([fitting(opened.picture(places[name])) for name in names])  # [n, 3, R, R]
         same = block_digest(pictures) == about.block_digests[block]

@@ -11,6 +11,7 @@ from typing import BinaryIO, cast
 
 from PIL import Image
 
+from frugan.data.background import WHITE, Background
 from frugan.data.class_folders import classes_from_folders, in_class_order
 from frugan.data.dataset_json import MOST_JSON_BYTES, classes_from_json
 from frugan.data.decoding import read_picture, read_size
@@ -19,6 +20,7 @@ from frugan.data.source import Source, Unreadable
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
+LISTING = "dataset.json"
 MOST_FILE_BYTES = 256 << 20  # a stored 8192 x 8192 RGB picture takes 192 MiB
 ENCRYPTED = 0x1
 
@@ -26,7 +28,7 @@ COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError)  # what zipfile raises
 
 
-def open_zip(path: Path) -> Source:
+def open_zip(path: Path, background: Background = WHITE) -> Source:
     """List the pictures of a zip; nothing is unpacked to disk, one picture at a time is held in memory.
 
     A folder that holds everything in the zip is not a class: names are taken below it. With `dataset.json` there the
@@ -41,13 +43,13 @@ def open_zip(path: Path) -> Source:
     except BROKEN as error:
         raise BadInput(f"{where} cannot be opened as a zip ({error}). Download or pack it again.") from error
     try:
-        return _list(archive, path, where)
+        return _list(archive, path, where, background)
     except BaseException:
         archive.close()
         raise
 
 
-def _list(archive: zipfile.ZipFile, path: Path, where: str) -> Source:
+def _list(archive: zipfile.ZipFile, path: Path, where: str, background: Background) -> Source:
     _refuse_ways_out([member.filename for member in archive.infolist()], where)
     members = {
         member.filename: member
@@ -55,14 +57,14 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str) -> Source:
         if not member.is_dir() and not any(map(is_hidden, member.filename.split("/")))
     }
     pictures = [name for name in members if is_picture_name(name)]
-    root = _common_folders([*pictures, *(name for name in members if name.rpartition("/")[2] == "dataset.json")])
+    root = _common_folders([*pictures, *(name for name in members if name.rpartition("/")[2] == LISTING)])
     names = in_class_order([name.removeprefix(root) for name in pictures])
     if not names:
         raise BadInput(f"{where} holds no pictures; expected PNG or JPEG files. Check that it is the right zip.")
     encrypted = sum(bool(members[root + name].flag_bits & ENCRYPTED) for name in names)
     if encrypted:
         raise BadInput(f"{where}: {encrypted:,} pictures are encrypted; unpack the zip and give the folder.")
-    listing = members.get(f"{root}dataset.json")
+    listing = members.get(f"{root}{LISTING}")
     if listing is None:
         folders = {
             member.filename.removeprefix(root).partition("/")[0]
@@ -71,7 +73,7 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str) -> Source:
         }
         classes = classes_from_folders(names, where, {name for name in folders if not is_hidden(name)})
     else:
-        place = f"dataset.json of {where}"
+        place = f"{LISTING} of {where}"
         try:
             text = _content(archive, listing, MOST_JSON_BYTES)
         except Unreadable as error:
@@ -83,7 +85,7 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str) -> Source:
             return read_size(file)
 
     def picture(index: int) -> Image.Image:
-        return read_picture(io.BytesIO(_content(archive, members[root + names[index]], MOST_FILE_BYTES)))
+        return read_picture(io.BytesIO(_content(archive, members[root + names[index]], MOST_FILE_BYTES)), background)
 
     lines = (f"names are taken below the folder {shown(root)!r}, which holds the whole zip",) if root else ()
     return Source("zip of pictures", path, names, classes, size, picture, archive.close, lines)

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frugan.contract.data import SourceOptions
+from frugan.data.background import background
 from frugan.data.fingerprint import fingerprint
+from frugan.data.fitting import Fitting
 from frugan.data.mend import mend_block
 from frugan.data.picture_set import PictureSet, open_prepared
 from frugan.data.prepare import prepare
@@ -23,7 +25,8 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         options.say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
         return ready
     data = options.settings
-    key = fingerprint(path, resolution, resample=data.resample, allow_upscale=data.allow_upscale)
+    on = background(data.background)
+    key = fingerprint(path, Fitting(resolution, data.resample, data.allow_upscale, on))
     out = options.prepared / f"{path.resolve().name}-{resolution}-{key[:12]}"
 
     def mend(block: int) -> None:
@@ -39,6 +42,7 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
             resolution=resolution,
             resample=data.resample,
             allow_upscale=data.allow_upscale,
+            background=on,
             progress=options.progress,
         )
         kept, lines = open_prepared(out, mend=mend), report.lines

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from frugan.data.background import WHITE, Background
 from frugan.data.class_folders import classes_from_folders, in_class_order
 from frugan.data.dataset_json import MOST_JSON_BYTES, classes_from_json
 from frugan.data.decoding import SUFFIXES, read_picture, read_size
@@ -53,7 +54,7 @@ def is_picture_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
-def open_folder(path: Path) -> Source:
+def open_folder(path: Path, background: Background = WHITE) -> Source:
     """List the pictures below a folder; nothing is decoded.
 
     With `dataset.json` in it the labels are that file's; else the first folder level is the class.
@@ -89,7 +90,7 @@ def open_folder(path: Path) -> Source:
         return read_size(path / names[index])
 
     def picture(index: int) -> Image.Image:
-        return read_picture(path / names[index])
+        return read_picture(path / names[index], background)
 
     return Source("picture folder", path, names, classes, size, picture, lines=lines)
 

@@ -10,6 +10,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from frugan.data.background import WHITE, Background
 from frugan.data.fingerprint import fingerprint
 from frugan.data.fitting import Fitting, Resample
 from frugan.data.formats import open_source
@@ -43,6 +44,7 @@ def prepare(
     resolution: int,
     resample: Resample = "bilinear",
     allow_upscale: bool = False,
+    background: Background = WHITE,
     workers: int = 2,
     progress: Progress | None = None,
     survey_progress: Progress | None = None,
@@ -58,6 +60,7 @@ def prepare(
         resolution: side of the prepared pictures in pixels.
         resample: "bilinear" (BigGAN-PyTorch's) | "lanczos" (sharper).
         allow_upscale: enlarge pictures smaller than `resolution` instead of refusing them.
+        background: what transparent pictures are laid on.
         workers: threads that decode.
         progress: gets (pictures done, pictures in all) while pixels are written.
         survey_progress: the same while headers are read, before that.
@@ -66,10 +69,10 @@ def prepare(
         BadInput: the source is missing, empty, unknown or wrong; pictures are too small; more than 1 % cannot be read;
             `out` holds something else; the disk is full.
     """
-    fitting = Fitting(resolution, resample, allow_upscale)
+    fitting = Fitting(resolution, resample, allow_upscale, background)
     if workers < 1:
         raise BadInput(f"workers {workers}: expected at least 1 thread")
-    key = fingerprint(source, resolution, resample=resample, allow_upscale=allow_upscale)
+    key = fingerprint(source, fitting)
     if out.is_symlink() or out.exists():
         kept = _already_there(out, key)
         if kept is not None:
@@ -78,7 +81,7 @@ def prepare(
         raise BadInput(
             f"OUT {shown(str(out))} lies inside the source {shown(str(source))}; choose a folder outside of it."
         )
-    with open_source(source) as opened:
+    with open_source(source, background) as opened:
         found = survey(opened, workers=workers, progress=survey_progress)
         refuse_bad(opened, found.bad)
         refuse_small(opened, found, fitting)
@@ -123,6 +126,7 @@ def _write(
             upscaled=upscaled,
             resample=fitting.resample,
             allow_upscale=fitting.allow_upscale,
+            background=fitting.background,
             versions=_versions(),
         )
         about = SetFile(

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from frugan.data.background import WHITE
 from frugan.data.blocks import pictures_per_block
 from frugan.data.wording import shown
 from frugan.errors import BadInput
@@ -48,6 +49,7 @@ class Origin(BaseModel):
         files: name of each picture in the source, [N].
         bad: name and reason of each picture left out.
         upscaled: how many pictures were enlarged.
+        background: what transparent pictures were laid on.
         versions: of the programs that prepared it.
     """
 
@@ -61,6 +63,7 @@ class Origin(BaseModel):
     upscaled: int
     resample: str
     allow_upscale: bool
+    background: str = WHITE
     versions: dict[str, str]
 
 
@@ -109,6 +112,7 @@ def prepared_again(folder: Path, about: SetFile) -> str:
     origin = about.origin
     words = [origin.source, str(folder), "--resolution", str(about.resolution)]
     words += ["--resample", origin.resample] if origin.resample != "bilinear" else []
+    words += ["--background", origin.background] if origin.background != WHITE else []
     return shown(shlex.join([*words, *(["--allow-upscale"] if origin.allow_upscale else [])]))
 
 

@@ -45,6 +45,8 @@ class MetricCard:
         precision: of the generator.
         weights: where they come from.
         step: steps that they were trained for.
+        psi, psi_layers: how far styles lie from the mean one, and in how many of the first layers; None: all.
+        noise: what layers add: their own, another for each picture, or none.
     """
 
     network: str
@@ -66,6 +68,9 @@ class MetricCard:
     step: int
     reference: str = NONE
     reference_digest: str = NONE
+    psi: float = 1.0
+    psi_layers: int | None = None
+    noise: str = "const"
 
     @property
     def compared_with(self) -> str:

@@ -58,9 +58,7 @@ def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) 
     if folder.is_dir() and any(folder.iterdir()):
         raise BadInput(f"{folder}: holds something already, which would mix with these samples; choose another --out")
     written = 0
-    chunks = PngInfo()
-    for keyword, text in about.items():
-        chunks.add_itxt(keyword, text)
+    chunks = _chunks(about)
     for pictures, classes in blocks:
         for picture, label in zip(pictures, classes, strict=True):
             inside = folder / f"{int(label):04d}"
@@ -68,6 +66,12 @@ def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) 
             _image(picture.transpose(1, 2, 0)).save(inside / f"{written:06d}.png", pnginfo=chunks)
             written += 1
     return written
+
+
+def write_png(picture: NDArray[np.uint8], path: Path, about: Mapping[str, str]) -> None:
+    """Write one picture [C, R, R]; see `write_pngs`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _image(picture.transpose(1, 2, 0)).save(path, pnginfo=_chunks(about))
 
 
 def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
@@ -101,6 +105,13 @@ def write_animation(frames: Sequence[NDArray[np.uint8]], path: Path) -> None:
             film.write(np.ascontiguousarray(blue_first))
     finally:
         film.release()
+
+
+def _chunks(about: Mapping[str, str]) -> PngInfo:
+    chunks = PngInfo()
+    for keyword, text in about.items():
+        chunks.add_itxt(keyword, text)
+    return chunks
 
 
 def _image(pixels: NDArray[np.uint8]) -> Image.Image:

@@ -169,6 +169,10 @@ class TerrainFamily:
         """By width."""
         return {"width": tuple({"width": width} for width in (8, 16, 32))}
 
+    def styles(self, networks: TerrainNetworks) -> int:
+        """One for all layers; it makes the family one that psi is for."""
+        return 1
+
     def tiny(self) -> tuple[TerrainNetworks, TerrainObjective]:
         """Eight wide."""
         return TerrainNetworks(width=8), TerrainObjective()

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from frugan.engine.working_weights import Layout, prepared
+from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.phase import SheetRequest
 from parity.stylegan2.golden import CASES, Case, grouped, load
 
 STYLES, PICTURES, OUTPUTS = 1e-5, 3e-5, 1e-5
@@ -119,3 +121,16 @@ def test_the_wrong_orientation_is_noticed(name: str) -> None:
     key = "G.synthesis.b8.conv0.weight"
     turned[key] = turned[key].flip((2, 3))
     assert off(generated(Case(name, case.settings, turned), 2), case.io("img_unfused")) > 100 * PICTURES
+
+
+@each_case
+@pytest.mark.parametrize(("recording", "psi"), [("img", 1.0), ("img_psi0.7", 0.7)])
+def test_a_seed_gives_the_release_s_picture(name: str, recording: str, psi: float) -> None:
+    """The first latent of the recordings is that of this seed."""
+    case = load(name)
+    seed = case.settings["seed"] + 10
+    classes = case.classes(case.io("c"))
+    request = SheetRequest(seeds=(seed,), psi=psi, classes=None if classes is None else (int(classes[0]),))
+    with prepared(case.build()["G"]) as generator:
+        sheet = StyleGAN2Family().sample(case.networks, {"G": generator}, request)
+    assert off(sheet[0], case.io(recording)[:1].clamp(-1, 1)) <= PICTURES

@@ -205,6 +205,9 @@ class Scorer:
             step=step,
             reference=NONE if self.given is None else str(self.given.path),
             reference_digest=NONE if self.given is None else self.given.digest,
+            psi=draw.psi,
+            psi_layers=draw.psi_layers,
+            noise=draw.noise,
         )
         for line in warnings:
             self.say(f"warning: {line}")

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.defaults import STANDING_BATCHES
+from frugan.api.sample.style_requests import check_psi
+from frugan.contract.styles import Noise
 from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import Layout, set_normalisation_batch, working_weights
 from frugan.errors import BadInput
@@ -28,7 +30,7 @@ class DrawRequest:
     Attributes:
         seed: of the latents and classes.
         truncation: standard deviation of the latents.
-        psi, psi_layers: see `SheetRequest`.
+        psi, psi_layers, noise: see `SheetRequest`.
         classes: to draw from, uniformly; None: all.
         statistics: of batch normalisation.
         standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
@@ -40,6 +42,7 @@ class DrawRequest:
     truncation: float = 1.0
     psi: float = 1.0
     psi_layers: int | None = None
+    noise: Noise = "const"
     classes: tuple[int, ...] | None = None
     statistics: Statistics = "running"
     standing_batches: int = STANDING_BATCHES
@@ -122,6 +125,7 @@ class Generator:
             truncation=self.request.truncation,
             psi=self.request.psi,
             psi_layers=self.request.psi_layers,
+            noise=self.request.noise,
             micro_batch=micro_batch,
         )
         return self.recipe.kind.sample(self.recipe.networks, self.networks, asked)[:, 0]
@@ -184,27 +188,11 @@ def check_truncation(truncation: float) -> None:
         )
 
 
-def check_psi(psi: float, layers: int | None) -> None:
-    """Refuse a place of styles that is none.
-
-    Raises:
-        BadInput: not a number, beyond all use, or for no layer.
-    """
-    if not abs(psi) <= MOST_TRUNCATION:
-        raise BadInput(
-            f"--psi {psi}: expected a number from -{MOST_TRUNCATION} to {MOST_TRUNCATION}; 1 is as trained, 0 the mean"
-        )
-    if layers is not None and layers < 1:
-        raise BadInput(f"--psi-layers {layers}: expected at least 1")
-    if layers is not None and psi == 1:
-        raise BadInput(f"--psi-layers {layers}: says for how many layers --psi holds, which is 1; give --psi too")
-
-
 def check_draw(request: DrawRequest, recipe: Recipe) -> None:
     """Refuse what cannot be drawn.
 
     Raises:
-        BadInput: classes out of range, a truncation that is none, or sizes that are no whole groups.
+        BadInput: classes out of range, a truncation or psi that is none, or sizes that are no whole groups.
     """
     known = known_classes(recipe)
     group = recipe.training.normalisation_batch or 1
@@ -212,7 +200,7 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
         if not 0 <= chosen < known:
             raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
     check_truncation(request.truncation)
-    check_psi(request.psi, request.psi_layers)
+    check_psi(request.psi, request.psi_layers, request.noise, recipe)
     if min(request.micro_batch, request.standing_batches) < 1:
         raise BadInput("--micro-batch and --standing-batches: expected at least 1")
     if request.standing_size is not None and (request.standing_size < 2 or request.standing_size % group):

@@ -1,22 +1,24 @@
 """`sample`: sheets and interpolations from a run or a weights file."""
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from frugan.api.data.feed import feeding
 from frugan.api.data.sources import Data, open_sources
 from frugan.api.devices import use_device
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Say
-from frugan.api.sample.generation import check_psi, check_truncation
+from frugan.api.sample.generation import check_truncation, pixels
 from frugan.api.sample.row_labels import row_labels
 from frugan.api.sample.sample_grids import provenance, with_pictures
+from frugan.api.sample.style_requests import check_numbered, check_psi, extent, words
 from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.plan import Plan
@@ -25,6 +27,7 @@ from frugan.engine.working_weights import Layout, working_weights
 from frugan.errors import BadInput
 from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
+from frugan.report.sample_files import write_png
 from frugan.report.sheets import not_finite, write_sheet
 
 
@@ -50,11 +53,11 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
         raise BadInput("columns, rows and micro-batch: expected at least 1")
     check_truncation(request.truncation)
-    check_psi(request.psi, request.psi_layers)
+    check_psi(request.psi, request.psi_layers, request.noise, recipe)
+    check_numbered(request, recipe)
     if not 0 <= request.seed <= MOST_SEED:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
-    rows = request.rows if request.classes is None else len(request.classes)
-    check_sheet(rows, request.columns, recipe)
+    check_sheet(*extent(request), recipe)
     if request.interpolate is not None and request.columns < 2:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
 
@@ -196,8 +199,21 @@ def sample(
             paths.append(folder / f"{name}.png")
             if line := not_finite(sheet):
                 say(f"{paths[-1].name}: {line}")
-            labels = row_labels(asked, sheet.shape[0], opened_networks.class_names)
-            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=asked.titles, labels=labels)
+            said = words(asked, row_labels(asked, sheet.shape[0], opened_networks.class_names))
+            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=said.titles, labels=said.labels)
+            if asked.seeds and asked.interpolate is None:
+                paths += _one_by_one(sheet, asked, folder, opened_networks.provenance)
+    return paths
+
+
+def _one_by_one(sheet: Tensor, request: SheetRequest, folder: Path, about: Mapping[str, str]) -> list[Path]:
+    """Write the pictures of seeds [rows, columns, C, R, R] as NVlabs' programs do: seed0042.png."""
+    paths = []
+    for row, pictures in enumerate(pixels(sheet).numpy()):
+        of_class = f"-class{request.classes[row]}" if request.classes is not None and len(sheet) > 1 else ""
+        for seed, picture in zip(request.seeds, pictures, strict=True):
+            paths.append(folder / f"seed{seed:04d}{of_class}.png")
+            write_png(picture, paths[-1], about)
     return paths
 
 
@@ -209,9 +225,11 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
     if recipe.shows_given:
         micro_batch, rows = request.micro_batch, request.rows
         return {name: replace(one, rows=rows, micro_batch=micro_batch) for name, one in own.items()}
-    if request.interpolate is not None:
-        return {f"interpolation-{request.interpolate}": request}
-    if request.classes is None:
+    if request.mixing is not None or request.interpolate is not None:
+        return {f"interpolation-{request.interpolate}" if request.mixing is None else "style-mixing": request}
+    if request.seeds and request.classes is None and recipe.classes > 1:
+        return {"seeds": replace(request, classes=(0,))}
+    if request.classes is None and not request.seeds:
         ends = max(2, request.columns)
         return {
             name: replace(
@@ -222,7 +240,7 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
             )
             for name, one in own.items()
         }
-    return {"samples": request}
+    return {"seeds" if request.seeds else "samples": request}
 
 
 def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, stages_overridden
+from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def train(
     """
     say, show = _while_it_can(say), _while_it_can(show)
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
-    for line in stages_overridden(recipe, overrides) if isinstance(recipe, str) else ():
+    for line in _what_overrides_do(recipe, overrides):
         say(line)
     options = options or TrainingOptions()
     run = _run_folder(recipe, loaded, out)
@@ -150,6 +150,12 @@ def train(
         if is_new and not run.exists:
             shutil.rmtree(run.path, ignore_errors=True)
         raise
+
+
+def _what_overrides_do(recipe: str | Recipe, overrides: Sequence[str]) -> list[str]:
+    if not isinstance(recipe, str):
+        return []
+    return [*stages_overridden(recipe, overrides), *rule_followed(recipe, overrides)]
 
 
 def _run_folder(recipe: str | Recipe, loaded: Recipe, out: str | Path | None) -> RunFolder:

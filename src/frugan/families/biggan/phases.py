@@ -145,6 +145,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
     """Phases D (repeated `discriminator_steps` times), D_r1 where the objective asks for it, and G."""
     augmentation = Augmentation.of(objective.augmentation)
     steps = objective.discriminator_steps
+    shape = (networks.channels, networks.resolution, networks.resolution)
     draws: dict[str, Draw] = {"z": Draw("normal", (latent_size(networks),))}
     d_parts: tuple[Part, ...]
     r1: Part
@@ -170,7 +171,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         uses=("D", "G"),
         optimizer="D",
         parts=d_parts,
-        draws={**draws, **augmentation.draws("real", "fake")},
+        draws={**draws, **augmentation.draws("real", "fake", shape=shape)},
         sources=("images",),
         repeats=steps,
         shared_data=steps == 1,
@@ -183,7 +184,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         uses=("D",),
         optimizer="D",
         parts=(r1,),
-        draws=augmentation.draws("real"),
+        draws=augmentation.draws("real", shape=shape),
         sources=("images",),
         every=objective.r1_every,
         gain=objective.r1_every,
@@ -195,7 +196,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         uses=("D", "G"),
         optimizer="G",
         parts=g_parts,
-        draws={**draws, **augmentation.draws(*g_sees)},
+        draws={**draws, **augmentation.draws(*g_sees, shape=shape)},
         sources=g_sources,
         on_masters=orthogonal("G", objective.generator_orthogonality),
         carried=augmentation.carried(),

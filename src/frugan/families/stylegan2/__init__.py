@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from frugan.contract.starting import Piece
 from frugan.data.picture_needs import PictureNeeds
-from frugan.families.stylegan2 import phases, pieces, sheets
+from frugan.families.stylegan2 import auto, phases, pieces, sheets
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.discriminator import Discriminator
 from frugan.families.stylegan2.generator import Generator
@@ -95,7 +95,15 @@ class StyleGAN2Family:
 
     def sample(self, networks: StyleGAN2Networks, built: Networks, request: SheetRequest) -> Tensor:
         """Rows of pictures, or interpolations."""
-        return sheets.sample(built, networks.classes, request)
+        return sheets.sample(built, networks, request)
+
+    def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
+        """See `Ruled`: the release's "auto"."""
+        return auto.follow(rule, resolution, batch)
+
+    def styles(self, networks: StyleGAN2Networks) -> int:
+        """How many layers take a style: one for each convolution, and one for the last colours."""
+        return networks.styles
 
     def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, SheetRequest]:
         """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""

@@ -26,6 +26,21 @@ class StyleGAN2Networks(BaseModel):
     latent_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of z")
     style_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of w")
     mapping_layers: int = Field(8, ge=1, le=64, description="layers from z to w; with few pictures 2 are enough")
+    mapping_rate: float = Field(
+        0.01,
+        gt=0,
+        le=1,
+        json_schema_extra=ADDED,
+        description="how fast the mappings of both networks learn, of the other layers' rate; a short run wants more",
+    )
+    class_layers: int = Field(
+        8,
+        ge=1,
+        le=64,
+        json_schema_extra=ADDED,
+        description="layers from a class to what the discriminator looks for in its pictures; fewer tell classes apart "
+        "from the start",
+    )
     channel_base: int = Field(
         32768, ge=8, le=MOST_CHANNELS * 1024, description="channels at a side of R are this divided by R, at the most"
     )

@@ -12,9 +12,6 @@ from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import downsample2d, fir_filter
 from frugan.nn.minibatch_std import MinibatchStd
 
-CLASS_LAYERS = 8
-"""Of the mapping of classes, however many the generator's has."""
-
 
 class DiscriminatorBlock(nn.Module):
     """One side of the pyramid: two convolutions, the second of which halves the side.
@@ -98,7 +95,9 @@ class Discriminator(nn.Module):
         self.conditional = config.classes is not None
         features = config.channels_at(4) if self.conditional else 1
         if self.conditional:
-            self.mapping = Mapping(0, config.classes, features, CLASS_LAYERS, tracked=False)
+            self.mapping = Mapping(
+                0, config.classes, features, config.class_layers, rate=config.mapping_rate, tracked=False
+            )
         self.b4 = Epilogue(config, features)
         for side, name in config.discriminator_layers[: config.frozen_discriminator_layers]:
             self.get_submodule(f"b{side}.{name}").requires_grad_(False)

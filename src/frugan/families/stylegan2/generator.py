@@ -17,9 +17,20 @@ class Generator(nn.Module):
         super().__init__()
         self.latent_size, self.styles = config.latent_size, config.styles
         self.mapping = Mapping(
-            config.latent_size, config.classes, config.style_size, config.mapping_layers, tracked=True
+            config.latent_size,
+            config.classes,
+            config.style_size,
+            config.mapping_layers,
+            rate=config.mapping_rate,
+            tracked=True,
         )
         self.synthesis = Synthesis(config)
+
+    def styles_of(self, z: Tensor, classes: Tensor | None) -> Tensor:
+        """Latents [N, latent_size] and classes [N] from the host to styles [N, style], fp32, on the host."""
+        device = next(self.buffers()).device
+        w = self.mapping(z.to(device), None if classes is None else classes.to(device))
+        return cast(Tensor, w.float().cpu())
 
     def broadcast(self, w: Tensor, psi: float = 1.0, cutoff: int | None = None) -> Tensor:
         """One style for all layers, moved towards the mean style in the first of them.

@@ -7,8 +7,6 @@ from frugan.nn.equalised import EqualisedLinear
 from frugan.nn.second_moment import second_moment_norm
 from frugan.phase import Stateful
 
-RATE = 0.01
-"""How much slower the mapping learns than other layers."""
 MEAN_DECAY = 0.995
 
 
@@ -20,6 +18,7 @@ class Mapping(Stateful):
         classes: number of classes; None: none are given.
         style: size of w, of the embedding, and of every layer.
         layers: how many.
+        rate: how fast it learns, of other layers' rate.
         tracked: whether the mean of w is kept, as buffer `w_avg`.
 
     Source: Karras et al. 2018 (arXiv 1812.04948), section 2; classes as Karras et al. 2020 (arXiv 2006.06676).
@@ -27,14 +26,16 @@ class Mapping(Stateful):
 
     w_avg: Tensor
 
-    def __init__(self, latent: int, classes: int | None, style: int, layers: int, *, tracked: bool) -> None:
+    def __init__(
+        self, latent: int, classes: int | None, style: int, layers: int, *, rate: float, tracked: bool
+    ) -> None:
         super().__init__()
         self.classes, self.layers, self.tracked = classes, layers, tracked
         if classes is not None:
             self.embed = EqualisedLinear(classes, style)
         sizes = [latent + (style if classes is not None else 0), *(style for _ in range(layers))]
         for i in range(layers):
-            self.add_module(f"fc{i}", EqualisedLinear(sizes[i], sizes[i + 1], activate=True, rate=RATE))
+            self.add_module(f"fc{i}", EqualisedLinear(sizes[i], sizes[i + 1], activate=True, rate=rate))
         if tracked:
             self.register_buffer("w_avg", torch.zeros(style))
 

@@ -134,6 +134,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
     if networks.classes is not None:
         draws["y"] = Draw("classes", classes=networks.classes)
     side = networks.resolution
+    shape = (networks.channels, side, side)
     found = [
         Phase(
             name="G",
@@ -141,7 +142,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
             uses=("D", "G"),
             optimizer="G",
             parts=(game.generator,),
-            draws={**draws, **augmentation.draws("fake")},
+            draws={**draws, **augmentation.draws("fake", shape=shape)},
             carried=augmentation.carried(),
         )
     ]
@@ -153,7 +154,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 uses=("G",),
                 optimizer="G",
                 parts=(game.path_length,),
-                draws={**draws, "path": Draw("normal", (networks.channels, side, side), per_image=True)},
+                draws={**draws, "path": Draw("normal", shape, per_image=True)},
                 every=objective.path_length_every,
                 fraction=objective.path_length_fraction,
                 gain=objective.path_length_every,
@@ -167,7 +168,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
             uses=("D", "G"),
             optimizer="D",
             parts=(game.fake, game.real),
-            draws={**draws, **augmentation.draws("real", "fake")},
+            draws={**draws, **augmentation.draws("real", "fake", shape=shape)},
             sources=("images",),
             carried=augmentation.carried(),
         )
@@ -180,7 +181,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 uses=("D",),
                 optimizer="D",
                 parts=(game.r1,),
-                draws=augmentation.draws("real"),
+                draws=augmentation.draws("real", shape=shape),
                 sources=("images",),
                 every=objective.r1_every,
                 gain=objective.r1_every,

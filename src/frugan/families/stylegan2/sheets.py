@@ -1,12 +1,17 @@
-"""Sheets of samples: rows of pictures, and interpolations between styles."""
+"""Sheets of samples: rows of pictures, interpolations between styles, and grids of mixed styles."""
 
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from frugan.contract.styles import StyleMixing
 from frugan.errors import BadInput
+from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.generator import Generator
+from frugan.families.stylegan2.interpolation import interpolations
+from frugan.families.stylegan2.seeds import seeded_latents
+from frugan.families.stylegan2.synthesis import Noise, noise_size
 from frugan.phase import Networks, SheetRequest
 
 MOST_ROWS = 10
@@ -14,98 +19,101 @@ MOST_ROWS = 10
 
 
 @torch.no_grad()
-def sample(networks: Networks, classes: int | None, request: SheetRequest) -> Tensor:
+def sample(networks: Networks, config: StyleGAN2Networks, request: SheetRequest) -> Tensor:
     """Generate a sheet [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
-    Layers add their own constant noise, so that a latent always gives the same picture. Without interpolation each
-    row is a class (without classes: `rows` rows, or as many as zeros are asked for) and each picture has its own
-    latent. An interpolation goes in a straight line from style to style, ends included; along an arc of latents where
-    the request is spherical.
+    Unless the request says otherwise layers add their own constant noise, so that a latent always gives the same
+    picture. Without interpolation each row is a class (without classes: `rows` rows, or as many as zeros are asked for)
+    and each picture has its own latent, or each column that of its seed. An interpolation goes in a straight line from
+    style to style, ends included; along an arc of latents where the request is spherical.
 
     Raises:
-        BadInput: classes are asked for that the networks do not know; latents of another standard deviation.
+        BadInput: classes or layers are asked for that the networks do not know; latents of another standard deviation.
     """
     if request.truncation != 1:
         raise BadInput(
             f"truncation {request.truncation:g}: scales latents, whose length StyleGAN2 takes no notice of; "
             "psi moves its styles towards the mean one"
         )
-    if classes is None and any(request.classes or ()):
+    if config.classes is None and any(request.classes or ()):
         raise BadInput("classes: these networks were made without (networks.classes is none)")
     generator = cast(Generator, networks["G"])
-    device = next(generator.buffers()).device
     random = torch.Generator().manual_seed(request.seed)
+    if request.mixing is not None:
+        return _mixed(generator, config, request, request.mixing, random)
     styles = (
-        _rows(generator, classes, request, random)
+        _rows(generator, config.classes, request, random)
         if request.interpolate is None
-        else (_interpolations(generator, classes, request, random))
+        else interpolations(generator, config.classes, request, random)
     )  # [rows, columns, style]
-    parts = styles.flatten(0, 1).split(request.micro_batch)
-    pictures = [
-        generator.synthesis(generator.broadcast(part.to(device), request.psi, request.psi_layers)).float().cpu()
-        for part in parts
-    ]
-    sheet = torch.cat(pictures).clamp(-1, 1)  # [rows*columns, C, R, R]
+    ws = _broadcast(generator, styles.flatten(0, 1), request)
+    sheet = _render(generator, config, ws, request, random)  # [rows*columns, C, R, R]
     return sheet.view(*styles.shape[:2], *sheet.shape[1:])
 
 
-def _map(generator: Generator, z: Tensor, labels: Tensor | None) -> Tensor:
-    """Latents [N, latent] and classes [N] to styles [N, style] on the host."""
+def _broadcast(generator: Generator, styles: Tensor, request: SheetRequest) -> Tensor:
+    """Styles [N, style] on the host -> one for each layer, at the psi asked for [N, styles, style]."""
     device = next(generator.buffers()).device
-    w = generator.mapping(z.to(device), None if labels is None else labels.to(device))
-    return cast(Tensor, w.float().cpu())
+    return generator.broadcast(styles.to(device), request.psi, request.psi_layers)
+
+
+def _render(
+    generator: Generator, config: StyleGAN2Networks, ws: Tensor, request: SheetRequest, random: torch.Generator
+) -> Tensor:
+    """Styles [N, styles, style] -> pictures [N, C, R, R] on the host."""
+    pictures = []
+    for part in ws.split(request.micro_batch):
+        if request.noise == "random":
+            # One by one: what a generator gives for many at once is not what it gives for each in turn.
+            drawn = [torch.randn(noise_size(config.sides), generator=random) for _ in part]
+            noise: Noise = torch.stack(drawn).to(ws.device)
+        else:
+            noise = request.noise
+        pictures.append(generator.synthesis(part, noise).float().cpu())
+    return torch.cat(pictures).clamp(-1, 1)
 
 
 def _rows(generator: Generator, classes: int | None, request: SheetRequest, random: torch.Generator) -> Tensor:
-    """Styles [rows, columns, style] of a latent for each picture."""
-    columns, labels = request.columns, None
+    """Styles [rows, columns, style]: of a latent for each picture, or of one for each column."""
+    columns, labels = len(request.seeds) or request.columns, None
     if classes is None:
-        rows = len(request.classes) if request.classes is not None else request.rows
+        rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
     else:
         shown = list(request.classes) if request.classes is not None else list(range(min(classes, MOST_ROWS)))
         rows, labels = len(shown), torch.tensor(shown).repeat_interleave(columns)
-    z = torch.randn(rows * columns, generator.latent_size, generator=random)
-    return _map(generator, z, labels).view(rows, columns, -1)
+    if request.seeds:
+        z = seeded_latents(request.seeds, generator.latent_size).repeat(rows, 1)
+    else:
+        z = torch.randn(rows * columns, generator.latent_size, generator=random)
+    return generator.styles_of(z, labels).view(rows, columns, -1)
 
 
-def _interpolations(
-    generator: Generator, classes: int | None, request: SheetRequest, random: torch.Generator
+def _mixed(
+    generator: Generator, config: StyleGAN2Networks, request: SheetRequest, mixing: StyleMixing, random: torch.Generator
 ) -> Tensor:
-    """Styles [rows, columns, style] from one to another: of another latent, another class, or both."""
-    if classes is None and request.interpolate == "class":
-        raise BadInput('interpolate "class": these networks were made without classes; "latent" is what there is')
-    start, end = _ends(classes, request, random)  # labels [rows] each, or None
-    rows, columns = (len(start) if start is not None else request.rows), request.columns
-    z_start, z_end = torch.randn(2, rows, generator.latent_size, generator=random)
-    if request.interpolate == "class":
-        z_end = z_start
-    if request.interpolate == "latent":
-        end = start
-    weight = torch.linspace(0, 1, columns)[None, :, None]  # [1, columns, 1]
-    if request.spherical:
-        z = _arc(z_start, z_end, weight).flatten(0, 1)  # [rows*columns, latent]
-        ends = [
-            _map(generator, z, None if labels is None else labels.repeat_interleave(columns)).view(rows, columns, -1)
-            for labels in (start, end)
-        ]
-        return torch.lerp(ends[0], ends[1], weight)
-    return torch.lerp(_map(generator, z_start, start)[:, None], _map(generator, z_end, end)[:, None], weight)
+    """A grid [rows + 1, columns + 1, C, R, R]: first the pictures of the rows and columns as they are, then mixed.
 
-
-def _arc(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-    """Along the great circle from latents [N, K] to others; the mapping takes no notice of their lengths."""
-    one, other = (torch.nn.functional.normalize(each, dim=1) for each in (start, end))
-    angle = (one * other).sum(1).clamp(-1, 1).acos()[:, None, None]  # [N, 1, 1]
-    turned = ((1 - weight) * angle).sin() * one[:, None] + (weight * angle).sin() * other[:, None]
-    return torch.where(angle > 1e-6, turned / angle.sin().clamp_min(1e-12), one[:, None])
-
-
-def _ends(classes: int | None, request: SheetRequest, random: torch.Generator) -> tuple[Tensor | None, Tensor | None]:
-    """Classes at both ends of each row: the requested ones in turn, or random ones, the two ends different."""
-    if classes is None:
-        return None, None
-    if request.classes is not None:
-        start = torch.tensor(list(request.classes))
-        return start, start.roll(-1)
-    start = torch.randint(classes, (request.rows,), generator=random)
-    return start, (start + torch.randint(1, classes, (request.rows,), generator=random)) % classes
+    Raises:
+        BadInput: a layer that there is not, or several classes.
+    """
+    if wrong := [layer for layer in mixing.layers if not 0 <= layer < config.styles]:
+        raise BadInput(
+            f"layers {', '.join(map(str, wrong))}: expected 0 to {config.styles - 1}; at {config.resolution} pixels "
+            f"{config.styles} layers take a style"
+        )
+    chosen = list(request.classes or [0])
+    if len(chosen) > 1:
+        raise BadInput(f"classes {', '.join(map(str, chosen))}: styles are mixed within one class; expected one")
+    count, width = len(mixing.rows), len(mixing.columns)
+    z = seeded_latents((*mixing.rows, *mixing.columns), generator.latent_size)
+    labels = None if config.classes is None else torch.full((len(z),), chosen[0])
+    rows, columns = _broadcast(generator, generator.styles_of(z, labels), request).split([count, width])
+    taken = torch.zeros(config.styles, 1, dtype=torch.bool, device=rows.device)
+    taken[list(mixing.layers)] = True
+    mixed = torch.where(taken, columns[None], rows[:, None])  # [rows, columns, styles, style]
+    drawn = _render(generator, config, torch.cat([columns, rows, mixed.flatten(0, 1)]), request, random)
+    above, beside, inside = drawn.split([width, count, count * width])
+    corner = torch.full_like(above[:1], -1)
+    left = torch.cat([corner, beside])[:, None]  # [rows + 1, 1, C, R, R]
+    right = torch.cat([above[None], inside.unflatten(0, (count, width))])  # [rows + 1, columns, C, R, R]
+    return torch.cat([left, right], 1)

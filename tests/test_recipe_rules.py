@@ -1,0 +1,75 @@
+"""Fields that follow from a recipe's resolution and batch."""
+
+import pytest
+
+from frugan.errors import BadInput
+from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.recipe import Recipe, load_recipe, rule_followed
+
+AUTO = "stylegan2-auto"
+PUBLISHED = {64: (32, 0.0256), 128: (32, 0.1024), 256: (16, 0.8192), 512: (8, 6.5536), 1024: (4, 52.4288)}
+"""Resolution -> batch and strength of R1 that the release chooses on one card."""
+
+
+def chosen(recipe: Recipe) -> tuple[object, ...]:
+    networks, objective = recipe.networks, recipe.objective
+    assert isinstance(networks, StyleGAN2Networks)
+    assert isinstance(objective, StyleGAN2Objective)
+    rates = {settings.learning_rate for settings in recipe.optimizers.values()}
+    return recipe.training.batch, objective.r1_gamma, networks.channel_base, rates, recipe.ema.half_life_images
+
+
+@pytest.mark.parametrize("resolution", PUBLISHED)
+def test_the_published_choices(resolution: int) -> None:
+    batch, gamma = PUBLISHED[resolution]
+    base, rate = (32768 if resolution >= 512 else 16384), (0.002 if resolution == 1024 else 0.0025)
+    found = load_recipe(AUTO, [f"networks.resolution={resolution}"])
+    assert chosen(found) == (batch, gamma, base, {rate}, batch * 10_000 / 32)
+    assert found.training.normalisation_batch == 4
+
+
+def test_as_it_ships_it_is_what_the_rule_says() -> None:
+    assert load_recipe(AUTO) == load_recipe(AUTO, ["networks.resolution=256"])
+
+
+def test_a_batch_of_one_s_own_changes_what_goes_by_it() -> None:
+    found = load_recipe(AUTO, ["networks.resolution=128", "training.batch=6"])
+    assert chosen(found) == (6, round(0.0002 * 128**2 / 6, 6), 16384, {0.0025}, 1875)
+    assert found.training.normalisation_batch == 3
+
+
+def test_what_is_given_stays() -> None:
+    words = ["networks.resolution=512", "objective.r1_gamma=3", "networks.channel_base=8192"]
+    batch, gamma, base, *_ = chosen(load_recipe(AUTO, words))
+    assert (batch, gamma, base) == (8, 3, 8192)
+
+
+def test_other_changes_and_other_recipes_move_nothing() -> None:
+    assert load_recipe(AUTO, ["objective.r1_gamma=3"]).training.batch == 16
+    assert load_recipe("stylegan2-ffhq-256", ["networks.resolution=64"]).training.batch == 64
+
+
+def test_what_follows_is_told() -> None:
+    (line,) = rule_followed(AUTO, ["networks.resolution=64"])
+    assert "by the recipe's rule auto, where nothing else is said: training.batch=32" in line
+    assert rule_followed(AUTO, []) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["networks.resolution=100"], "resolution 100: expected 8, 16, 32"),
+        (["networks.resolution=0"], "resolution 0: expected 8"),
+        (["networks.resolution=big"], "networks.resolution"),
+        (["training.batch=-2"], "training.batch"),
+        (["rule=fast", "training.batch=8"], "rule 'fast': StyleGAN2 has one rule, auto"),
+    ],
+)
+def test_bad_words_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_recipe(AUTO, words)
+
+
+def test_a_family_without_rules_refuses_one() -> None:
+    with pytest.raises(BadInput, match="rule 'auto': biggan has none"):
+        load_recipe("biggan-digits-32", ["rule=auto", "training.batch=32"])
