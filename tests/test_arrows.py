@@ -101,7 +101,7 @@ def test_families_do_not_import_each_other() -> None:
             assert not any(other in text for other in others), path
 
 
-ROOMS = ("families/", "data/faces/", "api/convert/deepfacelab/", "api/demo/", "cli/demo.py")
+ROOMS = ("families/", "data/faces/", "api/convert/deepfacelab/", "api/convert/stylegan/", "api/demo/", "cli/demo.py")
 """Where a family, a kind of data or another program's format is at home."""
 FRONT_DOORS = ("__init__.py", "api/convert/formats.py", "cli/prepare.py", "api/defaults.py")
 """What lists them for users."""

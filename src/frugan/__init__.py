@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from frugan.api.convert.deepfacelab.export_dfm import to_dfm as to_dfm
     from frugan.api.convert.deepfacelab.export_leras import to_leras as to_leras
     from frugan.api.convert.deepfacelab.import_leras import from_leras as from_leras
+    from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors as to_stylegan_safetensors
+    from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle as from_stylegan_pickle
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
@@ -51,6 +53,7 @@ __all__ = [
     "draw",
     "evaluate",
     "from_leras",
+    "from_stylegan_pickle",
     "info",
     "largest",
     "load",
@@ -61,6 +64,7 @@ __all__ = [
     "save",
     "to_dfm",
     "to_leras",
+    "to_stylegan_safetensors",
     "train",
     "write_report",
 ]
@@ -81,6 +85,7 @@ _WHERE = MappingProxyType(
         "draw": "frugan.api.sample.drawing",
         "evaluate": "frugan.api.evaluate.evaluation",
         "from_leras": "frugan.api.convert.deepfacelab.import_leras",
+        "from_stylegan_pickle": "frugan.api.convert.stylegan.import_stylegan",
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.fit",
         "load": "frugan.api.networks",
@@ -91,6 +96,7 @@ _WHERE = MappingProxyType(
         "save": "frugan.api.networks",
         "to_dfm": "frugan.api.convert.deepfacelab.export_dfm",
         "to_leras": "frugan.api.convert.deepfacelab.export_leras",
+        "to_stylegan_safetensors": "frugan.api.convert.stylegan.export_stylegan",
         "train": "frugan.api.train.training",
         "write_report": "frugan.api.report.run_report",
     }

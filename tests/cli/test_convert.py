@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.leras_models import allow_narrow, assert_same_model, model_of, write
+from families.snapshots import SCRUBBED
 from frugan.cli.main import run
 from frugan.families.saehd.files.leras import read_model
 from parity.saehd.golden import FOLDER
@@ -121,3 +122,24 @@ def test_a_full_disk_exits_1_and_help_has_an_example(
     result = convert(folder, tmp_path / "run", "--from", "leras")
     assert (result.returncode, "No space left" in result.stderr) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_snapshots_in_words_and_json(tmp_path: Path, convert: Convert) -> None:
+    one, folder, states = tmp_path / "one.safetensors", tmp_path / "folder", tmp_path / "states.safetensors"
+    result = convert(SCRUBBED, one, "--from", "stylegan-pickle", "--json")
+    assert json.loads(result.stdout) == {"path": str(one), "resolution": 16, "networks": ["G", "D", "G_ema"]}
+    result = convert(SCRUBBED, folder, "--from", "stylegan-pickle")
+    assert f"Or: frugan train {folder / 'recipe.toml'} --init {folder} --data PICTURES" in result.stdout
+    result = convert(folder, states, "--to", "stylegan-safetensors")
+    assert f"{states}: D, G, G_ema under the authors' names" in result.stdout
+    for words, message in (
+        ((SCRUBBED, one, "--from", "stylegan-pickle"), "is there already"),
+        ((folder, states, "--to", "stylegan-safetensors"), "is there already"),
+        ((folder, tmp_path / "s.pkl", "--to", "stylegan-pickle"), "can only be read"),
+        ((states, tmp_path / "new", "--from", "stylegan-safetensors"), "can only be written"),
+        ((SCRUBBED, tmp_path / "new", "--from", "stylegan-pickle", "--half"), "leave it out"),
+        ((states, tmp_path / "new", "--from", "stylegan-pickle"), "damaged or made by something else"),
+    ):
+        result = convert(*words)
+        assert result.returncode == 2
+        assert message in result.stderr

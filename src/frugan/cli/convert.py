@@ -10,20 +10,20 @@ from frugan.contract.formats import Conversion
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="run or checkpoint; DeepFaceLab's folder for models")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="new run folder; folder for a model; a .dfm file")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="run or weights; what to bring in")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="what to write: a new folder or file, as FORMAT has it")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="--from leras: recipe fields")
     ] = None,
-    made_by: Annotated[str, typer.Option("--from", metavar="FORMAT", help="format of IN: leras")] = "frugan",
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="format of OUT: leras, dfm")] = "frugan",
+    made_by: Annotated[str, typer.Option("--from", metavar="FORMAT", help="of IN: leras, stylegan-pickle")] = "frugan",
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="of OUT: leras, dfm, stylegan-safetensors")] = "frugan",
     name: Annotated[str | None, typer.Option(help="of the model in DeepFaceLab's folder")] = None,
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of faces, to compare with the options")] = None,
-    replace: Annotated[bool, typer.Option(help="OUT may hold such a model; its files are kept in a folder")] = False,
+    replace: Annotated[bool, typer.Option(help="OUT may be there; DeepFaceLab's files are kept in a folder")] = False,
     half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision: a smaller file")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
 ) -> None:
-    """Carry a face model over from DeepFaceLab, back to it, or to DeepFaceLive.
+    """Carry a model over from another program, or to it: faces and DeepFaceLab, StyleGAN2 and its authors' programs.
 
     leras is DeepFaceLab's own: weights, optimizer state, options, iteration and loss history, in both directions.
 
@@ -32,6 +32,10 @@ def convert(
     Back: frugan convert runs/swap workspace/model --to leras --data workspace --replace
 
     DeepFaceLive: frugan convert runs/swap swap.dfm --to dfm
+
+    StyleGAN2: frugan convert network-snapshot-001000.pkl converted.safetensors --from stylegan-pickle
+
+    Back, under the authors' names: frugan convert runs/mine states.safetensors --to stylegan-safetensors
     """
     from frugan.api.convert.formats import convert as convert_model
 

@@ -164,8 +164,13 @@ def with_lazy_phases(settings: OptimizerSettings, phases: Sequence[Phase], optim
 
 
 def named_parameters(networks: Mapping[str, nn.Module], names: Sequence[str]) -> dict[str, nn.Parameter]:
-    """Parameters of some networks as "network.parameter"."""
-    return {f"{name}.{key}": value for name in names for key, value in networks[name].named_parameters()}
+    """Parameters of some networks as "network.parameter", but for frozen ones (that want no gradient)."""
+    return {
+        f"{name}.{key}": value
+        for name in names
+        for key, value in networks[name].named_parameters()
+        if value.requires_grad
+    }
 
 
 def create_optimizer(

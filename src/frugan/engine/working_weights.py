@@ -106,7 +106,7 @@ class WorkingWeights:
     Attributes:
         network: the network; its parameters are the leaves until `restore`.
         layout: dtype and memory format.
-        updated: whether gradients are wanted.
+        updated: whether gradients are wanted, of all parameters but frozen ones.
         observer: takes what preparation and forwards observe; None: nothing may move (inference).
         in_slices: dense layers without working weights: theirs are cast slice by slice when they are used.
         many: whether three or more micro-batches will add to each gradient.
@@ -144,13 +144,14 @@ class WorkingWeights:
     ) -> tuple[Tensor, GradientEdge | None, _HalfSum | None]:
         working: Tensor = master
         back: GradientEdge | None = None
+        updated = self.updated and master.requires_grad
         if isinstance(module, Reparametrised) and name in module.reparametrised:
             working = module.working_weight(name, master)
             # Only the way back is kept: the normalised fp32 weight itself goes as soon as it is cast.
-            back = get_gradient_edge(working) if self.updated else None
+            back = get_gradient_edge(working) if updated else None
         leaf = self.layout.place(working, fp32=name in keeps_fp32(module)).detach()
         total: _HalfSum | None = None
-        if self.updated:
+        if updated:
             leaf.requires_grad_()
             if leaf.dtype in (torch.float16, torch.bfloat16):
                 total = _HalfSum(at_once=self.many)
@@ -159,7 +160,7 @@ class WorkingWeights:
 
     def _slice(self, layer: nn.Linear) -> tuple[Tensor, None, SliceSum | None]:
         """Let a layer work on slices of its master; what stands in the parameter's place is the master's own memory."""
-        total = SliceSum(layer.weight) if self.updated else None
+        total = SliceSum(layer.weight) if self.updated and layer.weight.requires_grad else None
         slices = slices_of(layer.weight, total)
         leaf = layer.weight.detach()
         dtype = self.layout.dtype if leaf.dtype == torch.float32 else leaf.dtype

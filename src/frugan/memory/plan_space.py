@@ -66,10 +66,13 @@ class PlanSpace:
 
     @cached_property
     def _parts(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], Mapping[str, int]]:
-        """Blocks that may be recomputed, dense layers that may be worked in slices, and networks' fp32 bytes."""
+        """Blocks that may be recomputed, dense layers that may be worked in slices, and networks' gradients' bytes."""
         networks = self.task.build("meta")
         large = {name: found for name, network in networks.items() if (found := sliceable(network))}
-        sizes = {name: sum(4 * p.numel() for p in network.parameters()) for name, network in networks.items()}
+        sizes = {
+            name: sum(4 * p.numel() for p in network.parameters() if p.requires_grad)
+            for name, network in networks.items()
+        }
         return self.task.recomputable(networks), large, sizes
 
     @property
@@ -84,7 +87,7 @@ class PlanSpace:
 
     @property
     def fp32_bytes(self) -> Mapping[str, int]:
-        """Network -> bytes of its parameters, and as many of its gradients, in fp32."""
+        """Network -> bytes of the gradients that training makes for it, in fp32."""
         return self._parts[2]
 
     @property

@@ -321,7 +321,7 @@ def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Wor
         updated = [(phase, state.networks[name]) for phase in phases for name in phase.trainable]
         for phase, network in updated:
             state_of = state.optimizers[phase.optimizer].state
-            kept = (state_of[parameter] for parameter in network.parameters())
+            kept = (state_of[parameter] for parameter in network.parameters() if parameter.requires_grad)
             there = sum(v.nbytes for slots in kept for v in slots.values() if v.ndim)
             moved += 2 * there * phase.repeats / phase.every
     return Work(host_bytes=moved)

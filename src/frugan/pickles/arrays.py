@@ -11,7 +11,7 @@ from frugan.errors import BadInput
 KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 DTYPE_STATE = (None, None, None, -1, -1, 0)  # no fields, no sub-array, no flags
 MOST_DIMENSIONS = 32  # NumPy's own limit before version 2
-CURE = "DeepFaceLab writes nothing like it, so the file is damaged or made by something else: copy or make it again."
+CURE = "No such file holds anything like it, so it is damaged or made by something else: copy or make it again."
 
 
 class Arrays:

@@ -49,17 +49,25 @@ def load_pickle(data: bytes, where: str, globals: Mapping[tuple[str, str], Calla
         BadInput: it holds anything else, is nested more than 16 levels deep, shares so much that it would be far larger
             than the file when written out, or is damaged or cut off.
     """
-    reader = _Reader(data, globals or {})
+    return read_whole(Reader(data, {name: _for_leaves(call) for name, call in (globals or {}).items()}), where)
+
+
+def read_whole(reader: "Reader", where: str) -> Any:
+    """Return the value of a reader's pickle, which must be plain all through; see `load_pickle`.
+
+    Raises:
+        BadInput: it is not, or is damaged or cut off.
+    """
     try:
         value = reader.run()
         _check_contents(value)
-        if _written_out(value, {}) > MOST_VALUES_PER_BYTE * len(data) + 1000:
+        if _written_out(value, {}) > MOST_VALUES_PER_BYTE * reader.size_bytes + 1000:
             raise BadInput(f"holds the same values so often that they would fill the memory. {CURE}")
     except BadInput as refusal:
         raise BadInput(f"{where} {refusal}") from refusal
     except DAMAGED as error:
         raise BadInput(
-            f"{where} is damaged or cut off, or no pickle (byte {reader.position:,} of {len(data):,}). "
+            f"{where} is damaged or cut off, or no pickle (byte {reader.position:,} of {reader.size_bytes:,}). "
             "Copy or make it again."
         ) from error
     return value
@@ -74,22 +82,28 @@ class _Global:
         self.call = call
 
 
-class _Reader:
+class Reader:
     """The stack machine.
 
     Args:
         data: the pickle.
         stand_ins: what is called in place of a name.
+        position: where the pickle begins.
 
     Attributes:
         position: of the next byte.
+        size_bytes: of the data.
     """
 
-    def __init__(self, data: bytes, stand_ins: Mapping[tuple[str, str], Callable[..., Any]]) -> None:
-        self.position = 0
+    expected = "numbers, text, lists and NumPy arrays"
+    """What there may be, for messages."""
+
+    def __init__(self, data: bytes, stand_ins: Mapping[tuple[str, str], Callable[..., Any]], position: int = 0) -> None:
+        self.position = position
+        self.size_bytes = len(data)
         self._data = data
         self._arrays = Arrays(len(data))
-        self._stand_ins = {**self._arrays.stand_ins, **{name: _for_leaves(call) for name, call in stand_ins.items()}}
+        self._stand_ins = {**self._arrays.stand_ins, **stand_ins}
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks that lie under each MARK
         self._memo: dict[int, Any] = {}  # as a list it would make room up to any index that the file names
@@ -121,15 +135,18 @@ class _Reader:
                 stack, position = self._stack, self.position
             else:
                 raise BadInput(f"has the pickle opcode {opcode:#04x}, which plain values do without. {CURE}")
+        self.position = position + 1
         return self._stack.pop()
 
-    def _handlers(self) -> dict[int, Callable[[], None]]:
-        def value(read: Callable[[], Any]) -> Callable[[], None]:
-            def push() -> None:
-                what = read()  # before the stack is looked up: reading may leave a MARK's stack
-                self._stack.append(what)
+    def _pushing(self, read: Callable[[], Any]) -> Callable[[], None]:
+        def push() -> None:
+            what = read()  # before the stack is looked up: reading may leave a MARK's stack
+            self._stack.append(what)
 
-            return push
+        return push
+
+    def _handlers(self) -> dict[int, Callable[[], None]]:
+        value = self._pushing
 
         def sized(length: struct.Struct) -> Callable[[], bytes]:
             return lambda: self._take(self._number(length))
@@ -231,14 +248,14 @@ class _Reader:
     def _put(self, index: struct.Struct) -> None:
         self._memo[self._number(index)] = self._stack[-1]
 
-    def _global(self, module: Any, name: Any) -> _Global:
+    def _global(self, module: Any, name: Any) -> Any:
         if type(module) is not str or type(name) is not str:
             raise TypeError
         call = self._stand_ins.get((module, name))
         if call is None:
             raise BadInput(
-                f"refers to {f'{module}.{name}'[:100]!a}, which could run a program; expected numbers, text, lists "
-                f"and NumPy arrays only. It was not run. {CURE}"
+                f"refers to {f'{module}.{name}'[:100]!a}, which could run a program; expected {self.expected} "
+                f"only. It was not run. {CURE}"
             )
         return _Global(call)
 

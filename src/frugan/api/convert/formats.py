@@ -18,6 +18,8 @@ SHIPPED = MappingProxyType(
     {
         "leras": "frugan.api.convert.deepfacelab.formats:Leras",
         "dfm": "frugan.api.convert.deepfacelab.formats:Dfm",
+        "stylegan-pickle": "frugan.api.convert.stylegan.formats:StyleGANPickle",
+        "stylegan-safetensors": "frugan.api.convert.stylegan.formats:StyleGANSafetensors",
     }
 )
 """Name -> module and class; imported when one is asked for."""

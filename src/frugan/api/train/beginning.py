@@ -11,12 +11,9 @@ import torch
 
 from frugan.api.devices import use_device
 from frugan.api.networks import (
-    EMA_FILE,
     NETWORKS_FILE,
     build_networks,
-    read_weights,
     recipe_of,
-    weights_file,
     weights_metadata,
 )
 from frugan.api.setup import setup_of
@@ -26,17 +23,14 @@ from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.stages import stages_of
+from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
 from frugan.data.run_data import other_pictures, read_run_data
-from frugan.data.wording import first_names
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import (
-    OPTIMIZERS,
     Checkpoint,
-    load_networks,
     newest_whole,
     restore,
-    restore_optimizers,
     set_aside_newer,
 )
 from frugan.engine.interrupt import StopRequest
@@ -82,7 +76,9 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
     if found is not None:
         _tell_resumed(run, found, state.step, before, init)
     elif init is not None:
-        _initialise(run, state, Path(init))
+        start_from(Path(init), recipe, state, run.class_names, run.choose)
+    else:
+        refuse_untaught(state.networks)
 
     losses = LossHistory.of(run.folder.events)
     for reader in (losses.add, collapse_watch(run), gradient_watch(run), spill_watch(run)):
@@ -212,34 +208,6 @@ def _refuse_swapped(run: OpenRun, saved: Mapping[str, str]) -> None:
                 f"--data {a}=... and --data {b}=... are swapped: {a} is what the run was trained with as {b}, and "
                 "the other way round; swap them back, or choose another --out"
             )
-
-
-def _initialise(run: OpenRun, state: TrainingState, path: Path) -> None:
-    """Start from other weights: networks from a run's networks, averages from its averages."""
-    contents = [(NETWORKS_FILE, state.networks)] + ([(EMA_FILE, state.ema.networks)] if state.ema.networks else [])
-    for content, networks in contents:
-        weights = read_weights(weights_file(path, content, run.choose))
-        if weights.recipe.family != run.recipe.family:
-            raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {run.recipe.family}")
-        own = run.class_names
-        if content == NETWORKS_FILE and weights.class_names and own and weights.class_names != own:
-            run.choose(
-                f"--init {path}: its classes are {first_names(weights.class_names)}; this run's are "
-                f"{first_names(own)}, which begin with the embeddings of those in their places"
-            )
-        anew = run.recipe.kind.fresh_after(weights.recipe.objective, run.recipe.objective)
-        changed = differences(weights.recipe, run.recipe).values()
-        other = {*anew, *(name for change in changed for name in change.restarts)}
-        present = {name: n for name, n in networks.items() if name in weights.networks and name not in other}
-        count = len(load_networks(present, weights.of(list(present)), f"--init {weights.path}"))
-        fresh = sorted(set(networks) - set(present))
-        kind = "averages" if content == EMA_FILE else "networks"
-        line = f"init: {kind} {', '.join(present) or 'none'}: {count} tensors from {weights.path}"
-        run.choose(line + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
-        if anew and (weights.path.parent / OPTIMIZERS).is_file():
-            for note in restore_optimizers(weights.path.parent, state, fresh):
-                run.choose(note)
-            run.choose("init: the pretrained networks' optimizer state is taken over as well")
 
 
 def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
-from frugan.api.networks import weights_file
 from frugan.api.progress import Progress, Say
 from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
@@ -110,7 +110,7 @@ def train(
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
     if init is not None:
-        weights_file(Path(init), say=_quiet)  # a mistyped path shows before the pictures are read
+        find_starting_weights(Path(init))  # a mistyped path shows before the pictures are read
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
     if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:

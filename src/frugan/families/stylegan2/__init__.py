@@ -12,8 +12,9 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from frugan.contract.starting import Piece
 from frugan.data.picture_needs import PictureNeeds
-from frugan.families.stylegan2 import auto, phases, sheets
+from frugan.families.stylegan2 import auto, phases, pieces, sheets
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.discriminator import Discriminator
 from frugan.families.stylegan2.generator import Generator
@@ -116,6 +117,10 @@ class StyleGAN2Family:
     def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
         """None: StyleGAN2 knows no pretraining."""
         return ()
+
+    def piece_of(self, key: str) -> Piece | None:
+        """See `StartsInPart`: layers, and the mapping as a whole."""
+        return pieces.piece_of(key)
 
     def variants(self, networks: StyleGAN2Networks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         """By resolution, or by channels of both networks."""

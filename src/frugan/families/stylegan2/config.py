@@ -54,6 +54,12 @@ class StyleGAN2Networks(BaseModel):
     minibatch_std_channels: int = Field(
         1, ge=0, le=64, description="maps of the spread within a group that the discriminator is shown; 0: none"
     )
+    frozen_discriminator_layers: int = Field(
+        0,
+        ge=0,
+        json_schema_extra=ADDED,
+        description="layers of the discriminator, from the picture on, that fine-tuning leaves as they begin (FreezeD)",
+    )
     half_resolutions: int = Field(
         4, ge=0, le=8, description="in half precision this many of the highest resolutions are half, the rest fp32"
     )
@@ -78,7 +84,23 @@ class StyleGAN2Networks(BaseModel):
                 f"minibatch_std_channels {self.minibatch_std_channels}: the {self.channels_at(4)} channels at 4 pixels "
                 "do not divide by it"
             )
+        if self.frozen_discriminator_layers > len(self.discriminator_layers):
+            raise ValueError(
+                f"frozen_discriminator_layers {self.frozen_discriminator_layers}: its blocks have "
+                f"{len(self.discriminator_layers)}, and what comes after them must learn"
+            )
         return self
+
+    @property
+    def discriminator_layers(self) -> tuple[tuple[int, str], ...]:
+        """Layers of the discriminator's blocks from the picture on: side and name. In this order they are frozen."""
+        resnet, every = self.discriminator_architecture == "resnet", self.discriminator_architecture == "skip"
+        return tuple(
+            (side, name)
+            for side in self.sides[:0:-1]
+            for name in ("fromrgb", "conv0", "conv1", "skip")
+            if (name != "fromrgb" or every or side == self.resolution) and (name != "skip" or resnet)
+        )
 
     @property
     def sides(self) -> tuple[int, ...]:

@@ -82,7 +82,10 @@ class Epilogue(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """StyleGAN2's discriminator; classes by projection (Miyato and Koyama 2018, arXiv 1802.05637)."""
+    """StyleGAN2's discriminator; classes by projection (Miyato and Koyama 2018, arXiv 1802.05637).
+
+    Its first layers may be frozen (Mo et al. 2020, arXiv 2002.10964): training leaves their weights alone.
+    """
 
     def __init__(self, config: StyleGAN2Networks) -> None:
         super().__init__()
@@ -96,6 +99,8 @@ class Discriminator(nn.Module):
                 0, config.classes, features, config.class_layers, rate=config.mapping_rate, tracked=False
             )
         self.b4 = Epilogue(config, features)
+        for side, name in config.discriminator_layers[: config.frozen_discriminator_layers]:
+            self.get_submodule(f"b{side}.{name}").requires_grad_(False)
 
     def forward(self, pictures: Tensor, classes: Tensor | None = None) -> Tensor:
         """Judge pictures.

@@ -1,0 +1,1 @@
+"""Snapshots of the programs that StyleGAN2 comes from."""

@@ -1,0 +1,216 @@
+"""`--init`: what a new run takes over from weights that were trained before, and what of it begins anew."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from frugan.api.networks import EMA_FILE, NETWORKS_FILE, weights_file
+from frugan.api.networks import read_weights as read_own
+from frugan.api.progress import Say
+from frugan.contract.starting import Piece, StartsInPart
+from frugan.data.wording import first_names
+from frugan.engine.checkpoint import OPTIMIZERS, load_networks, restore_optimizers
+from frugan.engine.state import TrainingState
+from frugan.engine.tensor_files import read_metadata, read_tensors
+from frugan.errors import BadInput
+from frugan.recipe import Recipe
+from frugan.recipe_differences import Difference, differences
+
+AVERAGED = "_ema"
+"""Ends a network's name in files of other programs that hold its average beside it."""
+PICKLES = frozenset({".pkl", ".pt", ".pth"})
+
+
+def find_starting_weights(path: Path) -> None:
+    """Refuse a path that no training can start from, before anything else is done.
+
+    Raises:
+        BadInput: nothing is there, or a pickle.
+    """
+    if path.suffix in PICKLES and path.is_file():
+        raise BadInput(
+            f"--init {path}: a pickle, which is not read here; a snapshot of StyleGAN2 becomes weights with "
+            f"`frugan convert {path} {path.with_suffix('.safetensors').name} --from stylegan-pickle`"
+        )
+    weights_file(path, say=lambda _: None)
+
+
+def start_from(path: Path, recipe: Recipe, state: TrainingState, class_names: Sequence[str], say: Say) -> None:
+    """Start networks from a run's networks, and averages from its averages.
+
+    All of a network must be there, in its shape; of a family that starts in part, at least some pieces.
+
+    Args:
+        path: run, checkpoint or weights file; or a safetensors file of another program with the same names.
+        class_names: of the run, in their order; empty: nobody knows.
+        say: is given a line for what was taken, and what is new.
+
+    Raises:
+        BadInput: weights of another family or of other networks.
+    """
+    contents = [(NETWORKS_FILE, state.networks)] + ([(EMA_FILE, state.ema.networks)] if state.ema.networks else [])
+    for content, networks in contents:
+        weights = _read(path, content, say)
+        averages = content == EMA_FILE
+        if weights.recipe is not None and weights.recipe.family != recipe.family:
+            raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {recipe.family}")
+        if not averages and weights.class_names and class_names and weights.class_names != tuple(class_names):
+            say(
+                f"--init {path}: its classes are {first_names(weights.class_names)}; this run's are "
+                f"{first_names(class_names)}, which begin with the embeddings of those in their places"
+            )
+        anew = () if weights.recipe is None else recipe.kind.fresh_after(weights.recipe.objective, recipe.objective)
+        changed = {} if weights.recipe is None else differences(weights.recipe, recipe)
+        other = {*anew, *(name for change in changed.values() for name in change.restarts)}
+        present = {name: n for name, n in networks.items() if name in weights.networks and name not in other}
+        taken = _take(present, weights, recipe, changed, "averages" if averages else "networks", say)
+        if not averages:
+            refuse_untaught(networks, taken, f"--init {path}")
+        if fresh := sorted(set(networks) - set(present)):
+            say(f"init: fresh: {', '.join(fresh)}")
+        if anew and (weights.path.parent / OPTIMIZERS).is_file():
+            for note in restore_optimizers(weights.path.parent, state, fresh):
+                say(note)
+            say("init: the pretrained networks' optimizer state is taken over as well")
+
+
+def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = (), where: str = "no --init") -> None:
+    """Refuse to train on frozen layers that have learned nothing.
+
+    Args:
+        taken: "network.parameter" of what starts from other weights.
+
+    Raises:
+        BadInput: there are some.
+    """
+    known = set(taken)
+    frozen = [
+        key
+        for name, network in networks.items()
+        for key, parameter in ((f"{name}.{k}", p) for k, p in network.named_parameters())
+        if not parameter.requires_grad and key not in known
+    ]
+    if frozen:
+        raise BadInput(
+            f"{where}: layers that the recipe freezes would stay as they were drawn at random: "
+            f"{first_names(frozen)}; start from weights that have them (--init), or freeze none (the recipe's networks)"
+        )
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What a file holds.
+
+    Attributes:
+        path: the file.
+        tensors: "network.parameter" -> tensor.
+        recipe: that they were trained by; None: another program's.
+        class_names: what labels mean; empty: nobody knows.
+    """
+
+    path: Path
+    tensors: dict[str, Tensor]
+    recipe: Recipe | None
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def networks(self) -> set[str]:
+        return {key.partition(".")[0] for key in self.tensors}
+
+
+def _read(path: Path, content: str, say: Say) -> _Weights:
+    """The file that `content` of a path is; averages of another program's file are those that it names so."""
+    file = weights_file(path, content, say)
+    if read_metadata(file).get("format") == "frugan":
+        own = read_own(file)
+        return _Weights(file, own.tensors, own.recipe, own.class_names)
+    tensors, _ = read_tensors(file)
+    averaged = {
+        f"{name.removesuffix(AVERAGED)}.{rest}": value
+        for (name, _, rest), value in ((key.partition("."), value) for key, value in tensors.items())
+        if name.endswith(AVERAGED)
+    }
+    kept = {key: value for key, value in tensors.items() if not key.partition(".")[0].endswith(AVERAGED)}
+    return _Weights(file, kept | averaged if content == EMA_FILE else averaged | kept, None)
+
+
+def _take(
+    networks: Mapping[str, nn.Module],
+    weights: _Weights,
+    recipe: Recipe,
+    changed: Mapping[str, Difference],
+    kind: str,
+    say: Say,
+) -> list[str]:
+    """Load networks, wholly or in part; names of the tensors that were taken."""
+    tensors = {key: value for key, value in weights.tensors.items() if key.partition(".")[0] in networks}
+    own = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
+    same = own.keys() == tensors.keys() and all(tensors[key].shape == value.shape for key, value in own.items())
+    if same or not isinstance(recipe.kind, StartsInPart):
+        found = load_networks(networks, tensors, f"--init {weights.path}")
+        say(f"init: {kind} {', '.join(networks) or 'none'}: {len(found)} tensors from {weights.path}")
+        return found
+    agreeing, new = _agreement(recipe.kind, own, tensors)
+    differing = [
+        f"{key} is {change.before} there and {change.after} here"
+        for key, change in changed.items()
+        if key.startswith("networks.")
+    ]
+    if not agreeing:
+        why = f": {'; '.join(differing)}" if differing else ""
+        raise BadInput(f"--init {weights.path}: these weights are of other networks; no layer agrees{why}")
+    taken = [key for keys in agreeing.values() for key in keys]
+    with torch.no_grad():
+        for key in taken:
+            own[key].copy_(tensors[key])
+    for name in networks:
+        say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
+    if differing and kind == "networks":
+        say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make more of it agree")
+    return taken
+
+
+def _agreement(
+    family: StartsInPart, own: Mapping[str, Tensor], given: Mapping[str, Tensor]
+) -> tuple[dict[Piece, list[str]], dict[Piece, list[str]]]:
+    """Pieces of these networks with the names of their tensors: those that the given ones fit, and those new here."""
+    mine, theirs = _by_piece(family, own), _by_piece(family, given)
+    fits = {
+        piece
+        for piece, keys in mine.items()
+        if sorted(keys) == sorted(theirs.get(piece, ())) and all(own[k].shape == given[k].shape for k in keys)
+    }
+    return {p: keys for p, keys in mine.items() if p in fits}, {p: k for p, k in mine.items() if p not in fits}
+
+
+def _by_piece(family: StartsInPart, keys: Iterable[str]) -> dict[Piece, list[str]]:
+    found: defaultdict[Piece, list[str]] = defaultdict(list)
+    for key in keys:
+        if (piece := family.piece_of(key)) is not None:
+            found[piece].append(key)
+    return found
+
+
+def _in_words(network: str, agreeing: Iterable[Piece], new: Iterable[Piece]) -> str:
+    """Blocks of a network that were taken, those taken in part, and those that are new."""
+    taken, fresh = (_layers(network, pieces) for pieces in (agreeing, new))
+    whole = [block for block in taken if block not in fresh]
+    words = [f"{', '.join(whole)} taken"] if whole else []
+    words += [
+        f"{block}: {', '.join(taken[block])} taken, {', '.join(fresh[block])} new" for block in taken if block in fresh
+    ]
+    none = [block for block in fresh if block not in taken]
+    return "; ".join([*words, *([f"{', '.join(none)} new"] if none else [])])
+
+
+def _layers(network: str, pieces: Iterable[Piece]) -> dict[str, list[str]]:
+    """Block -> its layers among the pieces, in order."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for piece in pieces:
+        if piece.network == network:
+            found[piece.block].append(piece.layer)
+    return dict(found)

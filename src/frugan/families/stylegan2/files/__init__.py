@@ -1,0 +1,1 @@
+"""Files of the programs that StyleGAN2 comes from."""

@@ -1,0 +1,165 @@
+"""Between a recipe's networks and those of the authors' programs.
+
+What a snapshot holds is read off its layers, not from the arguments that they were made with: those differ between the
+programs, and leave defaults out.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from frugan.errors import BadInput
+from frugan.families.stylegan2.config import StyleGAN2Networks
+from frugan.families.stylegan2.files.stylegan_pickle import Module
+
+GENERATOR, DISCRIMINATOR = "Generator", "Discriminator"
+
+
+def network_settings(generator: Module, discriminator: Module | None) -> dict[str, Any]:
+    """Values of a recipe's `networks` section.
+
+    Args:
+        discriminator: None: the snapshot has none; its settings are then as they are by default.
+
+    Raises:
+        BadInput: other networks than StyleGAN2's, or variants of them that are not built here.
+    """
+    _check_class(generator, GENERATOR)
+    mapping, synthesis = _child(generator, "mapping"), _child(generator, "synthesis")
+    if "input" in synthesis.modules:
+        raise BadInput("its generator is StyleGAN3's, of layers without aliasing; expected StyleGAN2's")
+    resolution = _number(synthesis, "img_resolution")
+    blocks = _blocks(synthesis, resolution)
+    last = blocks[resolution]
+    if (activation := _child(last, "conv1").settings.get("activation")) != "lrelu":
+        raise BadInput(f"its layers have the activation {_shown(activation)}; expected 'lrelu'")
+    base, most = _channels(blocks)
+    classes = _number(generator, "c_dim") or None
+    if classes == 1:
+        raise BadInput("its labels have one dimension (c_dim 1): a number, and no class; expected none, or 2 and more")
+    found = {
+        "resolution": resolution,
+        "channels": _number(synthesis, "img_channels"),
+        "classes": classes,
+        "latent_size": _number(generator, "z_dim"),
+        "style_size": _number(generator, "w_dim"),
+        "mapping_layers": _number(mapping, "num_layers"),
+        "channel_base": base,
+        "channel_max": most,
+        "generator_architecture": _word(last, "architecture"),
+        "half_resolutions": sum(block.settings.get("use_fp16") is True for block in blocks.values()),
+        "convolution_clamp": _clamp(_child(last, "conv1")),
+    }
+    if discriminator is None:
+        return found
+    _check_class(discriminator, DISCRIMINATOR)
+    if _number(discriminator, "img_resolution") != resolution or (_number(discriminator, "c_dim") or None) != classes:
+        raise BadInput("its discriminator is of another resolution or of other classes than its generator")
+    spread = _child(discriminator, "b4").modules.get("mbstd")
+    return found | {
+        "discriminator_architecture": _word(_child(discriminator, f"b{resolution}"), "architecture"),
+        "minibatch_std_channels": 0 if spread is None else _number(spread, "num_channels"),
+    }
+
+
+def group_size(discriminator: Module | None) -> int | None:
+    """Pictures whose spread the discriminator looks at together; None: the snapshot does not say."""
+    spread = None if discriminator is None else _child(discriminator, "b4").modules.get("mbstd")
+    size = None if spread is None else spread.settings.get("group_size")
+    return size if type(size) is int and size > 0 else None
+
+
+def _check_class(module: Module, expected: str) -> None:
+    if module.class_name != expected:
+        raise BadInput(f"holds a {module.class_name[:50]!a} where a {expected} is expected: no network of StyleGAN2")
+
+
+def _child(module: Module, name: str) -> Module:
+    found = module.modules.get(name)
+    if found is None:
+        raise BadInput(f"its {module.class_name[:50]} has no part {name!r}: no network of StyleGAN2")
+    return found
+
+
+def _blocks(synthesis: Module, resolution: int) -> Mapping[int, Module]:
+    """Side -> block, from 4 pixels up."""
+    if resolution < 8 or resolution > 1 << 20 or resolution.bit_count() != 1:
+        raise BadInput(f"its pictures have {resolution:,} pixels a side; expected a power of two from 8 on")
+    sides = [1 << n for n in range(2, resolution.bit_length())]
+    return {side: _child(synthesis, f"b{side}") for side in sides}
+
+
+def _channels(blocks: Mapping[int, Module]) -> tuple[int, int]:
+    """channel_base and channel_max: a block of side R has min(base // R, max) channels.
+
+    Raises:
+        BadInput: these do not.
+    """
+    widths: dict[int, int] = {}
+    for side, block in blocks.items():
+        weight = _child(block, "conv1").arrays.get("weight")
+        if weight is None or weight.ndim != 4:
+            raise BadInput(f"its block of {side} pixels has no convolution: no network of StyleGAN2")
+        widths[side] = weight.shape[0]
+    most = max(widths.values())
+    base = max((width * side for side, width in widths.items() if width < most), default=most * max(widths))
+    if widths != {side: min(base // side, most) for side in widths}:
+        shown = ", ".join(f"{width} at {side}" for side, width in widths.items())
+        raise BadInput(f"its channels ({shown}) are not those of StyleGAN2: a largest number, halved from side to side")
+    return base, most
+
+
+def _clamp(layer: Module) -> float | None:
+    value = layer.settings.get("conv_clamp")
+    if value is not None and type(value) not in (int, float):
+        raise BadInput(f"conv_clamp {_shown(value)}: expected a number, or none")
+    return None if value is None else float(value)
+
+
+def _number(module: Module, name: str) -> int:
+    value = module.settings.get(name)
+    if type(value) is not int or value < 0:
+        raise BadInput(f"{name} of its {module.class_name[:50]} is {_shown(value)}; expected a whole number")
+    return value
+
+
+def _word(module: Module, name: str) -> str:
+    value = module.settings.get(name)
+    if type(value) is not str:
+        raise BadInput(f"{name} of its {module.class_name[:50]} is {_shown(value)}; expected a word")
+    return value[:50]
+
+
+def _shown(value: Any) -> str:
+    """A value out of a file for a message: containers are not printed, which could take forever."""
+    return repr(value)[:60] if type(value) in (int, float, bool, str, type(None)) else f"a {type(value).__name__}"
+
+
+def constructor_arguments(networks: StyleGAN2Networks, group: int | None) -> dict[str, dict[str, Any]]:
+    """What the authors' classes are made with, by network: "G", "D", "G_ema".
+
+    Args:
+        group: pictures whose spread the discriminator looks at together; None: a whole batch.
+    """
+    width = {"channel_base": networks.channel_base, "channel_max": networks.channel_max}
+    width |= {"num_fp16_res": networks.half_resolutions}
+    clamp = {"conv_clamp": networks.convolution_clamp}
+    pictures = {"img_resolution": networks.resolution, "img_channels": networks.channels}
+    classes = {"c_dim": networks.classes or 0}
+    generator = {
+        "z_dim": networks.latent_size,
+        **classes,
+        "w_dim": networks.style_size,
+        **pictures,
+        "mapping_kwargs": {"num_layers": networks.mapping_layers},
+        "synthesis_kwargs": {**width, **clamp, "architecture": networks.generator_architecture},
+    }
+    spread = {"mbstd_group_size": group, "mbstd_num_channels": networks.minibatch_std_channels}
+    discriminator = {
+        **classes,
+        **pictures,
+        "architecture": networks.discriminator_architecture,
+        **width,
+        **clamp,
+        "epilogue_kwargs": spread,
+    }
+    return {"G": generator, "D": discriminator, "G_ema": generator}
