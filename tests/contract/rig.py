@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.data import Needs
+from frugan.data.faces.needs import FaceNeeds
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan

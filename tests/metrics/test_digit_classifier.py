@@ -63,10 +63,10 @@ def test_fits_two_thousand_quickly(digits: Digits) -> None:
     pictures, labels = (torch.cat([t, t])[:2000] for t in digits)
     times = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = time.process_time()
         DigitClassifier.fit(pictures, labels)
-        times.append(time.perf_counter() - begun)
-    assert min(times) < 2  # 0.1 to 0.8 s on two shared cores
+        times.append(time.process_time() - begun)
+    assert min(times) < 2  # 0.1 to 0.8 s of a processor, however busy it is
 
 
 def test_wrong_classes_score_low(digits: Digits) -> None:
