@@ -25,6 +25,9 @@ RECIPE = str(OUTSIDE / "minigan.toml")
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Predictions are runs of the family's step, which others' tests see to: here formulas do."""
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
+    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
     monkeypatch.syspath_prepend(str(OUTSIDE))
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
 
@@ -55,10 +58,8 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_it_is_planned_trained_resumed_sampled_and_reported(
-    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frugan: Callable[..., str], pictures: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)  # what is planned with is a run of the step
-    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
     plan = json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))
     assert plan["fits"]
     assert plan["micro_batch"] == 8

@@ -39,7 +39,7 @@ made_up_in_short = pytest.mark.parametrize("family", in_short(("made-up",)))
 @each_family
 def test_the_smallest_micro_batches(family: Family) -> None:
     """By phase, and without asking for an address: tensors without data have none."""
-    predicted, real = predicted_once(family, "cpu"), measured_once(family)
+    predicted, real = predicted_once(family.name, "cpu"), measured_once(family.name)
     _assert_near(predicted.peak.size_bytes, real.peak.size_bytes)
     for phase, peak in real.by_phase.items():
         _assert_near(predicted.by_phase[phase].size_bytes, peak.size_bytes)
@@ -190,7 +190,7 @@ def _most_saved_bytes(of: StepMemory) -> int:
 @each_family
 def test_work_is_that_of_the_whole_step(family: Family) -> None:
     """Counted on two micro-batches of four, and on all of them."""
-    predicted, real = predicted_once(family, "cpu").work, measured_once(family).work
+    predicted, real = predicted_once(family.name, "cpu").work, measured_once(family.name).work
     assert predicted.macs == pytest.approx(real.macs, rel=1e-6)
     assert predicted.bytes_moved == pytest.approx(real.bytes_moved, rel=0.01)
     assert predicted.operations == pytest.approx(real.operations, rel=0.01)
@@ -208,7 +208,7 @@ def test_the_rest_of_an_uneven_batch_is_counted_too(family: Family) -> None:
 
 @made_up_in_short
 def test_roughly_is_near(family: Family) -> None:
-    full, rough = (predicted_once(family, "cuda", rough=r) for r in (False, True))
+    full, rough = (predicted_once(family.name, "cuda", rough=r) for r in (False, True))
     assert 0.7 * full.peak.size_bytes < rough.peak.size_bytes <= 1.01 * full.peak.size_bytes
     assert rough.work.macs == pytest.approx(full.work.macs, rel=1e-6)
 
@@ -217,7 +217,7 @@ def test_roughly_is_near(family: Family) -> None:
 def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     of = task(family)
     away = replace(plan_of(of, of.group), ema_on_host=True, optimizer_on_host=True)
-    on_card, on_host = predicted_once(family, "cuda"), step_memory(of, away, "cuda", of.stages[0])
+    on_card, on_host = predicted_once(family.name, "cuda"), step_memory(of, away, "cuda", of.stages[0])
     moved = on_card.static["optimizer"] + on_card.static.get("averages", 0)
     assert on_host.static.get("averages", 0) == 0
     assert on_card.peak.size_bytes - on_host.peak.size_bytes > 0.5 * moved
@@ -228,13 +228,13 @@ def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
 
 @made_up_in_short
 def test_a_card_holds_micro_batches_and_not_the_batch(family: Family) -> None:
-    on_card, on_cpu = predicted_once(family, "cuda"), predicted_once(family, "cpu")
+    on_card, on_cpu = predicted_once(family.name, "cuda"), predicted_once(family.name, "cpu")
     assert on_card.peak.categories["batch"] < on_cpu.peak.size_bytes
     assert on_card.peak.size_bytes <= on_cpu.peak.size_bytes
 
 
 @made_up_in_short
 def test_reserved_is_at_least_what_lives(family: Family) -> None:
-    found = predicted_once(family, "cuda")
+    found = predicted_once(family.name, "cuda")
     assert found.reserved_bytes >= found.peak.size_bytes
     assert sum(found.peak.categories.values()) == found.peak.size_bytes

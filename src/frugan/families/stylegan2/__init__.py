@@ -127,9 +127,9 @@ class StyleGAN2Family:
         return variants(networks)
 
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
-        """8 pixels, 8 channels, 3 classes; every term."""
+        """16 pixels, 8 channels at the most, 3 classes; every term."""
         networks = StyleGAN2Networks(
-            resolution=8,
+            resolution=16,
             classes=3,
             latent_size=8,
             style_size=8,
