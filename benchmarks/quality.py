@@ -23,14 +23,14 @@ from torch import Tensor
 from frugan.api.networks import EMA_FILE, networks_from, read_weights
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.precision_recall import precision_recall
-from frugan.phase import SheetRequest
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from machine import describe_machine
 from picture_sets import fold_of, load_set, part_of
 

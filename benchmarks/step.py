@@ -24,7 +24,8 @@ from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.machine import measure_peaks
-from frugan.recipe import Recipe, load_recipe
+from frugan.recipe import Recipe
+from frugan.recipe_loading import load_recipe
 from machine import describe_machine
 
 ROUNDS = 6

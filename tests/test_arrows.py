@@ -1,4 +1,4 @@
-"""Imports inside the package point down only; engine and families meet in `phase` and in `api` alone."""
+"""Imports inside the package point down only; engine and families meet in `contract` and in `api` alone."""
 
 import ast
 import re
@@ -9,10 +9,11 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 
 ALLOWED = {
-    "__init__": {"api", "recipe", "data", "errors"},
+    "__init__": {"recipe_loading", "api", "recipe", "data", "errors"},
     "__main__": {"cli"},
-    "cli": {"api", "contract", "recipe", "recipe_fields", "data", "report", "phase", "errors", "folders"},
+    "cli": {"recipe_loading", "api", "contract", "recipe", "recipe_fields", "data", "report", "errors", "folders"},
     "api": {
+        "recipe_loading",
         "recipe",
         "recipe_toml",
         "recipe_differences",
@@ -25,7 +26,6 @@ ALLOWED = {
         "report",
         "nn",
         "contract",
-        "phase",
         "errors",
         "folders",
     },
@@ -37,23 +37,22 @@ ALLOWED = {
         "families",
         "engine",
         "contract",
-        "phase",
         "errors",
     },
     "recipe_differences": set(),
     "recipe_overrides": {"engine", "errors"},
     "recipe_rules": {"families", "contract", "errors"},
     "recipe_fields": {"recipe", "engine"},
+    "recipe_loading": {"recipe", "recipe_overrides", "recipe_rules", "recipes", "engine", "errors"},
     "recipe_toml": {"recipe"},
-    "memory": {"engine", "contract", "phase", "errors"},
-    "engine": {"phase", "errors"},
-    "families": {"contract", "phase", "objectives", "augment", "nn", "data", "pickles", "errors"},
-    "augment": {"phase"},
-    "nn": {"phase"},
+    "memory": {"engine", "contract", "errors"},
+    "engine": {"contract", "errors"},
+    "families": {"contract", "objectives", "augment", "nn", "data", "pickles", "errors"},
+    "augment": {"contract"},
+    "nn": {"contract"},
     "objectives": set(),
-    "phase": {"contract"},
-    "contract": {"phase"},
-    "data": {"contract", "phase", "pickles", "errors"},
+    "contract": set(),
+    "data": {"contract", "pickles", "errors"},
     "metrics": {"errors"},
     "pickles": {"errors"},
     "report": {"errors"},

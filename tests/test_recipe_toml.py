@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from frugan.recipe import Recipe, load_recipe, parse_recipe
+from frugan.recipe import Recipe
 from frugan.recipe_differences import differences
+from frugan.recipe_loading import load_recipe, parse_recipe
 from frugan.recipe_toml import dump_recipe
 from frugan.recipes import built_in
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from frugan.data.prepare import prepare as prepare
     from frugan.errors import BadInput as BadInput
     from frugan.errors import TrainingFailed as TrainingFailed
-    from frugan.recipe import load_recipe as load_recipe
+    from frugan.recipe_loading import load_recipe as load_recipe
 
 __all__ = [
     "BadInput",
@@ -89,7 +89,7 @@ _WHERE = MappingProxyType(
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.fit",
         "load": "frugan.api.networks",
-        "load_recipe": "frugan.recipe",
+        "load_recipe": "frugan.recipe_loading",
         "plan": "frugan.api.plan.fit",
         "prepare": "frugan.data.prepare",
         "sample": "frugan.api.sample.sampling",

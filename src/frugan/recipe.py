@@ -1,31 +1,24 @@
 """Recipes: what to train, complete and validated, as TOML files with overrides."""
 
-import json
 import math
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from frugan.contract.data_settings import DataSettings
+from frugan.contract.family import Family
+from frugan.contract.field_marks import CHANGEABLE
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, Interval
-from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.phase import CHANGEABLE, Family
 from frugan.recipe_differences import differences
-from frugan.recipe_overrides import DEFAULT_OPTIMIZER, apply_overrides, nearest
-from frugan.recipe_rules import followed
-from frugan.recipes import built_in, toml_of
+from frugan.recipe_overrides import DEFAULT_OPTIMIZER, nearest
 
-MOST_RECIPE_BYTES = 1 << 20
 MOST_BATCH = 1_000_000
 """Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""
 Trained = Literal["by us", "by its authors", "never"]
@@ -269,7 +262,7 @@ class Recipe(BaseModel):
         try:
             return Recipe.model_validate(values)
         except ValidationError as error:
-            raise ValueError(f"stages, at {stage.at}: {_explain(error, Recipe)}") from error
+            raise ValueError(f"stages, at {stage.at}: {explain(error, Recipe)}") from error
 
 
 def _not_finite(values: Any, key: str = "") -> Iterator[tuple[str, float]]:
@@ -303,7 +296,7 @@ def _read(of: type[BaseModel], values: Any, section: str) -> BaseModel:
     try:
         return of.model_validate(values)
     except ValidationError as error:
-        raise BadInput(_explain(error, of, section)) from error
+        raise BadInput(explain(error, of, section)) from error
 
 
 def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str) -> BaseModel:
@@ -317,7 +310,7 @@ def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str
     return _read(kinds[word], values, f"optimizers.{name}")
 
 
-def _explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
+def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
     """One line for each fault: the key, what is wrong with it, and the nearest valid key."""
     lines = []
     for fault in error.errors():
@@ -359,136 +352,3 @@ def known_keys(recipe_family: str, optimizers: Iterable[str]) -> list[str]:
     names = dict.fromkeys((*optimizers, *kind.optimizers, DEFAULT_OPTIMIZER))
     own = dict.fromkeys(key for of in (*KINDS.values(), *kind.optimizer_types.values()) for key in _keys(of))
     return keys + [f"optimizers.{name}.{key}" for name in names for key in own]
-
-
-def _load_values(name: str) -> dict[str, Any]:
-    path = Path(name)
-    if name not in built_in() and (path / RUN_RECIPE).is_file():
-        path /= RUN_RECIPE
-    if path.name == RUN_RECIPE and path.is_file():
-        return read_run_recipe(path)
-    if name in built_in():
-        text = toml_of(name)
-    elif path.suffix == ".toml":
-        text = _text(path)
-    else:
-        raise BadInput(
-            f"recipe {name!r} is unknown{nearest(name, built_in())}; "
-            "`frugan recipes` lists what ships; a recipe of your own is a path that ends in .toml, and a run is its own"
-        )
-    try:
-        return dict(_nothing_where_none(tomllib.loads(text)))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"recipe {name}: not valid TOML: {error}") from error
-
-
-def read_run_recipe(path: Path) -> dict[str, Any]:
-    """The values in a run's recipe.json, not validated.
-
-    Raises:
-        BadInput: it is damaged.
-    """
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"recipe {path}: damaged ({error}); restore it from a copy") from error
-    if not isinstance(values, dict):
-        raise BadInput(f"recipe {path}: damaged (it holds no recipe); restore it from a copy")
-    return values
-
-
-def _text(path: Path) -> str:
-    """The text of a recipe of the user's own."""
-    if path.is_dir():
-        raise BadInput(f"recipe {path}: a folder; expected a TOML file")
-    if not path.exists():
-        raise BadInput(f"recipe {path}: no such file")
-    if not path.is_file() or path.stat().st_size > MOST_RECIPE_BYTES:
-        raise BadInput(f"recipe {path}: no TOML file of at most {MOST_RECIPE_BYTES >> 20} MiB")
-    try:
-        return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a byte-order mark
-    except UnicodeDecodeError as error:
-        raise BadInput(
-            f"recipe {path}: not UTF-8 text, which TOML is ({error.reason} at byte {error.start:,}); save it as UTF-8"
-        ) from error
-
-
-def _nothing_where_none(value: Any) -> Any:
-    """TOML has no null: the string "none" stands for it."""
-    if isinstance(value, dict):
-        return {key: _nothing_where_none(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_nothing_where_none(inner) for inner in value]
-    return None if value == "none" else value
-
-
-def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
-    """Validate a recipe's values.
-
-    Raises:
-        BadInput: naming `where`, and for each fault the key and what is wrong.
-    """
-    try:
-        return Recipe.model_validate(dict(values))
-    except ValidationError as error:
-        raise BadInput(f"{where}:\n{_explain(error, Recipe)}") from error
-    except BadInput as error:
-        raise BadInput(f"{where}:\n{error}") from error
-
-
-def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a built-in recipe by name, a TOML file by path or that of a run, with `key.sub=value` overrides.
-
-    Raises:
-        BadInput: unknown recipe, key or value; the nearest valid name is given.
-    """
-    values = _load_values(name)
-    _refuse_odd_shapes(values, f"recipe {name}")
-    known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
-    apply_overrides(values, overrides, known)
-    for key, value in followed(values, overrides).items():
-        *sections, last = key.split(".")
-        place = values
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
-    return parse_recipe(values, f"recipe {name}")
-
-
-_SHAPES: Mapping[str, tuple[type, str]] = MappingProxyType(
-    {"family": (str, "a name in quotes"), "rule": (str, "a name in quotes"), "stages": (list, "tables [[stages]]")}
-)
-"""What the fields of a recipe are that are no tables."""
-
-
-def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no recipe by its outline, so that overrides find the tables that they change."""
-    for key in Recipe.model_fields.keys() & values.keys():
-        value, shape = values[key], _SHAPES.get(key, (Mapping, f"a table [{key}]"))
-        if not isinstance(value, shape[0]):
-            raise BadInput(f"{where}:\n{key}: expected {shape[1]}, not {str(value)[:40]!r}")
-    for name, value in values.get("optimizers", {}).items():
-        if not isinstance(value, Mapping):
-            raise BadInput(f"{where}:\noptimizers.{name}: expected a table, not {str(value)[:40]!r}")
-
-
-def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:
-    """A line for every field that a stage of the recipe sets, and that is given as an override."""
-    given = dict(word.partition("=")[::2] for word in overrides)
-    return [
-        f"{key}={given[key]} holds throughout: the recipe's stage at {stage.at} does not set it"
-        for stage in load_recipe(name).stages
-        for key in stage.set
-        if key in given
-    ]
-
-
-def rule_followed(name: str, overrides: Sequence[str]) -> list[str]:
-    """A line on the fields that follow by the recipe's rule, if there are any."""
-    values = _load_values(name)
-    apply_overrides(values, overrides, ())
-    found = followed(values, overrides)
-    if not found:
-        return []
-    words = ", ".join(f"{key}={value}" for key, value in found.items())
-    return [f"by the recipe's rule {values['rule']}, where nothing else is said: {words}"]

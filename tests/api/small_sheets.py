@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from frugan.contract.samples import SheetRequest
 from frugan.families.biggan import BigGANFamily
-from frugan.phase import SheetRequest
 
 
 @pytest.fixture(autouse=True, scope="module")

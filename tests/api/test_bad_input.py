@@ -11,8 +11,8 @@ from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.sample.sampling import check_request, sample
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.contract.samples import SheetRequest
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
 
 CPU = TrainingOptions(device="cpu")
 

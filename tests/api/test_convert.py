@@ -31,7 +31,7 @@ from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.files.dfm import check_dfm, write_dfm
 from frugan.families.saehd.files.leras import LerasModel, read_model
 from frugan.families.saehd.files.leras_writer import write_model
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
 
 FACES = FOLDER / "faceset" / "aligned"

@@ -28,12 +28,13 @@ from frugan.api.train import scores as training_scores
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.cli.application import application
+from frugan.contract.layers import GroupNormalised
+from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import NamedFeatures
 from frugan.metrics.provenance import Provenance, Statistics
-from frugan.phase import GroupNormalised, SheetRequest
 
 CPU = TrainingOptions(device="cpu")
 OPTIONS = EvaluationOptions(samples=70, network=f"{__name__}:colours", device="cpu")

@@ -14,13 +14,13 @@ from frugan.api.sample.sampling import sample
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import TrainingResult, train
+from frugan.contract.samples import SheetRequest
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face_type import FaceType
 from frugan.engine.events import EventLog, read_events
 from frugan.engine.step import Step
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDFamily
-from frugan.phase import SheetRequest
 from tools.draw_faces.drawn_faceset import draw_faceset
 
 FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"

@@ -25,11 +25,11 @@ from frugan.api.sample.memorisation import check_memorisation
 from frugan.api.sample.sampling import sample
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.contract.samples import SheetRequest
 from frugan.data.digits import digits_set
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 
 CPU = TrainingOptions(device="cpu")
 GREY = "networks.channels=1"

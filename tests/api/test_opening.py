@@ -18,12 +18,12 @@ from frugan.api.train.estimate import advice, in_words
 from frugan.api.train.opening import slow_average
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.contract.samples import SheetRequest
 from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory.prediction_store import least_work
-from frugan.phase import SheetRequest
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from frugan.recipes import built_in
 
 CPU = TrainingOptions(device="cpu")

@@ -11,9 +11,9 @@ from frugan.api.networks import build_networks, save
 from frugan.api.sample.generation import DrawRequest, check_draw
 from frugan.api.sample.sampling import check_request
 from frugan.cli.numbers import parse_mixing, parse_numbers
+from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import StyleMixing
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
 
 STYLED = "stylegan2-digits-32"
 WITHOUT = ("biggan-digits-32", "saehd-demo-64")

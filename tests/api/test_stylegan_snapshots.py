@@ -19,10 +19,10 @@ from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
 from frugan.api.networks import read_weights
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
+from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import prepared
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from parity.stylegan2.golden import load
 
 

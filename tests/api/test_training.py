@@ -13,9 +13,9 @@ from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.sample.sampling import sample
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.contract.samples import SheetRequest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
 from frugan.report.sheets import sheet_width
 
 CPU = TrainingOptions(device="cpu")

@@ -17,7 +17,7 @@ from frugan.engine.precision import Precision
 from frugan.errors import TrainingFailed
 from frugan.memory import prediction_store
 from frugan.memory.sizes import GIB, MIB
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from memory.formula import predicted_by_formula
 
 BF16 = Precision("bf16", torch.bfloat16, "test")

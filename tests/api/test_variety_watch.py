@@ -20,14 +20,14 @@ from frugan.api.train import variety_watch
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.api.train.variety_watch import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
+from frugan.contract.samples import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.working_weights import prepared
 from frugan.metrics.diversity import DiversityRatios
-from frugan.phase import SheetRequest
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from frugan.report import collapse_signs
 from frugan.report.collapse_signs import CollapseSigns
 from frugan.report.run_view import VARIETY

@@ -11,7 +11,7 @@ from frugan.augment.ada import Ada
 from frugan.augment.augmentation import STATE, Augmentation
 from frugan.augment.diffaugment import DiffAugment
 from frugan.augment.settings import AugmentationSettings
-from frugan.phase import MicroBatch, PhaseState
+from frugan.contract.phase import MicroBatch, PhaseState
 
 
 def steered(**settings: Any) -> Augmentation:

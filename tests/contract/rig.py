@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.data import Needs
+from frugan.contract.family import Family
+from frugan.contract.phase import Phase
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
@@ -18,7 +20,6 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams, derive_seed
 from frugan.engine.update import PhaseResult
-from frugan.phase import Family, Phase
 
 FP32 = Precision("fp32", torch.float32, "test")
 BF16 = Precision("bf16", torch.bfloat16, "test")

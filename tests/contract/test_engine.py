@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, assert_same, largest_difference
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine import dense_slices, offload
 from frugan.engine.ema import EmaSettings
 from frugan.engine.offload import HostCopies
@@ -21,7 +22,6 @@ from frugan.engine.progress import Duration
 from frugan.families import families
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.counting import MacCounter
-from frugan.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 
 FAMILY = MadeUpFamily()
 ROUNDING = 1e-5  # 3e-6 was seen after three steps at learning rate 1e-2; the smallest fault tried makes 1e-2

@@ -13,6 +13,8 @@ from torch import nn
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, PositionPictures, Rig, adam, assert_same, largest_difference, shows_given
 from frugan.augment.settings import OPERATIONS, AugmentationSettings
+from frugan.contract.family import Family
+from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
@@ -25,7 +27,6 @@ from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.phase import Family, GroupNormalised
 
 SPLIT = 1e-5
 """In float64, where losses alone are fp32: 1.4e-6 was seen beside moments of 24. In fp32 a ReLU at its kink turns

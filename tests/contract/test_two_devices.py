@@ -16,13 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, HostDraws, Rig, adam
 from contract.test_families import Augmented
+from frugan.contract.family import Family
 from frugan.engine import offload
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.readout import Readout
 from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.memory.counting import tensors_in
-from frugan.phase import Family
 
 META = torch.device("meta")
 ALL = [MadeUpFamily(), *families().values()]

@@ -14,12 +14,12 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig, assert_same
 from engine.runs import train
+from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine.checkpoint import list_checkpoints, newest_whole
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
-from frugan.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.report import describe
 
 

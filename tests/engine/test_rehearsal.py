@@ -8,9 +8,10 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig, assert_same
+from frugan.contract.family import Family
+from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine.rehearsal import rehearse
 from frugan.families import families
-from frugan.phase import Family, MicroBatch, Networks, PhaseState, Terms
 
 
 @pytest.mark.parametrize("family", [MadeUpFamily(), *families().values()], ids=lambda family: family.name)

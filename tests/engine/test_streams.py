@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frugan.contract.phase import Draw, Phase
 from frugan.engine.streams import Streams, derive_seed
-from frugan.phase import Draw, Phase
 
 PHASE = Phase(
     "p",

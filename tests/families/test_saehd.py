@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from contract.rig import Rig, adabelief, largest_difference
+from frugan.contract.phase import Phase
 from frugan.families.saehd import SAEHDFamily, SAEHDNetworks, SAEHDObjective
-from frugan.phase import Phase
 
 FAMILY = SAEHDFamily()
 

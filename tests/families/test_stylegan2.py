@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import frugan
+from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import Noise, StyleMixing
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.working_weights import prepared
@@ -14,8 +15,7 @@ from frugan.families.biggan import BigGANFamily
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.seeds import seeded_latents
-from frugan.phase import SheetRequest
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 
 PARAMETERS: dict[tuple[int, int, int, int | None], tuple[int, int]] = {
     # resolution, channel_base, mapping_layers, classes: generator, discriminator, as the release has them

@@ -8,6 +8,7 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, HostDraws, Rig, largest_difference
+from frugan.contract.family import Family
 from frugan.engine import offload
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
@@ -17,7 +18,6 @@ from frugan.families import families
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.metrics.feature_network import InceptionFeatures
 from frugan.metrics.inception import Inception
-from frugan.phase import Family
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 ALL = [MadeUpFamily(), *families().values()]

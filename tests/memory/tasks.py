@@ -9,6 +9,7 @@ from torch import nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, plain_dense
+from frugan.contract.family import Family
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdamSettings, OptimizerSettings
 from frugan.engine.plan import Plan
@@ -27,7 +28,6 @@ from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.search import Search
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.task import Stage, Task
-from frugan.phase import Family
 
 CPU = torch.device("cpu")
 EMA = EmaSettings(decay=0.9, start=Duration.parse("0 steps"))

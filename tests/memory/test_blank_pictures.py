@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from frugan.contract.data import Channels
 from frugan.data.picture_needs import PictureNeeds
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.phase import Channels
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.contract.layers import Observer
 from frugan.engine.working_weights import Layout, make_callable, working_weights
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.generator import Generator
 from frugan.memory import Cost, arithmetic_intensity, bound_by, network_cost
 from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
-from frugan.phase import Observer
 
 CIFAR = BigGANNetworks(
     resolution=32,

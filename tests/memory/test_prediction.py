@@ -9,6 +9,7 @@ import pytest
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.augment.settings import OPERATIONS, AugmentationSettings
+from frugan.contract.family import Family
 from frugan.engine import dense_slices, offload
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.precision import Precision
@@ -18,7 +19,6 @@ from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objecti
 from frugan.memory.prediction import predict, step_memory
 from frugan.memory.step_memory import StepMemory
 from frugan.memory.tracker import Tracker
-from frugan.phase import Family
 from memory.tasks import measured, measured_once, plan_of, predicted_once, real_step, task
 
 MADE_UP = MadeUpFamily()

@@ -8,11 +8,11 @@ import pytest
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16
+from frugan.contract.family import Family
 from frugan.families import families
 from frugan.memory import prediction_store
 from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import Job, PredictionStore, outcome
-from frugan.phase import Family
 from memory.formula import predicted_by_formula
 from memory.tasks import plan_of, task
 

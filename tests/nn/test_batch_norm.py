@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from frugan.contract.layers import Observer
 from frugan.nn.batch_norm import BatchNorm, ConditionalBatchNorm
-from frugan.phase import Observer
 
 
 def test_each_group_is_normalised_by_itself() -> None:

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from frugan.contract.phase import Phase
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
@@ -21,7 +22,6 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
-from frugan.phase import Phase
 
 FOLDER = Path(__file__).parents[1] / "golden" / "biggan"
 CASES = ("bg32_hier", "bg64_hier", "bg128_bs256x8", "deep128", "sngan64", "sagan64", "cifar32")

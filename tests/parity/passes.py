@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.layers import Observer
+from frugan.contract.phase import MicroBatch, PhaseState
 from frugan.engine.working_weights import Layout, prepared, working_weights
-from frugan.phase import MicroBatch, Observer, PhaseState
 from parity.float64 import Float64Recording, InFloat64
 from parity.golden import Case, Recording
 

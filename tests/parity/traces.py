@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import Phase
 from frugan.engine.ema import Ema, EmaSettings
 from frugan.engine.state import TrainingState
-from frugan.phase import Phase
 from parity.float64 import Float64Recording, InFloat64
 from parity.golden import Case, Recording
 

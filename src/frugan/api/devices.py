@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from frugan.api.card_support import cpu_build, not_served
+from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
-from frugan.phase import Phase
 from frugan.recipe import Recipe
 
 

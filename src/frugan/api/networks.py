@@ -16,7 +16,8 @@ from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_metadata, read_tensors, write_tensors
 from frugan.engine.working_weights import make_callable, set_normalisation_batch
 from frugan.errors import BadInput
-from frugan.recipe import Recipe, load_recipe, parse_recipe
+from frugan.recipe import Recipe
+from frugan.recipe_loading import load_recipe, parse_recipe
 
 EMA_FILE, NETWORKS_FILE = EMA, NETWORKS
 

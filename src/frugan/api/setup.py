@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from frugan.contract.phase import Phase
 from frugan.engine.setup import TrainingSetup
-from frugan.phase import Phase
 from frugan.recipe import Recipe
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from frugan.augment.ada import Ada
 from frugan.augment.diffaugment import DiffAugment
 from frugan.augment.settings import AugmentationSettings
-from frugan.phase import Carried, Draw, Draws, MicroBatch, PhaseState
+from frugan.contract.phase import Carried, Draw, Draws, MicroBatch, PhaseState
 
 STATE = "augmentation"
 """Name of the controller's state among what phases carry."""

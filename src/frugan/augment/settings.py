@@ -4,7 +4,7 @@ from typing import Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from frugan.phase import CHANGEABLE
+from frugan.contract.field_marks import CHANGEABLE
 
 Method = Literal["diffaugment", "ada"]
 DiffAugmentOperation = Literal["colour", "translation", "cutout"]

@@ -64,7 +64,7 @@ def train(
     from frugan.api.train.trackers import has_tensorboard
     from frugan.api.train.training import train as train_run
     from frugan.data.run_classes import parse_class_map
-    from frugan.recipe import load_recipe
+    from frugan.recipe_loading import load_recipe
     from frugan.report.progress_line import LiveLine
 
     options = TrainingOptions(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from frugan.contract.data_settings import DataSettings
 
 Shared = TypeVar("Shared")
+
+Channels = Literal[1, 3]
+"""Of pictures: grey, or red, green and blue."""
 
 
 class Source(Protocol):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from frugan.phase import ADDED, CHANGEABLE
+from frugan.contract.field_marks import ADDED, CHANGEABLE
 
 
 class DataSettings(BaseModel):

@@ -7,13 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.contract.data import SourceOptions, Workers
+from frugan.contract.data import Channels, SourceOptions, Workers
 from frugan.contract.data_settings import DataSettings
 from frugan.data.batches import Batches
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import as_in_run
 from frugan.errors import BadInput
-from frugan.phase import Channels
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from frugan.phase import Reparametrised, keeps_fp32
+from frugan.contract.layers import Reparametrised, keeps_fp32
 
 SLICE_ELEMENTS = 1 << 22
 """Weights in a slice, about: 8 MiB in half precision. Smaller ones make no difference beside activations."""

@@ -13,10 +13,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
+from frugan.contract.family import BufferRule
+from frugan.contract.field_marks import ADDED, CHANGEABLE
 from frugan.engine.card_events import queued_so_far
 from frugan.engine.host_state import host_likes
 from frugan.engine.progress import Duration, Interval
-from frugan.phase import ADDED, CHANGEABLE, BufferRule
 
 RAMP = Duration.parse("2k steps")
 

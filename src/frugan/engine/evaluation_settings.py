@@ -4,8 +4,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from frugan.contract.field_marks import CHANGEABLE
 from frugan.engine.progress import Interval
-from frugan.phase import CHANGEABLE
 
 
 class EvaluationSettings(BaseModel):

@@ -8,11 +8,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
+from frugan.contract.field_marks import ADDED, CHANGEABLE
+from frugan.contract.phase import Phase
 from frugan.engine.adam import Adam
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizer_state import make_state
 from frugan.engine.piecewise_optimizers import AdaBelief, RMSprop
-from frugan.phase import ADDED, CHANGEABLE, Phase
 
 
 class OptimizerSettings(BaseModel):

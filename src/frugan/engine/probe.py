@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.offload import HostCopies
 from frugan.engine.state import TrainingState
-from frugan.phase import MicroBatch, Phase
 
 
 class Probe:

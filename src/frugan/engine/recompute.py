@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from frugan.contract.layers import Stateful
 from frugan.engine.offload import HostCopies
-from frugan.phase import Stateful
 
 _aten = torch.ops.aten
 _PRODUCTS = frozenset(

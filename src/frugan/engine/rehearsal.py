@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import torch
 
+from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
 from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import Update
-from frugan.phase import MicroBatch, Phase
 
 
 def rehearse(step: Step, state: TrainingState, plan: Plan, ahead: int = 0) -> float:

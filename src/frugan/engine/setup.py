@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.family import BufferRule
+from frugan.contract.phase import Phase
 from frugan.engine.ema import Ema, EmaSettings
 from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
@@ -15,7 +17,6 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed
 from frugan.engine.working_weights import lay_out_masters, set_normalisation_batch
-from frugan.phase import BufferRule, Phase
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.layers import Observer
+from frugan.contract.phase import Phase, PhaseState
 from frugan.engine.gradients import clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
@@ -18,7 +20,6 @@ from frugan.engine.state import TrainingState
 from frugan.engine.timed_pictures import TimedPictures
 from frugan.engine.update import DrawFeed, Inputs, PhaseResult, PictureFeed, Update
 from frugan.engine.working_weights import WorkingWeights, working_weights
-from frugan.phase import Observer, Phase, PhaseState
 
 
 @dataclass(frozen=True)

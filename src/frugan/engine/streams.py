@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from frugan.phase import Draw, Phase
+from frugan.contract.phase import Draw, Phase
 
 
 def derive_seed(seed: int, *name: str | int) -> int:

@@ -7,12 +7,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
-from frugan.phase import MicroBatch, Phase
 
 
 class PictureFeed(Protocol):

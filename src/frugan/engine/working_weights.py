@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from frugan.contract.layers import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
 from frugan.engine.dense_slices import SliceSum, sliced_forward, slices_of
-from frugan.phase import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
 
 
 @dataclass(frozen=True)

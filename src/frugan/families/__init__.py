@@ -5,8 +5,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
+from frugan.contract.family import Family
 from frugan.errors import BadInput
-from frugan.phase import Family
 
 GROUP = "frugan.families"
 """Entry points of this group in other packages give a class without arguments, under the family's name."""

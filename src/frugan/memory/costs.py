@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from frugan.contract.layers import Observer
 from frugan.engine.working_weights import Layout, prepared, working_weights
 from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
-from frugan.phase import Observer
 
 Run = Callable[[nn.Module, int], object]
 """(network, samples) -> anything: one forward, on inputs that it makes by `torch.empty` (which costs nothing)."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.host_arena import pinned_bytes, rounded_bytes
 from frugan.engine.offload import HostCopies
 from frugan.engine.plan import Plan
@@ -23,7 +24,6 @@ from frugan.engine.working_weights import pending_gradient
 from frugan.memory.trace import Category, Peak, Trace
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import Work, WorkCounter
-from frugan.phase import MicroBatch, Phase
 
 SHEETS = "sheets"
 """Place of what is made while sheets of samples are."""

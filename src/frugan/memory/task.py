@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from frugan.contract.data import Needs
+from frugan.contract.phase import Networks, Phase
 from frugan.engine.setup import TrainingSetup
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.phase import Networks, Phase
 
 MakeSheets = Callable[[Networks, int, BlankPictures], object]
 """(prepared networks, micro-batch, where given pictures come from) -> sheets of samples."""

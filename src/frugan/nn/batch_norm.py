@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.phase import GroupNormalised
+from frugan.contract.layers import GroupNormalised
 
 MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""

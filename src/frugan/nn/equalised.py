@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.contract.layers import Reparametrised
 from frugan.nn.fir import downsample2d, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.leaky_relu import clamped, leaky_relu
-from frugan.phase import Reparametrised
 
 BOTH = ("weight", "bias")
 

@@ -6,7 +6,7 @@ Source: Karras et al. 2017 (arXiv 1710.10196), section 3.
 import torch
 from torch import Tensor
 
-from frugan.phase import GroupNormalised
+from frugan.contract.layers import GroupNormalised
 
 EPS = 1e-8
 

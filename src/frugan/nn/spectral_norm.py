@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frugan.contract.layers import Reparametrised
 from frugan.nn.embedding import Embedding
-from frugan.phase import Reparametrised
 
 
 def _without(vector: Tensor, found: list[Tensor]) -> Tensor:

@@ -19,7 +19,7 @@ from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.errors import BadInput
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 
 
 def test_a_whole_set_of_each_person(tmp_path: Path) -> None:

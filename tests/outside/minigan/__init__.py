@@ -11,19 +11,11 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.contract.samples import SheetRequest
 from frugan.data.picture_needs import PictureNeeds
 from frugan.objectives.adversarial import hinge_fake, hinge_generator, hinge_real
-from frugan.phase import (
-    BufferRule,
-    Dimension,
-    Draw,
-    MicroBatch,
-    Networks,
-    Phase,
-    PhaseState,
-    SheetRequest,
-    Terms,
-)
 
 SIDE = 16
 
@@ -95,7 +87,7 @@ def fool(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
 
 
 class MiniGANFamily:
-    """What frugan asks of a family; see `frugan.phase.Family`."""
+    """What frugan asks of a family; see `frugan.contract.family.Family`."""
 
     name = "minigan"
     networks_type = MiniNetworks

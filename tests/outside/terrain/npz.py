@@ -10,7 +10,7 @@ import torch
 from frugan.api.networks import read_weights, save, weights_file
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 
 RECIPE = Path(__file__).parents[1] / "terrain.toml"
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import PhaseResult
 from frugan.families.saehd import terms
-from frugan.phase import MicroBatch, Networks, Phase, PhaseState
 from parity.float64 import InFloat64
 from parity.saehd import weights
 from parity.saehd.golden import BATCH, Recording

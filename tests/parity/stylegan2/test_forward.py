@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import Layout, prepared
 from frugan.families.stylegan2 import StyleGAN2Family
-from frugan.phase import SheetRequest
 from parity.stylegan2.golden import CASES, Case, grouped, load
 
 STYLES, PICTURES, OUTPUTS = 1e-5, 3e-5, 1e-5

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.layers import Observer
+from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdamSettings, with_lazy_phases
 from frugan.engine.plan import Plan
@@ -16,7 +18,6 @@ from frugan.engine.state import TrainingState
 from frugan.engine.update import PhaseResult
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.families.stylegan2.phases import PATH_LENGTH, phases
-from frugan.phase import MicroBatch, Observer, Phase, PhaseState
 from parity.stylegan2.golden import Case
 
 ORIGINAL_NAMES = {"G": "Gmain", "G_path": "Greg", "D": "Dmain", "D_r1": "Dreg"}

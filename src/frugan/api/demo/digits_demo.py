@@ -13,14 +13,14 @@ from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import TrainingResult, train
+from frugan.contract.samples import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
 from frugan.engine.threads import threads_put_back
 from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
-from frugan.phase import SheetRequest
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 
 RECIPE = "biggan-digits-32"
 PER_CLASS = 200

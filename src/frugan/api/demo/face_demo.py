@@ -20,7 +20,7 @@ from frugan.engine.threads import threads_put_back
 from frugan.engine.working_weights import prepared
 from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from frugan.report.sheets import write_sheet
 
 RECIPE = "saehd-demo-64"

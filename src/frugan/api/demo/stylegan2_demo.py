@@ -6,9 +6,9 @@ from pathlib import Path
 
 from frugan.api.demo.digits_demo import DemoResult, demo
 from frugan.api.sample.sampling import sample
+from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import StyleMixing
 from frugan.engine.events import Event
-from frugan.phase import SheetRequest
 
 RECIPE = "stylegan2-digits-32"
 MIXED_CLASS = 3

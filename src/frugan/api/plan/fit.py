@@ -26,7 +26,8 @@ from frugan.memory.plan_space import Wishes
 from frugan.memory.savers import savers_of
 from frugan.memory.search import Choice, Search
 from frugan.memory.sizes import MIB, parse_size, show_size
-from frugan.recipe import Recipe, load_recipe
+from frugan.recipe import Recipe
+from frugan.recipe_loading import load_recipe
 
 BUCKET_BYTES = 2 * 25 * MIB
 """Two buckets of gradients, one filled while the other travels: the size that torch's own distribution uses."""

@@ -7,9 +7,9 @@ from torch import nn
 from frugan.api.devices import normalisation_group
 from frugan.api.sample.sample_grids import with_pictures
 from frugan.api.setup import setup_of
+from frugan.contract.phase import Networks
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.task import Stage, Task
-from frugan.phase import Networks
 from frugan.recipe import Recipe
 
 

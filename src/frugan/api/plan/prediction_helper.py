@@ -16,7 +16,8 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory.prediction import HOST, Target
 from frugan.memory.prediction_store import Job, outcome
-from frugan.recipe import Recipe, parse_recipe
+from frugan.recipe import Recipe
+from frugan.recipe_loading import parse_recipe
 
 
 @dataclass

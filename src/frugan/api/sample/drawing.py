@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, Generator, generating, pixels
 from frugan.api.sample.sampling import check_request, check_sheet, open_networks
+from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
 from frugan.report.sample_files import write_animation, write_npz, write_pngs
 from frugan.report.sheets import write_sheet
 

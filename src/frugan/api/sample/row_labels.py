@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from frugan.phase import SheetRequest
+from frugan.contract.samples import SheetRequest
 
 
 def row_labels(request: SheetRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:

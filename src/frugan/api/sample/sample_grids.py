@@ -10,11 +10,11 @@ from torch import Tensor
 
 from frugan.api.progress import Say
 from frugan.api.sample.row_labels import row_labels
+from frugan.contract.samples import SheetRequest
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
-from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
 from frugan.report.loss_curves import loss_strip
 from frugan.report.sheets import not_finite, sheet_width, write_sheet

@@ -19,13 +19,13 @@ from frugan.api.sample.generation import check_truncation, pixels
 from frugan.api.sample.row_labels import row_labels
 from frugan.api.sample.sample_grids import provenance, with_pictures
 from frugan.api.sample.style_requests import check_numbered, check_psi, extent, words
+from frugan.contract.samples import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
 from frugan.report.sample_files import write_png
 from frugan.report.sheets import not_finite, write_sheet

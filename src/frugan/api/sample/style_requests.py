@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import Noise, Styled
 from frugan.errors import BadInput
-from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
 
 MOST_PSI = 100

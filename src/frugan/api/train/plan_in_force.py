@@ -16,13 +16,13 @@ from frugan.api.plan.fit_report import PlanReport, needed_size
 from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
 from frugan.api.progress import Say
 from frugan.api.train.options import TrainingOptions
+from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
 from frugan.memory.sizes import parse_size, show_size
-from frugan.phase import Phase
 from frugan.recipe import Recipe
 
 STEP_DOWN = 0.92

@@ -19,7 +19,8 @@ from frugan.engine.events import Event, read_events
 from frugan.engine.precision import resolve_precision
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.recipe import Recipe, load_recipe
+from frugan.recipe import Recipe
+from frugan.recipe_loading import load_recipe
 
 WINDOWS = 10
 """Means over a tenth of the steps are compared: single steps of a GAN part by chance alone."""

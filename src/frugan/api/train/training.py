@@ -24,7 +24,8 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe, load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
+from frugan.recipe import Recipe
+from frugan.recipe_loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from frugan.contract.data import Source
+from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
-from frugan.phase import SheetRequest
 from frugan.recipe import Recipe
 
 FIRST_LOOK_STEPS = 500

@@ -11,6 +11,9 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.phase import Networks, Phase
+from frugan.contract.samples import SheetRequest
 from frugan.data.picture_needs import PictureNeeds
 from frugan.families.biggan import phases, sheets
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
@@ -18,7 +21,6 @@ from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator
 from frugan.families.biggan.variants import variants
 from frugan.nn.initialise import initialise
-from frugan.phase import BufferRule, Dimension, Networks, Phase, SheetRequest
 
 
 @dataclass(frozen=True)

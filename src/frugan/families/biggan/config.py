@@ -5,9 +5,10 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from frugan.augment.settings import AugmentationSettings
+from frugan.contract.data import Channels
+from frugan.contract.field_marks import ADDED, CHANGEABLE
 from frugan.families.biggan.channels import RESOLUTIONS, discriminator_channels_at, generator_channels_at
 from frugan.nn.initialise import Initialisation
-from frugan.phase import ADDED, CHANGEABLE, Channels
 
 MOST_CHANNELS = 4096
 """Multiplier of channels: the widest published has 128; more could not even be counted in 64 bits."""

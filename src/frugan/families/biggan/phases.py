@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
+from frugan.contract.phase import Draw, MicroBatch, Networks, Part, Phase, PhaseState, Terms
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator, latent_size
 from frugan.objectives.adversarial import ADVERSARIAL_LOSSES, AdversarialLoss, relativistic
 from frugan.objectives.gradient_penalty import r1_penalty
 from frugan.objectives.orthogonal import add_orthogonal_gradient
-from frugan.phase import Draw, MicroBatch, Networks, Part, Phase, PhaseState, Terms
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import Networks
+from frugan.contract.samples import SheetRequest
 from frugan.errors import BadInput
 from frugan.families.biggan.generator import Generator
-from frugan.phase import Networks, SheetRequest
 
 
 def _line(start: Tensor, end: Tensor, points: int) -> Tensor:

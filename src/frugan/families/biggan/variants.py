@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from frugan.contract.family import Dimension
 from frugan.families.biggan.channels import RESOLUTIONS
 from frugan.families.biggan.config import BigGANNetworks
-from frugan.phase import Dimension
 
 WIDTHS = (16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192)
 """Channel multipliers tried; the published ones are 64, 96 and 128."""

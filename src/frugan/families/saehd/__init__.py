@@ -10,6 +10,9 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.phase import Networks, Phase
+from frugan.contract.samples import SheetRequest
 from frugan.data.faces.needs import FaceNeeds
 from frugan.families.saehd import flows, phases, sheets
 from frugan.families.saehd.code_discriminator import CodeDiscriminator
@@ -20,7 +23,6 @@ from frugan.families.saehd.initialise import initialise
 from frugan.families.saehd.inter import Inter
 from frugan.families.saehd.patch_discriminator import PatchDiscriminator
 from frugan.families.saehd.variants import variants
-from frugan.phase import BufferRule, Dimension, Networks, Phase, SheetRequest
 
 PREVIEW_ROWS = 4
 

@@ -5,8 +5,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import Networks
 from frugan.families.saehd.archi import Archi
-from frugan.phase import Networks
 
 Side = Literal["src", "dst"]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.families.saehd import flows, terms
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
 from frugan.families.saehd.terms import FaceTargets
 from frugan.objectives.adversarial import non_saturating_generator
-from frugan.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 
 
 @dataclass(frozen=True)

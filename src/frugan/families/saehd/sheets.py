@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import Networks
+from frugan.contract.samples import SheetRequest
 from frugan.data.faces.needs import FaceTypeOption
 from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
-from frugan.phase import Networks, SheetRequest
 
 COLUMNS = ("S", "SS", "D", "DD", "SD")
 """Source, its reconstruction, destination, its reconstruction, and the swap: the destination as the source's face."""

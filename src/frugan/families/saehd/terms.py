@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import Terms
 from frugan.families.saehd.config import SAEHDObjective
 from frugan.families.saehd.flows import Side
 from frugan.objectives.adversarial import non_saturating_fake, non_saturating_generator, non_saturating_real
@@ -17,7 +18,6 @@ from frugan.objectives.dssim import dssim
 from frugan.objectives.eager_gradient import eager_gradient
 from frugan.objectives.style import style_loss
 from frugan.objectives.total_variation import total_variation_of_channels_and_rows
-from frugan.phase import Terms
 
 
 @dataclass(frozen=True)

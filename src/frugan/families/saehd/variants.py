@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from frugan.contract.family import Dimension
 from frugan.families.saehd.config import LEAST_RESOLUTION, MOST_RESOLUTION, PATCHES, SAEHDNetworks
 from frugan.families.saehd.receptive_field import nearest_patch
-from frugan.phase import Dimension
 
 EIGHTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 """Widths tried, in eighths of the recipe's."""

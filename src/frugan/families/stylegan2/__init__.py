@@ -12,6 +12,9 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.phase import Networks, Phase
+from frugan.contract.samples import SheetRequest
 from frugan.contract.starting import Piece
 from frugan.data.picture_needs import PictureNeeds
 from frugan.families.stylegan2 import auto, phases, pieces, sheets
@@ -19,7 +22,6 @@ from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objecti
 from frugan.families.stylegan2.discriminator import Discriminator
 from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.variants import variants
-from frugan.phase import BufferRule, Dimension, Networks, Phase, SheetRequest
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from frugan.contract.samples import SheetRequest
 from frugan.errors import BadInput
 from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.seeds import seeded_latents
-from frugan.phase import SheetRequest
 
 
 def interpolations(generator: Generator, classes: int | None, request: SheetRequest, random: torch.Generator) -> Tensor:

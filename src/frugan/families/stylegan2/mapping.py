@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from frugan.contract.layers import Stateful
 from frugan.nn.equalised import EqualisedLinear
 from frugan.nn.second_moment import second_moment_norm
-from frugan.phase import Stateful
 
 MEAN_DECAY = 0.995
 

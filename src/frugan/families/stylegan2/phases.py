@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from frugan.augment.augmentation import Augmentation
+from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.synthesis import noise_size
@@ -24,7 +25,6 @@ from frugan.objectives.adversarial import (
 )
 from frugan.objectives.gradient_penalty import r1_penalty
 from frugan.objectives.path_length import path_length_penalty, path_lengths
-from frugan.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 
 PATH_LENGTH = "path_length"
 """Name of the running mean of path lengths among what phases carry."""

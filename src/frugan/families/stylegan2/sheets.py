@@ -5,6 +5,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from frugan.contract.phase import Networks
+from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import StyleMixing
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
@@ -12,7 +14,6 @@ from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.interpolation import interpolations
 from frugan.families.stylegan2.seeds import seeded_latents
 from frugan.families.stylegan2.synthesis import Noise, noise_size
-from frugan.phase import Networks, SheetRequest
 
 MOST_ROWS = 10
 """Classes that are shown where none are asked for."""

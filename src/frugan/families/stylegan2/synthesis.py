@@ -6,12 +6,12 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.layers import Reparametrised
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import fir_filter, upsample2d
 from frugan.nn.leaky_relu import clamped, leaky_relu
 from frugan.nn.modulated import modulated_conv2d
-from frugan.phase import Reparametrised
 
 Noise = Tensor | Literal["const", "none"]
 """Pictures of noise, the same ones for every sample (the layers' own), or none at all."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from frugan.contract.family import Dimension
 from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks
-from frugan.phase import Dimension
 
 BASES = (2048, 4096, 8192, 16384, 32768, 65536)
 """Values of channel_base tried; the published ones are 16384 and 32768."""

@@ -13,11 +13,11 @@ from frugan.api.convert.deepfacelab.trained_faces import TrainedFaces, find_trai
 from frugan.api.data.sources import Data
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import provenance
+from frugan.contract.phase import Networks
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks, flows
 from frugan.families.saehd.files.dfm import check_dfm, write_dfm
-from frugan.phase import Networks
 
 TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
 """Largest difference of a colour or a mask, of a range of 1, in float32 and in half precision."""

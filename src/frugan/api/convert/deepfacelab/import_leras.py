@@ -19,7 +19,8 @@ from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
 from frugan.families.saehd.files.leras import LerasModel, read_model
 from frugan.families.saehd.files.leras_options import LEGACY, ORDER
-from frugan.recipe import Recipe, load_recipe
+from frugan.recipe import Recipe
+from frugan.recipe_loading import load_recipe
 from frugan.recipe_toml import dump_recipe
 
 RECIPE_FILE = "recipe.toml"

@@ -4,7 +4,7 @@ from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors
 from frugan.api.convert.stylegan.import_stylegan import RECIPE_FILE, ImportedSnapshot, from_stylegan_pickle
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
-from frugan.recipe import load_recipe
+from frugan.recipe_loading import load_recipe
 from frugan.recipes import built_in
 
 

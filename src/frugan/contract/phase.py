@@ -1,0 +1,174 @@
+"""What a family tells the engine of its training: phases made of parts, with random inputs and carried state.
+
+The rule behind it: nothing moves inside a forward. What layers observe there, the engine commits once per phase, together
+with the update, so that a recomputation, a repeated or a skipped phase leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor, nn
+
+Networks = Mapping[str, nn.Module]
+
+
+Terms = dict[str, Tensor]
+"""Named fp32 scalars, each a mean over the micro-batch. The loss of a part is their sum."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One random input of a phase.
+
+    Attributes:
+        distribution: "normal" (mean 0), "uniform" in [0, 1), or "classes": integers in [0, classes).
+        shape: shape for one sample.
+        std: standard deviation of "normal".
+        classes: number of classes of "classes".
+        per_image: False: drawn for the whole batch on the host and split (latents, classes). True: made on the device
+            for each micro-batch as a function of (stream, phase, image index) (noise pictures, dropout masks), so that
+            the whole batch never exists at once.
+    """
+
+    distribution: Literal["normal", "uniform", "classes"]
+    shape: tuple[int, ...] = ()
+    std: float = 1.0
+    classes: int = 0
+    per_image: bool = False
+
+
+Draws = Mapping[str, Draw]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """State carried from one update to the next (a running mean of path lengths, for example).
+
+    Phases that carry state of the same name share it: one may observe what moves it, another only read it.
+
+    Attributes:
+        initial: its value before the first update: one number, or several [n].
+        update: (value so far, mean of what the phase observed over its samples, number of samples) -> next value.
+        shown: what people see its first number as, in events, on the console and in the report; None: they do not.
+    """
+
+    initial: float | tuple[float, ...]
+    update: Callable[[Tensor, Tensor, int], Tensor]
+    shown: str | None = None
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one forward of a part sees.
+
+    Attributes:
+        pictures: source -> name -> tensor [size, ...] on the device; uint8 pictures stay uint8 until a part casts them.
+        draws: name -> tensor [size, ...] on the device.
+        size: samples.
+        normalisation_batch: samples in a row that a part may look at together; None: all of these.
+    """
+
+    pictures: Mapping[str, Mapping[str, Tensor]]
+    draws: Mapping[str, Tensor]
+    size: int
+    normalisation_batch: int | None = None
+
+
+class PhaseState:
+    """A phase's own state while it runs: read what is carried, observe what shall move it.
+
+    Attributes:
+        loss_scale: fp32 scalar tensor; 1 unless the phase runs in fp16. For gradients taken inside a part.
+    """
+
+    def __init__(self, values: Mapping[str, Tensor], loss_scale: Tensor) -> None:
+        self._values = values
+        self._observed: dict[str, tuple[Tensor, int]] = {}
+        self.loss_scale = loss_scale
+
+    def read(self, name: str) -> Tensor:
+        """Value of a carried state before this phase; fp32, a scalar or [n]."""
+        return self._values[name]
+
+    def observe(self, name: str, mean: Tensor, samples: int) -> None:
+        """Note the mean of a quantity, a scalar or [n], over `samples` samples of this micro-batch."""
+        if name not in self._values:
+            raise KeyError(f"the phase carries no state named {name!r}; it carries {sorted(self._values)}")
+        value = mean.detach().float() * samples
+        before = self._observed.get(name)
+        self._observed[name] = (value, samples) if before is None else (before[0] + value, before[1] + samples)
+
+    def observed(self) -> dict[str, tuple[Tensor, int]]:
+        """Mean of what was observed so far, over all samples of the phase, and their number."""
+        return {name: (total / samples, samples) for name, (total, samples) in self._observed.items()}
+
+
+Part = Callable[[Networks, MicroBatch, PhaseState], Terms]
+"""One loss of a phase. Never calls `.item()` or backward, never branches on values (`autograd.grad` is fine)."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One kind of optimizer update inside a training step.
+
+    Attributes:
+        name: "D_r1".
+        updates: networks whose parameters move; gradients flow into nothing else.
+        uses: networks that it runs: these are prepared, and what they observe is committed. Includes `updates`.
+        optimizer: name of its optimizer; phases may share one.
+        parts: independent losses: backward after each (less memory) or after all, at the plan's choice.
+        draws: its random inputs.
+        sources: data sources that it reads.
+        every: due at steps 0, every, 2*every ...
+        repeats: updates in a row, each on fresh pictures and draws.
+        shared_data: reads the step's pictures; False (always with repeats): its own.
+        fraction: share of the batch that it sees.
+        gain: multiplies its loss.
+        sums_over_batch: the loss is the sum over the batch, not the mean, where an original differentiates a sum.
+        frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
+        learning_rate_dropout: False: the optimizer's learning-rate dropout is passed over.
+        on_masters: acts once on masters and their gradients, after unscaling, before clipping.
+        carried: state that it reads or moves, by name.
+    """
+
+    name: str
+    updates: tuple[str, ...]
+    uses: tuple[str, ...]
+    optimizer: str
+    parts: tuple[Part, ...]
+    draws: Draws = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    every: int = 1
+    repeats: int = 1
+    shared_data: bool = True
+    fraction: float = 1.0
+    gain: float = 1.0
+    sums_over_batch: bool = False
+    frozen: tuple[str, ...] = ()
+    learning_rate_dropout: bool = True
+    on_masters: Callable[[Networks], None] | None = None
+    carried: Mapping[str, Carried] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if missing := set(self.updates) - set(self.uses):
+            raise ValueError(f"phase {self.name} updates {sorted(missing)} but does not list them in `uses`")
+        if self.repeats > 1 and self.shared_data and self.sources:
+            raise ValueError(f"phase {self.name} repeats {self.repeats} times: each repeat needs its own pictures")
+        if not self.parts or self.every < 1 or self.repeats < 1 or not 0 < self.fraction <= 1:
+            raise ValueError(f"phase {self.name}: needs a part, every >= 1, repeats >= 1 and fraction in (0, 1]")
+
+    @property
+    def trainable(self) -> tuple[str, ...]:
+        """Networks whose parameters this phase trains at present."""
+        return tuple(name for name in self.updates if name not in self.frozen)
+
+    def due(self, step: int) -> bool:
+        """Whether the phase runs in step `step`, counted from 0."""
+        return step % self.every == 0
+
+    def samples(self, batch: int) -> int:
+        """How many samples of a batch one update of this phase sees."""
+        return max(1, round(batch * self.fraction))  # 100 x 0.29 is 28.999… in floating point
