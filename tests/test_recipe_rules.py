@@ -2,6 +2,8 @@
 
 import pytest
 
+from frugan.api.devices import normalisation_group
+from frugan.api.setup import setup_of
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.recipe import Recipe
@@ -27,6 +29,20 @@ def test_the_published_choices(resolution: int) -> None:
     found = load_recipe(AUTO, [f"networks.resolution={resolution}"])
     assert chosen(found) == (batch, gamma, base, {rate}, batch * 10_000 / 32)
     assert found.training.normalisation_batch == 4
+
+
+def test_a_phase_without_groups_may_see_part_of_one() -> None:
+    """At 1024 pixels path length sees 2 pictures of the batch of 4; only the discriminator compares them, by fours."""
+    recipe = load_recipe(AUTO, ["networks.resolution=1024"])
+    setup = setup_of(recipe)
+    networks = setup.used(recipe.kind.build(recipe.networks, "meta"))
+    assert normalisation_group(recipe, networks, setup.every_phase) == 4
+    with pytest.raises(BadInput, match="phase D_r1 sees 6 samples of the batch of 6: not whole groups of 4"):
+        normalisation_group(
+            recipe.model_copy(update={"training": recipe.training.model_copy(update={"batch": 6})}),
+            networks,
+            tuple(phase for phase in setup.every_phase if phase.name in ("G_path", "D_r1")),
+        )
 
 
 def test_as_it_ships_it_is_what_the_rule_says() -> None:

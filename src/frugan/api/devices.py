@@ -84,7 +84,8 @@ def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phase
             f"changes the result; set it to a divisor of the batch ({batch}), 32 is BigGAN's own"
         )
     for phase in phases:
-        if phase.samples(batch) % group:
+        looks = normalises_groups({name: networks[name] for name in phase.uses if name in networks})
+        if looks and phase.samples(batch) % group:
             raise BadInput(
                 f"phase {phase.name} sees {phase.samples(batch)} samples of the batch of {batch}: not whole groups "
                 f"of {group}; set training.normalisation_batch to a divisor of {phase.samples(batch)}"

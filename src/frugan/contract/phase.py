@@ -1,7 +1,7 @@
 """What a family tells the engine of its training: phases made of parts, with random inputs and carried state.
 
-The rule behind it: nothing moves inside a forward. What layers observe there, the engine commits once per phase, together
-with the update, so that a recomputation, a repeated or a skipped phase leaves no trace.
+The rule behind it: nothing moves inside a forward. What layers observe there, the engine commits once per phase,
+together with the update, so that a recomputation, a repeated or a skipped phase leaves no trace.
 """
 
 from __future__ import annotations
