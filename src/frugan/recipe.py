@@ -86,7 +86,7 @@ class SavingSettings(BaseModel):
     snapshot_every: Interval = Field(
         Duration.parse("1k steps"),
         json_schema_extra=CHANGEABLE,
-        description="sheets; besides after 1, 10, 100 ... steps, and when none was drawn for long",
+        description="sample grids; besides after 1, 10, 100 ... steps, and when none was drawn for long",
     )
     report_every: Interval = Field(
         Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"

@@ -31,8 +31,8 @@ from frugan.cli.application import application
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
-from frugan.metrics.card import MetricCard, Statistics
 from frugan.metrics.feature_network import NamedFeatures
+from frugan.metrics.provenance import Provenance, Statistics
 from frugan.phase import GroupNormalised, SheetRequest
 
 CPU = TrainingOptions(device="cpu")
@@ -131,8 +131,14 @@ def test_scores_and_their_card(folder: Path) -> None:
     assert list(found.scores) == names
     assert all(np.isfinite(value) for value in found.scores.values())
     assert set(found.by_class) == {"hell", "dunkel ü"}
-    card = found.card
-    assert (card.samples, card.real, card.step, card.ema, card.precision) == (70, 60, 4, True, "fp32")
+    of = found.provenance
+    assert (of.samples, of.real, of.step, of.ema, of.precision) == (
+        70,
+        60,
+        4,
+        True,
+        "fp32",
+    )
     assert any("subsets of 60 instead of 1000" in line for line in lines)
     again = evaluate(folder / "run", folder / "pictures", options, say=silent)
     assert again.scores == found.scores
@@ -149,9 +155,9 @@ def test_the_usual_metrics_are_those_that_the_network_can_give(folder: Path) -> 
     assert "is_mean" in evaluate(folder / "run", folder / "pictures", OPTIONS, say=silent).scores
 
 
-def low(scores: Mapping[str, float], card: MetricCard) -> str | None:
+def low(scores: Mapping[str, float], provenance: Provenance) -> str | None:
     """In place of `low_recall`: whatever the scores are."""
-    return f"words at {card.truncation:g}"
+    return f"words at {provenance.truncation:g}"
 
 
 def test_what_recall_says_is_told_at_the_largest_truncation_alone(
@@ -178,7 +184,7 @@ def test_a_set_against_itself(folder: Path, opened: Opened) -> None:
 def test_a_curve_over_truncations(folder: Path, tmp_path: Path) -> None:
     options = replace(OPTIONS, metrics=("fid", "is"))
     found = truncation_curve(folder / "run", folder / "pictures", (0.2, 0.6, 1.0), options, say=silent)
-    assert [each.card.truncation for each in found] == [0.2, 0.6, 1.0]
+    assert [each.provenance.truncation for each in found] == [0.2, 0.6, 1.0]
     assert len({each.scores["fid"] for each in found}) == 3
     plot_truncation_curve(found, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
@@ -254,17 +260,17 @@ def test_networks_of_one_module_are_told_apart(folder: Path) -> None:
     one = evaluate(folder / "run", folder / "pictures", options, say=silent)
     other = replace(options, network=f"{__name__}:other_colours")
     two = evaluate(folder / "run", folder / "pictures", other, say=silent)
-    assert one.card.network_digest != two.card.network_digest
+    assert one.provenance.network_digest != two.provenance.network_digest
     assert two.scores["fid"] == pytest.approx(one.scores["fid"], rel=1e-5)  # mirrored features are as far apart
 
 
 def test_the_card_tells_averages_and_classes(folder: Path) -> None:
     checkpoint = folder / "run" / "checkpoints" / "step-000000004"
     options = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(classes=(1,)))
-    trained = evaluate(checkpoint / "networks.safetensors", folder / "pictures", options, say=silent).card
+    trained = evaluate(checkpoint / "networks.safetensors", folder / "pictures", options, say=silent).provenance
     assert (trained.ema, trained.classes) == (False, "1")
     standing = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(statistics="standing", standing_size=8))
-    found = evaluate(folder / "run", folder / "pictures", standing, say=silent).card
+    found = evaluate(folder / "run", folder / "pictures", standing, say=silent).provenance
     assert (found.ema, found.statistics) == (True, "standing, 16 batches of 8")
     assert trained.data_digest == found.data_digest
 
@@ -278,9 +284,9 @@ def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_pa
     text = RECIPE + EVALUATED + 'statistics = "standing"\nstanding_batches = 3\nstanding_size = 8\n'
     recipe = write_recipe(tmp_path, text.replace('metrics = ["fid", "is"]', 'metrics = ["fid"]'))
     train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU, say=silent)
-    cards = [e["card"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "metrics"]
+    cards = [e["provenance"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "metrics"]
     assert cards
-    assert {card["statistics"] for card in cards} == {"standing, 3 batches of 8"}
+    assert {provenance["statistics"] for provenance in cards} == {"standing, 3 batches of 8"}
 
 
 def test_sample_takes_the_standing_statistics_asked_for(folder: Path, tmp_path: Path) -> None:
@@ -316,7 +322,7 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     assert list(scores) == [2, 4]
     kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
     assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
-    assert next(e["card"]["split"] for e in events if e["event"] == "metrics") == "trained on"
+    assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"
 
 
 @pytest.mark.parametrize("kind", [BadInput, OSError, ValueError, RuntimeError])
@@ -429,13 +435,13 @@ def test_moments_made_ahead_give_the_score_of_the_pictures(
     assert found.scores == pytest.approx(whole.scores, rel=1e-9)
     assert any(line.startswith("no kid, pr: compares pictures one by one") for line in lines)
     assert any(line.endswith("60 pictures of 32 pixels") for line in lines)
-    card = found.card
-    assert (card.data, card.data_digest, card.real, card.rows) == ("none", "none", 0, 0)
-    assert (card.reference, len(card.reference_digest)) == (str(file), 64)
-    assert card.compared_with == f"no real pictures, FID to {file} {card.reference_digest[:8]}"
-    assert MetricCard.from_json(card.as_json()) == card
-    older = {k: v for k, v in whole.card.as_json().items() if not k.startswith("reference")}
-    assert MetricCard.from_json(older) == whole.card
+    provenance = found.provenance
+    assert (provenance.data, provenance.data_digest, provenance.real, provenance.rows) == ("none", "none", 0, 0)
+    assert (provenance.reference, len(provenance.reference_digest)) == (str(file), 64)
+    assert provenance.compared_with == f"no real pictures, FID to {file} {provenance.reference_digest[:8]}"
+    assert Provenance.from_json(provenance.as_json()) == provenance
+    older = {k: v for k, v in whole.provenance.as_json().items() if not k.startswith("reference")}
+    assert Provenance.from_json(older) == whole.provenance
 
 
 def test_with_pictures_as_well_the_file_is_for_fid_alone(folder: Path, tmp_path: Path) -> None:
@@ -450,8 +456,8 @@ def test_with_pictures_as_well_the_file_is_for_fid_alone(folder: Path, tmp_path:
     assert {k: v for k, v in found.scores.items() if k != "fid"} == {
         k: v for k, v in plain.scores.items() if k != "fid"
     }
-    assert found.card.real == 60
-    assert "60 real pictures of" in found.card.compared_with
+    assert found.provenance.real == 60
+    assert "60 real pictures of" in found.provenance.compared_with
 
 
 def test_references_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_colours_do_not_count_in_scores_of_grey_networks(folder: Path) -> None:
     luma = np.stack([np.asarray(Image.fromarray(each.transpose(1, 2, 0)).convert("L")) for each in colour])
     one, other = scored(colour), scored(np.repeat(luma[:, None], 3, 1))
     assert one.scores == other.scores
-    assert one.card.data_digest != picture_digest(colour, labels)
+    assert one.provenance.data_digest != picture_digest(colour, labels)
 
 
 def test_digits_score_grey_networks(folder: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_digits_score_grey_networks(folder: Path, tmp_path: Path) -> None:
     options = replace(EVALUATION, network="digits")
     found = evaluate(tmp_path / "run", "digits", options, say=silent)
     assert np.isfinite(found.scores["fid"])
-    assert found.card.data_digest != digits.digest  # the unseen ones
+    assert found.provenance.data_digest != digits.digest  # the unseen ones
 
 
 def test_a_run_in_colour_is_offered_grey_once_and_stays_in_colour(folder: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from frugan.api.report.run_report import PICTURE_BYTES, page_of, view, write_rep
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.metrics.card import MetricCard
+from frugan.metrics.provenance import Provenance
 
 
 def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -> Path:
@@ -34,8 +34,8 @@ def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -
             phases = {"D": {"terms": {"real": 1 / step}, **numbers, **(by_layer if step % 5 == 1 else {})}}
             numbers = {"images": 8 * step, "seconds": 0.1 * step, "images_per_second": 80.0, "eta_seconds": 1.0}
             log.write("step", step=step, memory_bytes=2**30, phases=phases, **numbers)
-        card = {"network": "inception", "samples": samples, "step": steps}
-        log.write("metrics", step=steps, scores={"fid": 12.5}, card=card)
+        provenance = {"network": "inception", "samples": samples, "step": steps}
+        log.write("metrics", step=steps, scores={"fid": 12.5}, provenance=provenance)
         log.write("warning", step=steps, line="D tells all pictures apart")
     (path / "recipe.json").write_text('{"family": "biggan", "training": {"batch": 8}}', "utf-8")
     plan = {"micro_batch": 8, "savers": ["recompute"], "peak_bytes": 2 * 2**30, "categories": {"gradients": 5}}
@@ -82,9 +82,9 @@ def test_time_that_was_waited_for_data_is_a_tile_where_it_matters(tmp_path: Path
 def test_recall_far_below_precision_is_said_in_the_report(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run")
     scores = {"precision": 0.87, "recall": 0.12}
-    card = dict.fromkeys((each.name for each in fields(MetricCard)), "x") | {"samples": 2000, "rows": 899}
+    provenance = dict.fromkeys((each.name for each in fields(Provenance)), "x") | {"samples": 2000, "rows": 899}
     with EventLog(run / "events.jsonl") as log:
-        log.write("metrics", step=25, scores=scores, card=card | {"classes": "all", "truncation": 1.0})
+        log.write("metrics", step=25, scores=scores, provenance=provenance | {"classes": "all", "truncation": 1.0})
     (line,) = [line for kind, line in view(RunFolder(run), "run").notes if "recall" in line and kind == "warning"]
     assert line.startswith("step 25: recall 0.12 is far below precision 0.87")
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from frugan.metrics.card import MetricCard
 from frugan.metrics.low_recall import low_recall
+from frugan.metrics.provenance import Provenance
 
 
-def card(**changed: Any) -> MetricCard:
+def provenance(**changed: Any) -> Provenance:
     values: dict[str, Any] = {
         "network": "n",
         "network_digest": "d",
@@ -28,16 +28,16 @@ def card(**changed: Any) -> MetricCard:
         "weights": "w",
         "step": 1200,
     }
-    return MetricCard.from_json(values | changed)
+    return Provenance.from_json(values | changed)
 
 
 def test_the_collapse_that_was_measured_and_not_said() -> None:
-    line = low_recall({"precision": 0.87, "recall": 0.12}, card()) or ""
+    line = low_recall({"precision": 0.87, "recall": 0.12}, provenance()) or ""
     assert line.startswith("recall 0.12 is far below precision 0.87: the pictures are good but show little")
     assert "docs/training-well.md" in line
     assert "runcation" not in line
     assert "Truncation 0.5 narrows variety by itself" in (
-        low_recall({"precision": 0.87, "recall": 0.12}, card(truncation=0.5)) or ""
+        low_recall({"precision": 0.87, "recall": 0.12}, provenance(truncation=0.5)) or ""
     )
 
 
@@ -47,9 +47,9 @@ def test_the_collapse_that_was_measured_and_not_said() -> None:
 )
 def test_other_scores_say_nothing(precision: Any, recall: Any) -> None:
     scores = {name: value for name, value in (("precision", precision), ("recall", recall)) if value is not None}
-    assert low_recall(scores, card()) is None
+    assert low_recall(scores, provenance()) is None
 
 
 @pytest.mark.parametrize("changed", [{"samples": 60}, {"rows": 60}, {"classes": "0,3"}])
 def test_too_few_pictures_or_some_classes_say_nothing(changed: dict[str, Any]) -> None:
-    assert low_recall({"precision": 0.87, "recall": 0.12}, card(**changed)) is None
+    assert low_recall({"precision": 0.87, "recall": 0.12}, provenance(**changed)) is None

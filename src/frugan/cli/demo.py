@@ -63,7 +63,7 @@ def _digits(run: Path, as_json: bool) -> None:
     )
     print(
         "\nNext:\n"
-        f"  frugan sample {result.run} --out sheets --interpolate class   more pictures from this run\n"
+        f"  frugan sample {result.run} --out samples --interpolate class   more pictures from this run\n"
         "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
         "                                     your own: PICTURES holds one folder for each class\n"
         "  frugan demo faces                  the face model, on people who do not exist\n"
@@ -99,7 +99,7 @@ def _faces(out: Path, as_json: bool) -> None:
     )
     print(
         "\nNext:\n"
-        f"  frugan sample {result.run} --data {result.workspace} --out sheets --rows 8   more previews\n"
+        f"  frugan sample {result.run} --data {result.workspace} --out samples --rows 8   more previews\n"
         f"  frugan convert {result.run} model --to leras     files that DeepFaceLab goes on with\n"
         f"  frugan convert {result.run} faces.dfm --to dfm   a model for DeepFaceLive\n"
         "  frugan train saehd-df-ud-256 --data WORKSPACE --out runs/swap   your own: a DeepFaceLab workspace"

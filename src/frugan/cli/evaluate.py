@@ -145,18 +145,18 @@ def _print(found: list["Evaluation"]) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for each in found:
-        table.add_row(f"{each.card.truncation:g}", *(f"{each.scores[name]:.4g}" for name in names))
+        table.add_row(f"{each.provenance.truncation:g}", *(f"{each.scores[name]:.4g}" for name in names))
     console.print(table)
     if len(found) == 1 and found[0].by_class:
         worst = sorted(found[0].by_class.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
         console.print(f"classes, worst first: {shown}", markup=False, soft_wrap=True)
-    card = found[0].card
+    of = found[0].provenance
     console.print(
-        f"{card.samples:,} samples of seed {card.seed} by {'averaged' if card.ema else 'trained'} weights at step "
-        f"{card.step:,}, classes: {card.classes}, {card.precision}, batch statistics: {card.statistics}"
-        f"{_styles(found[0])}; {card.compared_with}; features: {card.network} {card.network_digest[:8]}, "
-        f"{card.resizer}",
+        f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
+        f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
+        f"{_styles(found[0])}; {of.compared_with}; features: {of.network} {of.network_digest[:8]}, "
+        f"{of.resizer}",
         markup=False,
         soft_wrap=True,
     )
@@ -164,7 +164,7 @@ def _print(found: list["Evaluation"]) -> None:
 
 def _styles(found: "Evaluation") -> str:
     """What was asked of styles, where it is not what training does."""
-    card = found.card
-    layers = "" if card.psi_layers is None else f" in the first {card.psi_layers} layers"
-    psi = "" if card.psi == 1 else f", psi {card.psi:g}{layers}"
-    return psi + ("" if card.noise == "const" else f", noise: {card.noise}")
+    provenance = found.provenance
+    layers = "" if provenance.psi_layers is None else f" in the first {provenance.psi_layers} layers"
+    psi = "" if provenance.psi == 1 else f", psi {provenance.psi:g}{layers}"
+    return psi + ("" if provenance.noise == "const" else f", noise: {provenance.noise}")

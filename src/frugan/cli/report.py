@@ -15,7 +15,7 @@ def report(
     serve: Annotated[bool, typer.Option(help="show it in a browser while training goes on, on this machine")] = False,
     port: Annotated[int, typer.Option(help="of --serve; 0: any that is free")] = 8765,
 ) -> None:
-    """Write one HTML page about a run: curves, sheets through time, scores, memory, recipe and plan.
+    """Write one HTML page about a run: curves, sample grids through time, scores, memory, recipe and plan.
 
     The page holds everything itself and fetches nothing.
 

@@ -42,7 +42,7 @@ class NoiseOf(StrEnum):
 
 def sample(
     source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
-    out: Annotated[Path, typer.Option(help="folder for the sheets")],
+    out: Annotated[Path, typer.Option(help="folder for the pictures")],
     classes: Annotated[str | None, typer.Option(help="a row for each, such as 0,3,7-9")] = None,
     columns: Annotated[int, typer.Option(help="pictures in a row")] = 10,
     rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
@@ -67,7 +67,7 @@ def sample(
     ] = None,
     interpolate: Annotated[Interpolation | None, typer.Option(help="go from one end of a row to the other")] = None,
     spherical: Annotated[bool, typer.Option(help="latents along a great circle, not a straight line")] = False,
-    random: Annotated[bool, typer.Option("--random", help="a sheet of random classes, --rows by --columns")] = False,
+    random: Annotated[bool, typer.Option("--random", help="a grid of random classes, --rows by --columns")] = False,
     npz: Annotated[int | None, typer.Option(help="so many random samples into samples.npz (x uint8, y)")] = None,
     pngs: Annotated[int | None, typer.Option(help="so many random samples as PNGs, a folder for each class")] = None,
     animate: Annotated[
@@ -94,17 +94,17 @@ def sample(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False,
 ) -> None:
-    """Draw what a model makes: sheets of classes, interpolations, many single samples, films, or previews of faces.
+    """Draw what a model makes: grids of classes, interpolations, many single samples, films, or previews of faces.
 
-    Example: frugan sample runs/first --out sheets --classes 0-4 --truncation 0.7
+    Example: frugan sample runs/first --out samples --classes 0-4 --truncation 0.7
 
     For other programs: frugan sample runs/first --out many --npz 50000
 
     A film: frugan sample runs/first --out films --animate walk.gif --interpolate latent --rows 4
 
-    StyleGAN2: frugan sample runs/style --out sheets --style-mixing "rows=85,100 cols=55,821 layers=0-3" --psi 0.7
+    StyleGAN2: frugan sample runs/style --out samples --style-mixing "rows=85,100 cols=55,821 layers=0-3" --psi 0.7
 
-    Faces: frugan sample runs/swap --data workspace --out sheets --rows 8
+    Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
     from frugan.api.sample.drawing import animate as make_film
     from frugan.api.sample.drawing import draw as draw_many
@@ -124,7 +124,9 @@ def sample(
     if many and interpolate is not None:
         raise BadInput(f"--interpolate {interpolate.value}: not with --random, --npz or --pngs; run it once for each")
     if seeds is not None and (many or nearest is not None):
-        raise BadInput(f"--seeds {seeds}: goes with sheets and with --animate; --seed sets what --npz and others draw")
+        raise BadInput(
+            f"--seeds {seeds}: goes with sample grids and with --animate; --seed sets what --npz and others draw"
+        )
     if spherical and interpolate is None and animate is None:
         raise BadInput("--spherical: goes with --interpolate or --animate")
     if statistics is not StatisticsOf.RUNNING and not many and nearest is None:

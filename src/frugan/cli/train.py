@@ -128,7 +128,7 @@ def train(
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
     given = "".join(f" --data {word}" for word in data or []) if load_recipe(recipe).shows_given else ""
-    print(f"Sheets: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out sheets")
+    print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out samples")
 
 
 def _print_comparison(found: "PrecisionComparison", *, as_json: bool) -> None:

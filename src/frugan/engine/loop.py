@@ -224,9 +224,9 @@ class Loop:
         began = time.perf_counter()
         if (found := scoring.take(self.state, self.plan)) is None:
             return
-        scores, card = found
+        scores, provenance = found
         took = round(time.perf_counter() - began, 3)
-        self.log.write("metrics", step=self.state.step, scores=scores, card=card, took_seconds=took)
+        self.log.write("metrics", step=self.state.step, scores=scores, provenance=provenance, took_seconds=took)
         best = scoring.best
         if best.score in scores and best.offer(self.state.step, scores[best.score], self._save):
             self.log.write("best", step=self.state.step, score=best.score, value=scores[best.score])

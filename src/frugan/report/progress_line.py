@@ -213,7 +213,7 @@ class LiveLine:
         if event.get("event") == "out_of_memory":
             self.note(f"step {event.get('step')}: phase {event.get('phase')} ran out of memory; repeated by a new plan")
         if event.get("event") == "snapshot_failed":
-            self.note(f"step {event.get('step')}: no sheets, memory ran out: {event.get('reason')}")
+            self.note(f"step {event.get('step')}: no sample grid, memory ran out: {event.get('reason')}")
         tell = _TOLD.get(str(event.get("event")))
         if tell is not None and (told := tell(event)) is not None:
             self.note(told)

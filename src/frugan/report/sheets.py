@@ -86,7 +86,7 @@ def not_finite(sheet: Tensor) -> str | None:
         return None
     return (
         f"{bad} of {sheet.shape[0] * sheet.shape[1]} pictures hold values that are not finite: weights or precision "
-        "fail there; look at the run's skipped steps, and at the same sheet in training.precision=fp32"
+        "fail there; look at the run's skipped steps, and at the same grid in training.precision=fp32"
     )
 
 

@@ -19,10 +19,10 @@ from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
-from frugan.metrics.card import NONE
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
 from frugan.metrics.moments_file import FileMoments, read_moments
+from frugan.metrics.provenance import NONE
 from frugan.recipe import Recipe
 
 DIGITS = "digits"
@@ -132,8 +132,8 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
 
 def _in_words(found: Sequence[Evaluation], say: Say) -> list[Evaluation]:
     """Warn of a recall far below precision; aloud at the largest truncation alone: a smaller one narrows by itself."""
-    lines = [low_recall(each.scores, each.card) for each in found]
-    widest = max(range(len(found)), key=lambda number: found[number].card.truncation)
+    lines = [low_recall(each.scores, each.provenance) for each in found]
+    widest = max(range(len(found)), key=lambda number: found[number].provenance.truncation)
     if lines[widest] is not None:
         say(f"warning: {lines[widest]}")
     return [

@@ -19,7 +19,6 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.metrics.card import NONE, MetricCard
 from frugan.metrics.feature_network import FeatureNetwork, Features
 from frugan.metrics.frechet import frechet_distance
 from frugan.metrics.inception_score import StreamingInceptionScore
@@ -27,6 +26,7 @@ from frugan.metrics.kernel_distance import SUBSET_SIZE, kernel_distance
 from frugan.metrics.moments import Moments, StreamingMoments
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.precision_recall import precision_recall
+from frugan.metrics.provenance import NONE, Provenance
 from frugan.metrics.row_store import RowStore, temporary_rows
 from frugan.recipe import Recipe
 
@@ -48,7 +48,7 @@ class EvaluationOptions:
         network_file: of the Inception network's weights.
         draw: which pictures, and by which statistics.
         ema: score the averaged networks; False: those that are trained.
-        split: what the real pictures are, for the card.
+        split: what the real pictures are, for the provenance.
         device: "auto", "cpu", "cuda" or "cuda:1".
         reference: file of moments that the Fréchet distance is measured to; None: those of the real pictures.
     """
@@ -71,12 +71,12 @@ class Evaluation:
     Attributes:
         scores: "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid".
         by_class: class name -> Fréchet distance within it; empty if not asked for.
-        card: what they were measured with.
+        provenance: what they were measured with.
         warnings: what to know before believing them.
     """
 
     scores: Mapping[str, float]
-    card: MetricCard
+    provenance: Provenance
     by_class: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -85,7 +85,7 @@ class Evaluation:
         return {
             "scores": dict(self.scores),
             "by_class": dict(self.by_class),
-            "card": asdict(self.card),
+            "provenance": asdict(self.provenance),
             "warnings": list(self.warnings),
         }
 
@@ -97,7 +97,7 @@ class Scorer:
     Attributes:
         recipe, network, options: what is scored by what.
         pictures: real ones; None: there are moments alone.
-        where: the pictures' place, for the card.
+        where: the pictures' place, for the provenance.
         say, progress: see `evaluate`.
         given: moments from a file, for the Fréchet distance.
     """
@@ -152,7 +152,7 @@ class Scorer:
         """Draw pictures and score them.
 
         Args:
-            weights, step, ema: for the card: where the networks come from, and whether they are averages.
+            weights, step, ema: for the provenance: where the networks come from, and whether they are averages.
         """
         _ = self.metrics  # what cannot be measured is refused before anything is drawn
         precision = resolve_precision(self.recipe.training.precision, device)
@@ -185,7 +185,7 @@ class Scorer:
         standing: str = draw.statistics
         if draw.statistics == "standing":
             standing = f"standing, {draw.standing_batches} batches of {generator.standing_size}"
-        card = MetricCard(
+        provenance = Provenance(
             network=self.network.name,
             network_digest=self.network.digest,
             resizer=self.network.resizer,
@@ -211,7 +211,7 @@ class Scorer:
         )
         for line in warnings:
             self.say(f"warning: {line}")
-        return Evaluation(scores, card, by_class, tuple(warnings))
+        return Evaluation(scores, provenance, by_class, tuple(warnings))
 
     def _reference(self) -> Reference:
         """What is compared with, computed or kept or given."""

@@ -21,7 +21,7 @@ def plot_truncation_curve(found: Sequence[Evaluation], path: Path) -> None:
     if not has:
         raise BadInput("--plot draws fid and is: ask for one of them with --metrics")
     labels = {"fid": "Fréchet distance (lower is better)", "is_mean": "inception score (higher is better)"}
-    truncations = [each.card.truncation for each in found]
+    truncations = [each.provenance.truncation for each in found]
     figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.add_subplot()
     if len(has) == 2:
@@ -36,9 +36,10 @@ def plot_truncation_curve(found: Sequence[Evaluation], path: Path) -> None:
         axes.set_ylabel(labels[has[0]])
     axes.plot(across, up, marker="o")
     axes.grid(alpha=0.3)
-    card = found[0].card
+    of = found[0].provenance
     axes.set_title(
-        f"{card.samples:,} samples at step {card.step:,}; statistics: {card.statistics}; {card.network}", fontsize=9
+        f"{of.samples:,} samples at step {of.step:,}; statistics: {of.statistics}; {of.network}",
+        fontsize=9,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

@@ -14,8 +14,8 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB, show_size
-from frugan.metrics.card import NONE, SAME, MetricCard
 from frugan.metrics.low_recall import low_recall
+from frugan.metrics.provenance import NONE, SAME, Provenance
 from frugan.report.page import render
 from frugan.report.run_view import Charts, Curve, Picture, RunView
 from frugan.report.sheets import ROWS_KEYWORD
@@ -73,7 +73,7 @@ def _with_doubt(run: RunView, first: RunView) -> RunView:
     """Warn where the scores of a run cannot be compared with those of the first one."""
     title = "What the scores were measured with"
     one, other = dict(first.facts.get(title, {})), dict(run.facts.get(title, {}))
-    older = {"reference_digest": NONE}  # cards from before there was one
+    older = {"reference_digest": NONE}  # since older versions
     pairs = [(name, (older | one).get(name, "?"), (older | other).get(name, "?")) for name in SAME]
     apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
     if not one or not other or not apart:
@@ -104,7 +104,7 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
     return RunView(
         name=name,
         charts=shown,
-        facts=_facts(start, plan, _json(folder.recipe), last.get("metrics", {}).get("card", {})),
+        facts=_facts(start, plan, _json(folder.recipe), last.get("metrics", {}).get("provenance", {})),
         pictures=tuple(_pictures(folder.samples, picture_bytes)),
         notes=tuple(notes),
         tiles=_tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
@@ -131,7 +131,7 @@ def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
         case "out_of_memory":
             return "warning", f"step {event.get('step')}: out of memory in phase {event.get('phase')}; a smaller plan"
         case "snapshot_failed":
-            return "warning", f"step {event.get('step')}: no sheet: {event.get('reason')}"
+            return "warning", f"step {event.get('step')}: no sample grid: {event.get('reason')}"
         case _:
             return None
 
@@ -139,7 +139,7 @@ def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
 def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """What the last scores say to a person."""
     try:
-        line = low_recall(metrics["scores"], MetricCard.from_json(metrics["card"]))
+        line = low_recall(metrics["scores"], Provenance.from_json(metrics["provenance"]))
     except (KeyError, TypeError, AttributeError):  # no scores, or of another version
         return
     if line is not None:
@@ -183,11 +183,11 @@ def _time(seconds: float) -> str:
 
 
 def _facts(
-    start: Mapping[str, Any], plan: Mapping[str, Any], recipe: Mapping[str, Any], card: Mapping[str, Any]
+    start: Mapping[str, Any], plan: Mapping[str, Any], recipe: Mapping[str, Any], scored_with: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    if card:
-        found["What the scores were measured with"] = dict(_flat(card))
+    if scored_with:
+        found["What the scores were measured with"] = dict(_flat(scored_with))
     if recipe:
         found["Recipe"] = dict(_flat(recipe))
     if plan:

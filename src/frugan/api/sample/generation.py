@@ -13,7 +13,7 @@ from frugan.contract.styles import Noise
 from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import Layout, set_normalisation_batch, working_weights
 from frugan.errors import BadInput
-from frugan.metrics.card import Statistics
+from frugan.metrics.provenance import Statistics
 from frugan.phase import GroupNormalised, Observer, SheetRequest, Stateful
 from frugan.recipe import Recipe
 

@@ -38,7 +38,7 @@ class TrainingScores:
         recipe: with its evaluation settings.
         pictures: the training set.
         device: that trains.
-        run: for the card.
+        run: for the provenance.
         say: is given a line for every choice.
         warn: (step, line) is told when scores could not be taken: no reason to end a training.
     """
@@ -74,11 +74,11 @@ class TrainingScores:
             kind = "memory ran out" if ran_out_of_memory(error) else type(error).__name__
             self.warn(state.step, f"no scores, {kind}: {error}")
             return None
-        line = low_recall(found.scores, found.card)
+        line = low_recall(found.scores, found.provenance)
         if line is not None and not self._recall_told:
             self.warn(state.step, line)
         self._recall_told = line is not None
-        return found.scores, found.card.as_json()
+        return found.scores, found.provenance.as_json()
 
     def _take(self, state: TrainingState, plan: Plan) -> Evaluation:
         settings = self.recipe.evaluation

@@ -25,7 +25,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True)
-class MetricCard:
+class Provenance:
     """How scores were measured.
 
     Attributes:
