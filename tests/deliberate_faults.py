@@ -76,7 +76,7 @@ FAULTS = (
         "engine/gradients.py",
         "gradient.mul_(inverse_scale)",
         "gradient.mul_(1)",
-        "contract/test_engine.py -k fp16",
+        "contract/test_engine.py::test_fp16_gradients_are_unscaled",
     ),
     Fault(
         "gradients are not released",
@@ -299,7 +299,7 @@ FAULTS = (
         "engine/events.py",
         "        if cut:\n",
         "        if not cut:\n",
-        "engine report api/test_report.py -k 'event or damaged or cut'",
+        "engine/test_events.py",
     ),
     Fault(
         "names can end the report's script",
