@@ -285,7 +285,7 @@ FAULTS = (
         "engine/checkpoint.py",
         "into.scale.fill_(scale)",
         "into.scale.fill_(1.0)",
-        "engine contract/test_engine.py -k 'scale or resume'",
+        "engine/test_loop.py::test_a_loss_scale_goes_on_where_it_was",
     ),
     Fault(
         "a resumed run repeats a step",
@@ -342,7 +342,7 @@ FAULTS = (
         "families/biggan/sheets.py",
         "generator=random) * request.truncation",
         "generator=random)",
-        "families api/test_training.py -k truncat",
+        "families/test_biggan.py::test_truncation_shortens_latents",
     ),
     Fault(
         "dense layers are imported as they lie",

@@ -87,7 +87,7 @@ def view(name: str, picture: bool = True) -> RunView:
         facts={"Recipe": {"summary": HOSTILE}},
         pictures=(Picture(1, "samples", "data:image/webp;base64,AAAA"),) if picture else (),
         notes=(("warning", HOSTILE), ("choice", "device: cpu")),
-        tiles={"step": "2"},
+        tiles={"step": "2", HOSTILE: HOSTILE},
         damaged=3,
     )
 
