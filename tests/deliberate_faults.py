@@ -76,7 +76,7 @@ FAULTS = (
         "engine/gradients.py",
         "gradient.mul_(inverse_scale)",
         "gradient.mul_(1)",
-        "contract/test_engine.py -k fp16",
+        "contract/test_engine.py::test_fp16_gradients_are_unscaled",
     ),
     Fault(
         "gradients are not released",
@@ -285,7 +285,7 @@ FAULTS = (
         "engine/checkpoint.py",
         "into.scale.fill_(scale)",
         "into.scale.fill_(1.0)",
-        "engine contract/test_engine.py -k 'scale or resume'",
+        "engine/test_loop.py::test_a_loss_scale_goes_on_where_it_was",
     ),
     Fault(
         "a resumed run repeats a step",
@@ -299,7 +299,7 @@ FAULTS = (
         "engine/events.py",
         "        if cut:\n",
         "        if not cut:\n",
-        "engine report api/test_report.py -k 'event or damaged or cut'",
+        "engine/test_events.py",
     ),
     Fault(
         "names can end the report's script",
@@ -342,7 +342,7 @@ FAULTS = (
         "families/biggan/sheets.py",
         "generator=random) * request.truncation",
         "generator=random)",
-        "families api/test_training.py -k truncat",
+        "families/test_biggan.py::test_truncation_shortens_latents",
     ),
     Fault(
         "dense layers are imported as they lie",

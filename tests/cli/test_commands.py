@@ -205,7 +205,7 @@ def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) 
     process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     events = out / "events.jsonl"
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (events.exists() and '"event": "step"' in events.read_text()):
+    while time.monotonic() < deadline and not (events.exists() and '"step": 3,' in events.read_text()):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     printed, err = process.communicate(timeout=120)

@@ -254,6 +254,14 @@ def test_fp16_overflow_rescales_one_optimizer_only() -> None:
     assert after["maker"] >= before["maker"] / 2
 
 
+def test_fp16_gradients_are_unscaled() -> None:
+    """What is reported, clipped and moved by is the gradient itself, whatever the loss scale."""
+    exact, half = (Rig.create(FAMILY, precision=precision).run(1)[0] for precision in (FP32, FP16))
+    for a, b in zip(exact, half, strict=True):
+        assert float(b.loss_scale) > 1
+        assert float(b.gradients.norm) == pytest.approx(float(a.gradients.norm), rel=0.2), a.phase
+
+
 def test_fp16_finds_its_first_scale_without_losing_a_batch() -> None:
     """From far too high a scale, the run is the one that starts at the right scale, and nothing counts as skipped."""
     high, right = (Rig.create(FAMILY, precision=FP16) for _ in range(2))

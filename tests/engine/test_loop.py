@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily
-from contract.rig import Rig, assert_same
+from contract.rig import FP16, Rig, assert_same
 from engine.runs import train
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine.checkpoint import list_checkpoints, newest_whole
+from frugan.engine.checkpoint import list_checkpoints, newest_whole, restore, save_checkpoint, verify
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import digest
@@ -248,3 +248,13 @@ def test_one_writer_per_run(tmp_path: Path) -> None:
         pass
     with RunFolder(tmp_path).locked():
         pass
+
+
+def test_a_loss_scale_goes_on_where_it_was(tmp_path: Path) -> None:
+    rig, fresh = (Rig.create(MadeUpFamily(), precision=FP16) for _ in range(2))
+    rig.run(1)
+    for scale in rig.state.loss_scales.values():
+        scale.scale.fill_(2048.0)
+    checkpoint = save_checkpoint(tmp_path, rig.state, {}, {})
+    restore(checkpoint, verify(checkpoint), fresh.state)
+    assert {float(scale.scale) for scale in fresh.state.loss_scales.values()} == {2048.0}

@@ -1,7 +1,9 @@
 """BigGAN: what its phases do to masters besides their losses."""
 
 import torch
+from frugan.phase import SheetRequest
 
+from frugan.engine.working_weights import prepared
 from frugan.families import family
 from frugan.objectives.orthogonal import add_orthogonal_gradient
 
@@ -31,3 +33,16 @@ def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None
 def test_orthogonal_regularisation_is_off_by_default() -> None:
     biggan = family("biggan")
     assert [phase.on_masters for phase in biggan.phases(*biggan.tiny())] == [None, None]
+
+
+def test_truncation_shortens_latents() -> None:
+    biggan = family("biggan")
+    networks, _ = biggan.tiny()
+    built = biggan.build(networks)
+    with prepared(built["G"]):
+        spread = [
+            biggan.sample(networks, built, SheetRequest(classes=(0,), columns=2, truncation=truncation))
+            for truncation in (1.0, 1e-3)
+        ]
+    far, near = (float((sheet[0, 0] - sheet[0, 1]).abs().max()) for sheet in spread)
+    assert near < 0.05 * far

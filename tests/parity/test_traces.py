@@ -31,7 +31,7 @@ from parity.movement import (
     relative,
 )
 from parity.passes import eval_forward
-from parity.rounding import MOMENTS, QUANTITIES, REGULARISED_IN_FLOAT64, WHOLE, limits
+from parity.rounding import MOMENTS, WHOLE, limits, limits_in_float64
 from parity.traces import LOSSES, ORTHOGONALITY, Trace, run
 
 RECORDED_WHOLE = ("bg32_hier", "cifar32")
@@ -206,7 +206,7 @@ def test_regularised_trace_in_float64(done: int) -> None:
     # In fp32 the third iteration's G loss is 1.9e-3 off (relative), and D's movement 4e-3. A unit of D whose input is
     # -3e-6 in float64 and 2e-6 in fp32 passes its ReLU in one and not in the other. In float64 nothing is off.
     found = all_errors("bg32_hier", "train_ortho", done, exact("bg32_hier", "train_ortho"))
-    assert not beyond(found, dict(zip(QUANTITIES, REGULARISED_IN_FLOAT64[done], strict=True))), found
+    assert not beyond(found, limits_in_float64("bg32_hier", "train_ortho", done)), found
 
 
 @each_case

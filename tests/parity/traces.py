@@ -45,6 +45,8 @@ class Trace:
         states: iterations done (1 and 3) -> "network.key" -> value; networks "G", "D" and "G_ema".
         moments: "network.parameter" -> L2 norms of Adam's first and second moments at the end.
         wrong_average: iterations done -> state of an average whose decay was 10 % off.
+        originals_average: iterations done -> state of the average as the original forms it, `d·average + (1 - d)·G` in
+            the networks' dtype: in fp32 the two factors do not add up to 1 exactly.
         last: the training state at the end.
     """
 
@@ -52,6 +54,7 @@ class Trace:
     states: dict[int, dict[str, Tensor]]
     moments: dict[str, tuple[float, float]]
     wrong_average: dict[int, dict[str, Tensor]]
+    originals_average: dict[int, dict[str, Tensor]]
     last: TrainingState
 
 
@@ -85,16 +88,21 @@ def run(
         feed = RepeatedInputs(case)
     step = replace(step, pictures=feed, draws=feed, originals=originals)
     if perturbation is not None:
-        _perturb(state, perturbation)
+        perturb(state, perturbation)
     wrong = state.ema.settings
     faulty = Ema(state.networks, {"G": "average"}, _wrong_decay(wrong), on_host=False)
     losses: list[dict[str, float]] = []
     states: dict[int, dict[str, Tensor]] = {}
     wrong_average: dict[int, dict[str, Tensor]] = {}
+    average = dict(snapshot({"G_ema": state.ema.networks["G"]}))
+    originals_average: dict[int, dict[str, Tensor]] = {}
     for done in range(1, iterations + 1):
         with InFloat64() if float64 else nullcontext():
             results = step.run(state, plan)
         faulty.update(done, case.batch, {"G": torch.tensor(True)})
+        decay = state.ema.settings.decay_at(done, case.batch)
+        for key, value in state.networks["G"].state_dict().items():
+            average[f"G_ema.{key}"] = average[f"G_ema.{key}"] * decay + value * (1 - decay)
         d, g = (next(r for r in reversed(results) if r.phase == name) for name in ("D", "G"))
         losses.append(
             {
@@ -106,7 +114,8 @@ def run(
         if done in (1, 3):
             states[done] = snapshot(state.networks | {"G_ema": state.ema.networks["G"]})
             wrong_average[done] = snapshot({"G_ema": faulty.networks["G"]})
-    return Trace(losses, states, _moments(state), wrong_average, state)
+            originals_average[done] = dict(average)
+    return Trace(losses, states, _moments(state), wrong_average, originals_average, state)
 
 
 def _wrong_decay(settings: EmaSettings) -> EmaSettings:
@@ -117,7 +126,8 @@ def _wrong_decay(settings: EmaSettings) -> EmaSettings:
 
 
 @torch.no_grad()
-def _perturb(state: TrainingState, seed: int) -> None:
+def perturb(state: TrainingState, seed: int) -> None:
+    """Change every weight by a rounding error of fp32, drawn from a normal distribution of half a unit."""
     random = torch.Generator().manual_seed(seed)
     for network in state.networks.values():
         for parameter in network.parameters():

@@ -1,0 +1,19 @@
+"""The event file after a crash: what was written stays, and the next event stands on a line of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from frugan.engine.events import EventLog, read_events
+
+
+@pytest.mark.parametrize(
+    ("left", "damaged"), [('{"event": "first"}\n', []), ('{"event": "first"}\n{"event": "ha', [2])]
+)
+def test_half_a_line_is_ended_first(tmp_path: Path, left: str, damaged: list[int]) -> None:
+    path, found = tmp_path / "events.jsonl", list[int]()
+    path.write_text(left, "utf-8")
+    with EventLog(path) as log:
+        log.write("next", step=1)
+    assert [event["event"] for event in read_events(path, found.append)] == ["first", "next"]
+    assert found == damaged
