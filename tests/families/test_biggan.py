@@ -1,8 +1,8 @@
 """BigGAN: what its phases do to masters besides their losses."""
 
 import torch
-from frugan.phase import SheetRequest
 
+from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import prepared
 from frugan.families import family
 from frugan.objectives.orthogonal import add_orthogonal_gradient
