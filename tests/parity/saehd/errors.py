@@ -51,6 +51,12 @@ def joint_error(recorded: Mapping[str, Array], ours: Mapping[str, Array]) -> flo
     return float(np.linalg.norm(found - reference) / np.linalg.norm(reference))
 
 
+def weight_error(recorded: Mapping[str, Array], ours: Mapping[str, Array]) -> float:
+    """What 99 % of the weights differ by at the most."""
+    assert recorded.keys() == ours.keys()
+    return float(np.quantile(np.concatenate([abs(ours[key] - value).ravel() for key, value in recorded.items()]), 0.99))
+
+
 def _projected(values: Array, count: int) -> Array:
     """Norm and projections; without the largest value, which is no part of a sum."""
     return np.delete(values / _lengths(count), 2)

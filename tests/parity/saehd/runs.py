@@ -1,23 +1,25 @@
 """Runs recorded training again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
+from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import PhaseResult
-from frugan.families.saehd import terms
+from frugan.families.saehd import flows, terms
 from parity.float64 import InFloat64
 from parity.saehd import weights
-from parity.saehd.golden import BATCH, Recording
+from parity.saehd.golden import BATCH, Batches, Recording
 from parity.saehd.weights import Array
+from parity.traces import perturb
 
 UPDATES = {"autoencoder": "G", "code_discriminator": "D_code", "patch_discriminator": "GAN_D"}
 """Phase -> the recordings' name for it."""
@@ -48,14 +50,18 @@ def run(
     steps: int | None = None,
     micro_batch: int = 1,
     on_cpu: bool = True,
+    perturbation: int | None = None,
 ) -> Run:
     """Run a recording's first steps, or all.
 
     Args:
         on_cpu: False: total variation as on a GPU.
+        perturbation: seed of a change of all first weights by a rounding error.
     """
     with _as_recorded(float64, on_cpu):
         state, step, plan = recording.training(_dtype(float64), micro_batch)
+        if perturbation is not None:
+            perturb(state, perturbation)
         first = weights.flat(state.networks)
         losses: list[dict[str, list[float]]] = []
         movement: dict[int, dict[str, Array]] = {}
@@ -68,6 +74,40 @@ def run(
             if done in (1, recording.steps):
                 movement[done] = {key: value - first[key] for key, value in weights.flat(state.networks).items()}
     return Run({name: np.array([row[name] for row in losses]) for name in losses[0]}, movement, state)
+
+
+def final_weights(of: Run) -> dict[str, dict[str, Array]]:
+    """Network -> key in its file -> weights at the end, laid out as there."""
+    networks = of.state.networks.items()
+    return {
+        name: {weights.file_key(key): weights.to_file(p) for key, p in network.named_parameters()}
+        for name, network in networks
+    }
+
+
+def statistics(of: Run) -> dict[str, dict[str, Array]]:
+    """Slot -> key in the file of the autoencoder's optimizer -> its statistic at the end, laid out as there."""
+    optimizer = of.state.optimizers["autoencoder"]
+    assert isinstance(optimizer, PiecewiseOptimizer)
+    return {
+        slot: {
+            weights.slot_key(slot, network, key): weights.to_file(optimizer.state_of(parameter)[slot])
+            for network in of.state.moves["autoencoder"]
+            for key, parameter in of.state.networks[network].named_parameters()
+        }
+        for slot in optimizer.slots
+    }
+
+
+def pictures(case: Recording, networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Both sides, the destination's mask and the swap of the first sample, by the recordings' names."""
+    archi, batches = case.networks.letters, Batches()
+    with torch.no_grad():
+        src, dst = (flows.encode(networks, batches.take(side, side, 0, 1)["warped"]) for side in ("src", "dst"))
+        src_src, _ = flows.decode(archi, networks, flows.code(archi, networks, src, "src"), "src")
+        dst_dst, dst_mask = flows.decode(archi, networks, flows.code(archi, networks, dst, "dst"), "dst")
+        swap, swap_mask = flows.decode(archi, networks, flows.swap_code(archi, networks, dst), "src")
+    return {"src_src": src_src, "dst_dst": dst_dst, "dst_dstm": dst_mask, "src_dst": swap, "src_dstm": swap_mask}
 
 
 def first_gradients(recording: Recording, *, float64: bool = False) -> dict[str, dict[str, Array]]:
