@@ -63,6 +63,7 @@ def _measured(frozen: int) -> StepMemory:
         return measure_step(rig.step, rig.state, rig.plan, FAMILY.recomputable(rig.state.networks))
 
 
+@pytest.mark.long
 def test_the_planner_knows_what_they_save() -> None:
     free, frozen = _measured(0), _measured(7)
     built = FAMILY.build(NETWORKS.model_copy(update={"frozen_discriminator_layers": 7}))

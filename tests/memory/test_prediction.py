@@ -66,7 +66,7 @@ class Augmented(StyleGAN2Family):
         return networks, objective.model_copy(update={"augmentation": augmentation})
 
 
-@pytest.mark.parametrize("micro_batch", [2, 8])
+@pytest.mark.parametrize("micro_batch", [pytest.param(2, marks=pytest.mark.long), 8])
 def test_augmentation_is_counted(micro_batch: int) -> None:
     """In every phase, the double backward of R1 included; and it takes something."""
     of = task(Augmented())

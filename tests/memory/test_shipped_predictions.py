@@ -13,7 +13,7 @@ from frugan.recipes import built_in
 
 NEGLIGIBLE = 2e-4
 """Share of a figure that may differ: a small tensor more or less at some moment is no other prediction."""
-QUICK = ("biggan-digits-32", "saehd-demo-64")
+QUICK = ("biggan-digits-32",)
 
 
 @pytest.mark.parametrize(
