@@ -6,8 +6,8 @@ from torch import nn
 class Embedding(nn.Embedding):
     """torch's, with torch's first values.
 
-    Without data ("meta") there are none to give, and torch's `normal_` would import its whole compiler there: 2 of the 5
-    seconds of `frugan plan`.
+    Without data ("meta") there are none to give, and torch's `normal_` would import its whole compiler there: 2 of the
+    5 seconds of `frugan plan`.
     """
 
     def reset_parameters(self) -> None:
