@@ -115,7 +115,7 @@ def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
         ({"recompute", "keep-products"}, set(), "recompute and keep-products contradict each other"),
         ({"recompute"}, {"recompute"}, "recompute is asked for and ruled out"),
         ({"magic"}, set(), "'magic' is unknown; there are keep-products"),
-        ({"offload"}, {"recompute"}, "offload keeps what recomputed blocks are given: it contradicts recompute"),
+        ({"offload"}, {"recompute"}, "offload keeps recomputed blocks' inputs: it contradicts recompute"),
         (set(), {"micro-batch"}, "by its size: --micro-batch"),
     ],
 )

@@ -28,8 +28,8 @@ def plan(
         str | None, typer.Option(help="plan for a card of this name, such as rtx-3060; without --memory: for all of it")
     ] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; default: chosen")] = None,
-    use: Annotated[list[str] | None, typer.Option(help="a saver that must be used; may be repeated")] = None,
-    avoid: Annotated[list[str] | None, typer.Option(help="a saver that must not be; may be repeated")] = None,
+    use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
     biggest: Annotated[
         str | None, typer.Option("--largest", help="resolution, batch or width: the biggest that fits --memory")
     ] = None,
@@ -144,7 +144,7 @@ def _print_plan(console: Console, name: str, report: "PlanReport", gpus: int, ag
     console.print(
         f"micro-batch {rung.micro_batch}, {forwards(rung.accumulation)} for batch {report.batch // gpus}"
         f"{cards}{groups}; {report.precision}; "
-        f"savers: {', '.join(rung.savers) or 'none'}"
+        f"memory savings: {', '.join(rung.savers) or 'none'}"
     )
     console.print(f"extra compute {rung.extra_compute:.0%}, extra time {_share(rung.extra_time)} (predicted)\n")
     table = Table("at the peak", "GiB", box=None, pad_edge=False)
@@ -175,7 +175,7 @@ def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
     console.print(
         f"[bold]{name}[/], batch {report.batch}, {report.precision}: plans from the fastest to the smallest (predicted)"
     )
-    table = Table("peak", "micro-batch", "savers", "extra compute", "extra time", box=None, pad_edge=False)
+    table = Table("peak", "micro-batch", "memory savings", "extra compute", "extra time", box=None, pad_edge=False)
     for rung in report.ladder:
         table.add_row(*_ladder_row(rung))
     console.print(table)

@@ -27,8 +27,8 @@ def train(
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; never changes the result")] = None,
     recompute: Annotated[bool, typer.Option(help="keep fewer activations and compute them again")] = False,
     ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights in host memory")] = False,
-    use: Annotated[list[str] | None, typer.Option(help="a saver that the plan must use (see frugan plan)")] = None,
-    avoid: Annotated[list[str] | None, typer.Option(help="a saver that it must not use")] = None,
+    use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
     map_class: Annotated[
         list[str] | None,

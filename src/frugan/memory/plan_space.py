@@ -37,16 +37,16 @@ class Wishes:
             raise BadInput("the micro-batch is asked for by its size: --micro-batch, and not by --use or --avoid")
         known = [saver.name for saver in SAVERS if saver.name != "micro-batch"]
         for name in sorted({*self.use, *self.avoid} - set(known)):
-            raise BadInput(f"saver {name!r} is unknown; there are {', '.join(known)}")
+            raise BadInput(f"memory saving {name!r} is unknown; there are {', '.join(known)}")
         for name in sorted(self.use & self.avoid):
-            raise BadInput(f"saver {name} is asked for and ruled out at once: leave one of the two away")
+            raise BadInput(f"memory saving {name} is asked for and ruled out at once: leave one of the two away")
         if {"recompute", "keep-products"} <= self.use:
             raise BadInput(
-                "savers recompute and keep-products contradict each other: a block that makes everything again keeps "
-                "no products; ask for one of them"
+                "memory savings recompute and keep-products contradict each other: a block that makes everything again "
+                "keeps no products; ask for one of them"
             )
         if "offload" in self.use and (unmet := {"recompute"} & self.avoid | {"keep-products"} & self.use):
-            raise BadInput(f"saver offload keeps what recomputed blocks are given: it contradicts {unmet.pop()}")
+            raise BadInput(f"memory saving offload keeps recomputed blocks' inputs: it contradicts {unmet.pop()}")
 
 
 @dataclass(frozen=True)

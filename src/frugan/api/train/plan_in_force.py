@@ -205,7 +205,7 @@ class TrainingPlanner:
             )
         self.say(
             f"plan: predicted peak {show_size(report.peak_bytes)}, extra compute {report.extra_compute:.0%}, "
-            f"savers {', '.join(report.savers) or 'none'}"
+            f"memory savings {', '.join(report.savers) or 'none'}"
         )
         self._cap(budget_bytes if options.memory is not None else None)
         return report.choice.plan, report
