@@ -73,7 +73,8 @@ def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phase
     """Samples that must stand together in a forward: the recipe's normalisation batch, or 1 where nothing normalises.
 
     Raises:
-        BadInput: the recipe gives none though its networks normalise, or a phase's share is no whole number of groups.
+        BadInput: the recipe gives none though its networks normalise, or a phase whose networks do sees no whole
+            number of groups.
     """
     if not normalises_groups(networks):
         return 1
@@ -84,7 +85,7 @@ def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phase
             f"changes the result; set it to a divisor of the batch ({batch}), 32 is BigGAN's own"
         )
     for phase in phases:
-        if phase.samples(batch) % group:
+        if phase.samples(batch) % group and normalises_groups({name: networks[name] for name in phase.uses}):
             raise BadInput(
                 f"phase {phase.name} sees {phase.samples(batch)} samples of the batch of {batch}: not whole groups "
                 f"of {group} (training.normalisation_batch)"
