@@ -15,7 +15,7 @@ from frugan.memory.cards import PUBLISHED, named_card, unnamed_card
 from frugan.memory.counting import MacCounter
 from frugan.memory.sizes import GIB, MIB
 from frugan.memory.tracker import Tracker
-from frugan.memory.work import Work
+from frugan.memory.work import Work, WorkCounter
 
 
 @pytest.mark.parametrize("name", ["rtx-3060", "RTX 3060", "NVIDIA GeForce RTX 3060", " rtx-3060 "])
@@ -61,17 +61,50 @@ def test_half_precision_is_never_slower(name: str) -> None:
     assert (card.macs_per_s["bf16"] > card.macs_per_s["fp32"]) == (PUBLISHED[name].capability >= (8, 0))
 
 
-def test_time_is_the_sum_of_its_parts() -> None:
-    card = replace(
-        unnamed_card(),
-        macs_per_s={"fp32": 10.0, "bf16": 100.0},
-        bytes_per_s=5.0,
-        host_bytes_per_s=2.0,
-        seconds_per_operation=0.5,
-    )
+SLOW = replace(
+    unnamed_card(),
+    macs_per_s={"fp32": 10.0, "bf16": 100.0},
+    bytes_per_s=5.0,
+    host_bytes_per_s=2.0,
+    seconds_per_kernel=0.5,
+    seconds_per_operation=3.0,
+)
+
+
+def test_plans_are_compared_by_the_sum_of_all_parts() -> None:
     work = Work(macs=100, bytes_moved=10, operations=4, host_bytes=6)
-    assert card.seconds(work, FP32) == 10 + 2 + 2 + 3
-    assert card.seconds(work, BF16) == 1 + 2 + 2 + 3
+    assert SLOW.compared_seconds(work, FP32) == 10 + 2 + 2 + 3
+    assert SLOW.compared_seconds(work, BF16) == 1 + 2 + 2 + 3
+
+
+def test_time_is_the_longer_one_of_card_and_host() -> None:
+    work = Work(macs=100, bytes_moved=10, operations=4, host_bytes=6)
+    assert SLOW.seconds(work, FP32) == 10 + 2 + 3
+    assert SLOW.seconds(work, BF16) == 4 * 3.0  # the card would be done after 1 + 2 + 3
+    assert replace(SLOW, queued=False).seconds(work, BF16) == 1 + 2 + 3 + 4 * 3.0  # a processor is its own host
+
+
+def test_products_that_stay_fp32_take_their_time_in_half_precision() -> None:
+    work = Work(macs=100, fp32_macs=40)
+    assert SLOW.seconds(work, BF16) == 60 / 100 + 40 / 10
+    assert SLOW.seconds(work, FP32) == 100 / 10
+
+
+def test_products_are_counted_by_their_numbers() -> None:
+    full, half = torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bfloat16)
+    with WorkCounter() as counter:
+        full @ full.T
+        half @ half.T @ half
+    assert counter.work.macs == 12 + 12 + 12
+    assert counter.work.fp32_macs == 12
+
+
+def test_hosts_of_later_cards_are_faster() -> None:
+    """Published steps too small for their cards: 42 to 56 microseconds for each operation, and 27 to 28."""
+    assert 42e-6 <= named_card("v100").seconds_per_operation <= 56e-6
+    assert 27e-6 <= named_card("a100").seconds_per_operation <= 28e-6
+    assert named_card("rtx-2060").seconds_per_operation == named_card("v100").seconds_per_operation
+    assert named_card("rtx-4090").seconds_per_operation == named_card("a100").seconds_per_operation
 
 
 def test_a_budget_divides() -> None:
@@ -107,5 +140,6 @@ def test_this_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert card.source == "measured"
     assert card.context_bytes == card.workspace_bytes == 0
     assert min(card.macs_per_s.values()) > 1e6
-    assert 1e-8 < card.seconds_per_operation < 1e-2
+    assert 1e-8 < card.seconds_per_kernel < card.seconds_per_operation < 1e-2  # autograd's part is more than nothing
+    assert not card.queued
     assert not is_spilling(cpu)
