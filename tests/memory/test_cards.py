@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from contract.rig import BF16, FP32
+from frugan.engine.precision import Precision
 from frugan.errors import BadInput
 from frugan.memory.budget import Budget, is_spilling, load_libraries
 from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
-from frugan.memory.cards import PUBLISHED, named_card, unnamed_card
+from frugan.memory.cards import PUBLISHED, TIME_ERROR, named_card, unnamed_card
 from frugan.memory.counting import MacCounter
 from frugan.memory.sizes import GIB, MIB
 from frugan.memory.tracker import Tracker
@@ -61,6 +62,7 @@ def test_half_precision_is_never_slower(name: str) -> None:
     assert (card.macs_per_s["bf16"] > card.macs_per_s["fp32"]) == (PUBLISHED[name].capability >= (8, 0))
 
 
+FP16 = Precision("fp16", torch.float16, "as published")
 SLOW = replace(
     unnamed_card(),
     macs_per_s={"fp32": 10.0, "bf16": 100.0},
@@ -97,6 +99,25 @@ def test_products_are_counted_by_their_numbers() -> None:
         half @ half.T @ half
     assert counter.work.macs == 12 + 12 + 12
     assert counter.work.fp32_macs == 12
+
+
+@pytest.mark.parametrize(
+    ("card", "precision", "work", "published_seconds"),
+    [
+        ("v100", FP32, Work(4.198e13, 6.594e11, 11543, fp32_macs=4.198e13), 8.64),
+        ("v100", FP16, Work(3.307e12, 1.26e11, 5692, fp32_macs=3.009e11), 20.84 * 16 / 1000),
+        ("a100", FP16, Work(3.307e12, 1.26e11, 5692, fp32_macs=3.009e11), 12.53 * 16 / 1000),
+        ("v100", FP16, Work(1.608e12, 6.449e10, 5166, fp32_macs=1.054e11), 3.61 * 64 / 1000),
+        ("v100", FP16, Work(4.027e12, 2.457e11, 6305, fp32_macs=8.59e11), 17.55 * 32 / 1000),
+    ],
+    ids=["biggan", "stylegan2-256", "stylegan2-256-a100", "stylegan2-256-host", "stylegan2-1024"],
+)
+def test_published_steps_take_what_is_predicted(
+    card: str, precision: Precision, work: Work, published_seconds: float
+) -> None:
+    """Counts of benchmarks/results/published-costs.json, times of benchmarks/published."""
+    predicted = named_card(card).seconds(work, precision)
+    assert abs(predicted / published_seconds - 1) < 0.12 < TIME_ERROR
 
 
 def test_hosts_of_later_cards_are_faster() -> None:

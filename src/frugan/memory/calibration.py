@@ -100,7 +100,8 @@ def _seconds_per_operation(device: torch.device) -> float:
 
     with WorkCounter() as counter:
         step()
-    return measure_latency(step, device) / counter.work.operations
+    operations: float = counter.work.operations
+    return measure_latency(step, device) / operations
 
 
 def _host_bytes_per_s(device: torch.device) -> float:
