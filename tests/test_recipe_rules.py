@@ -29,6 +29,13 @@ def test_the_published_choices(resolution: int) -> None:
     found = load_recipe(AUTO, [f"networks.resolution={resolution}"])
     assert chosen(found) == (batch, gamma, base, {rate}, batch * 10_000 / 32)
     assert found.training.normalisation_batch == 4
+    # path lengths see half of the batch, at 1024 pixels 2: their networks normalise nothing, so groups may be smaller
+    networks = found.kind.build(found.networks, "meta")
+    phases = found.kind.phases(found.networks, found.objective)
+    assert normalisation_group(found, networks, phases) == 4
+    in_threes = found.model_copy(update={"training": found.training.model_copy(update={"normalisation_batch": 3})})
+    with pytest.raises(BadInput, match=f"phase G sees {batch} samples"):
+        normalisation_group(in_threes, networks, phases)
 
 
 def test_a_phase_without_groups_may_see_part_of_one() -> None:

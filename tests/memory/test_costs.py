@@ -99,6 +99,25 @@ def test_products_that_torch_leaves_out_are_counted() -> None:
     assert counter.macs() == 12
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_grouped_convolutions_backward_takes_twice_its_forward(groups: int, transposed: bool) -> None:
+    make = nn.ConvTranspose2d if transposed else nn.Conv2d
+    layer = make(4, 8, 3, stride=2, padding=1, groups=groups)
+    x = torch.randn(2, 4, 9, 7)
+    with MacCounter() as forward:
+        made = layer(x)
+    with MacCounter() as weights_alone:
+        made.sum().backward()
+    made = layer(x.requires_grad_())
+    with MacCounter() as both:
+        made.sum().backward()
+    small = x if transposed else made
+    assert forward.macs() == 2 * small[0, 0].numel() * layer.weight.numel()
+    assert weights_alone.macs() == forward.macs()
+    assert both.macs() == 2 * forward.macs()
+
+
 def test_views_allocations_and_expanded_dimensions_are_free() -> None:
     x = torch.zeros(4, 6)
     with TrafficCounter() as traffic:

@@ -73,7 +73,8 @@ def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phase
     """Samples that must stand together in a forward: the recipe's normalisation batch, or 1 where nothing normalises.
 
     Raises:
-        BadInput: the recipe gives none though its networks normalise, or a phase's share is no whole number of groups.
+        BadInput: the recipe gives none though its networks normalise, or a phase whose networks do sees no whole
+            number of groups.
     """
     if not normalises_groups(networks):
         return 1

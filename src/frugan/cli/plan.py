@@ -100,10 +100,11 @@ def plan(
         seconds = report.duration_seconds  # of all cards together
         kind = "measured peaks" if report.card.source == "measured" else "its published peaks, a guess"
         console.print(
-            f"time: about {_duration(seconds)} for the whole recipe on {report.card.name} (predicted from {kind})"
+            f"time: about {_duration(seconds)}, give or take {report.time_error:.0%}, for the whole recipe on "
+            f"{report.card.name} (predicted from {kind})"
         )
     if price_per_hour is not None:
-        console.print(_price_line(price, price_per_hour))
+        console.print(_price_line(price, price_per_hour, report.time_error))
 
 
 class _Counting:
@@ -215,10 +216,10 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def _price_line(price: float | None, per_hour: float) -> str:
+def _price_line(price: float | None, per_hour: float, error: float) -> str:
     if price is None:
         return "price: none can be told for a training without an end; give it one: training.duration='500k steps'"
-    return f"price: about {price:,.2f}, at {per_hour:g} an hour for each card"
+    return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} an hour for each card"
 
 
 def _price(report: "PlanReport", per_hour: float, gpus: int) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from frugan.engine.host_state import host_like
@@ -13,8 +14,9 @@ from frugan.engine.precision import DTYPES, card_has_bf16_units, resolve_precisi
 from frugan.memory.cards import Card
 from frugan.memory.machine import measure_latency, measure_peaks
 from frugan.memory.sizes import MIB
+from frugan.memory.work import WorkCounter
 
-FORMAT = 1
+FORMAT = 2
 _SHAPES = ((8, 96, 128, 128), (32, 192, 64, 64), (32, 768, 16, 16))
 """Activations [B, C, H, W] like those of the generators that ship."""
 
@@ -36,7 +38,7 @@ def calibrate(device: torch.device) -> Card:
     reached = {name: measure_peaks(device, DTYPES[name]).macs_per_s for name in _precisions(device)}
     slowest = min(reached.values())
     small = torch.zeros(16, device=device)
-    per_operation = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
+    per_kernel = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
     workspace_bytes = _workspace_bytes(device) if on_card else 0  # before the context: this loads the libraries
     return Card(
         name=device_name(device),
@@ -44,11 +46,13 @@ def calibrate(device: torch.device) -> Card:
         macs_per_s={name: reached.get(name, slowest) for name in DTYPES},
         bytes_per_s=bytes_per_s,
         host_bytes_per_s=_host_bytes_per_s(device) if on_card else bytes_per_s,
-        seconds_per_operation=per_operation,
+        seconds_per_kernel=per_kernel,
+        seconds_per_operation=_seconds_per_operation(device),
         context_bytes=_context_bytes(device) if on_card else 0,
         workspace_bytes=workspace_bytes,
         source="measured",
         capability=torch.cuda.get_device_capability(device) if on_card else None,
+        queued=on_card,
     )
 
 
@@ -83,6 +87,21 @@ def load_calibration(name: str, folder: Path) -> Card | None:
 
 def _file(name: str, folder: Path) -> Path:
     return folder / f"calibration-{''.join(c if c.isalnum() else '-' for c in name.lower())}.json"
+
+
+def _seconds_per_operation(device: torch.device) -> float:
+    """Of a step so small that it is all waiting for the host: forward, backward and all that Python does for them."""
+    layers = [module for _ in range(32) for module in (nn.Conv2d(8, 8, 3, padding=1), nn.LeakyReLU())]
+    network, x = nn.Sequential(*layers).to(device), torch.zeros(1, 8, 8, 8, device=device)
+
+    def step() -> None:
+        network.zero_grad()
+        network(x).sum().backward()
+
+    with WorkCounter() as counter:
+        step()
+    operations: float = counter.work.operations
+    return measure_latency(step, device) / operations
 
 
 def _host_bytes_per_s(device: torch.device) -> float:

@@ -11,13 +11,24 @@ from frugan.memory.sizes import GIB, MIB
 from frugan.memory.work import Work
 
 REACHED = 0.5
-"""Share of a published arithmetic peak that training is guessed to reach."""
+"""Share of the published peak of half-precision units that training is guessed to reach."""
+REACHED_FP32 = 0.7
+"""Share of the published fp32 peak: fewer products at once are easier to feed. With half of it BigGAN on V100s was
+predicted to take a third longer than it did."""
 REACHED_TRAFFIC = 0.75
 """Share of a published memory bandwidth."""
 HOST_BYTES_PER_S = 10e9
 """Guess for pinned memory over PCI Express 3.0 with 16 lanes."""
-SECONDS_PER_OPERATION = 6e-6
-"""Guess for starting one kernel from Python."""
+SECONDS_PER_KERNEL = 6e-6
+"""Guess for starting one kernel from Python, and nothing besides."""
+SECONDS_PER_OPERATION = {"of Ampere's time": 28e-6, "older": 48e-6}
+"""Guess for one operation of a step, on the computers that cards stand in: what Python and autograd do around a kernel
+takes several times as long as starting it. Fitted to published steps that are too small for their cards: 27 to 28 µs on
+hosts of A100s, 42 to 56 on hosts of V100s (benchmarks/results/tracker-on-original.json)."""
+AMPERE = (8, 0)
+TIME_ERROR = 0.3
+"""Share by which a predicted time may be off, from published figures beside predicted ones (docs/memory.md, "Published
+figures")."""
 CONTEXT_BYTES = 450 * MIB
 """Guess for a CUDA context with the libraries that torch loads."""
 WORKSPACE_BYTES = 160 * MIB
@@ -34,11 +45,13 @@ class Card:
         macs_per_s: precision -> multiply-accumulates per second.
         bytes_per_s: of its memory.
         host_bytes_per_s: between it and the host.
-        seconds_per_operation: that starting a kernel takes.
+        seconds_per_kernel: that starting one takes.
+        seconds_per_operation: that one of a step takes the host, with its parts in Python and in autograd.
         context_bytes: held outside torch's allocator.
         workspace_bytes: that libraries take from torch's allocator.
         source: whether this was measured on the card, or is a guess.
         capability: compute capability; None: not known.
+        queued: whether it works while the host goes on, as cards do and processors do not.
     """
 
     name: str
@@ -46,18 +59,33 @@ class Card:
     macs_per_s: Mapping[str, float]
     bytes_per_s: float
     host_bytes_per_s: float = HOST_BYTES_PER_S
-    seconds_per_operation: float = SECONDS_PER_OPERATION
+    seconds_per_kernel: float = SECONDS_PER_KERNEL
+    seconds_per_operation: float = SECONDS_PER_OPERATION["older"]
     context_bytes: int = CONTEXT_BYTES
     workspace_bytes: int = WORKSPACE_BYTES
     source: Literal["measured", "guess"] = "guess"
     capability: tuple[int, int] | None = None
+    queued: bool = True
 
     def seconds(self, work: Work, precision: Precision) -> float:
-        """How long work takes. Its parts are added up as if nothing overlapped: right for ranking, slow at worst."""
+        """How long work takes: as long as the card is busy, or as the host is with keeping it so, whichever is longer.
+
+        A processor is its own host: there both add up.
+        """
+        busy, host = self._busy_seconds(work, precision), work.operations * self.seconds_per_operation
+        return max(busy, host) if self.queued else busy + host
+
+    def compared_seconds(self, work: Work, precision: Precision) -> float:
+        """What plans are compared by: all parts added up, so that none is free because it hides behind another."""
+        return self._busy_seconds(work, precision) + work.operations * self.seconds_per_kernel
+
+    def _busy_seconds(self, work: Work, precision: Precision) -> float:
+        """Of the card: products each at the speed of their own numbers, as fp32 ones are no faster beside half ones."""
+        fp32_macs = work.macs if precision.name == "fp32" else work.fp32_macs
         return (
-            work.macs / self.macs_per_s[precision.name]
+            (work.macs - fp32_macs) / self.macs_per_s[precision.name]
+            + fp32_macs / self.macs_per_s["fp32"]
             + work.bytes_moved / self.bytes_per_s
-            + work.operations * self.seconds_per_operation
             + work.host_bytes / self.host_bytes_per_s
         )
 
@@ -81,12 +109,14 @@ class Published:
 
     def card(self, name: str) -> Card:
         """What is guessed from them."""
-        full, half = (REACHED * tflops * 1e12 / 2 for tflops in (self.fp32, self.half))
+        full = REACHED_FP32 * self.fp32 * 1e12 / 2
+        half = max(full, REACHED * self.half * 1e12 / 2)  # without units for it, products of halves are made in fp32
         return Card(
             name=name,
             memory_bytes=self.gib * GIB,
             macs_per_s={"fp32": full, "fp16": half, "bf16": half if card_has_bf16_units(self.capability) else full},
             bytes_per_s=REACHED_TRAFFIC * self.gb_per_s * 1e9,
+            seconds_per_operation=SECONDS_PER_OPERATION["of Ampere's time" if self.capability >= AMPERE else "older"],
             capability=self.capability,
         )
 

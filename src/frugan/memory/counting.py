@@ -1,6 +1,6 @@
 """Counters that watch a piece of torch code run: products, bytes moved, activations saved for backward."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,10 +21,27 @@ def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *_: Any, **__: 
     return 2 * matrix.numel()
 
 
-_UNCOUNTED = {
-    # torch 2.13 counts 0 for its CPU attention kernel and for a matrix times a vector.
+def _convolution_backward_flops(
+    gradient: torch.Size,
+    x: torch.Size,
+    weight: torch.Size,
+    *rest: Any,
+    out_shape: Sequence[torch.Size | None],
+    **_: Any,
+) -> int:
+    """Either gradient takes as many products as the forward: each weight meets each position of the smaller side."""
+    transposed = rest[4]
+    positions = (x if transposed else gradient)[2:].numel()
+    forward = 2 * x[0] * positions * weight.numel()
+    return forward * sum(1 for shape in out_shape[:2] if shape is not None)
+
+
+_CORRECTED = {
+    # torch 2.13 counts 0 for its CPU attention kernel and for a matrix times a vector, and the gradient of a grouped
+    # convolution's weight once for each of its groups.
     aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
     aten.mv: _matrix_vector_flops,
+    aten.convolution_backward: _convolution_backward_flops,
 }
 
 
@@ -32,10 +49,10 @@ _ALLOCATIONS = frozenset({aten.empty, aten.empty_strided, aten.empty_like, aten.
 
 
 class MacCounter(FlopCounterMode):
-    """Torch's own counter of products, in multiply-accumulates, with the CPU attention kernel that it leaves out."""
+    """Torch's own counter of products, in multiply-accumulates, put right where it is wrong: see `_CORRECTED`."""
 
     def __init__(self) -> None:
-        super().__init__(display=False, custom_mapping=_UNCOUNTED)
+        super().__init__(display=False, custom_mapping=_CORRECTED)
 
     def macs(self) -> int:
         """Multiply-accumulates so far: convolutions, matrix products and attention."""

@@ -131,7 +131,7 @@ class Estimates:
             statistics = like.categories.get("optimizer", 0)
             updates = max(phase.repeats for phase in self.heaviest_stage.setup.phases)
             live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
-        return Estimate(plan, live * slack, self.card.seconds(work, plan.precision))
+        return Estimate(plan, live * slack, self.card.compared_seconds(work, plan.precision))
 
     def _work(self, micro_batch: int) -> Work:
         """Of a step with nothing saved: a part for each micro-batch, and one for each sample."""

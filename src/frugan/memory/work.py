@@ -3,9 +3,10 @@
 from dataclasses import astuple, dataclass
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.memory.counting import MacCounter, TrafficCounter
+from frugan.memory.counting import MacCounter, TrafficCounter, tensors_in
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,15 @@ class Work:
         bytes_moved: inputs and outputs of every operation.
         operations: that move something; each is about one kernel to be started.
         host_bytes: moved between host and device, apart from pictures.
+        fp32_macs: of `macs`, those on fp32 numbers, whatever the working weights are; predictions made before this was
+            counted have 0.
     """
 
     macs: float = 0
     bytes_moved: float = 0
     operations: float = 0
     host_bytes: float = 0
+    fp32_macs: float = 0
 
     def __add__(self, other: "Work") -> "Work":
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -48,12 +52,13 @@ class WorkCounter(TorchDispatchMode):
         self._traffic = TrafficCounter()
         self._operations = 0
         self._macs = 0
+        self._fp32_macs = 0
         self.host_bytes = 0
 
     @property
     def work(self) -> Work:
         """So far."""
-        return Work(self._macs, self._traffic.bytes_moved, self._operations, self.host_bytes)
+        return Work(self._macs, self._traffic.bytes_moved, self._operations, self.host_bytes, self._fp32_macs)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and count it."""
@@ -67,4 +72,7 @@ class WorkCounter(TorchDispatchMode):
         self._traffic.bytes_moved += moved_bytes
         self._operations += moved_bytes > 0
         if (count := self._flops.get(func._overloadpacket)) is not None:
-            self._macs += count(*args, **kwargs, out_val=out) // 2
+            macs = count(*args, **kwargs, out_val=out) // 2
+            self._macs += macs
+            if tensors_in(args)[0].dtype == torch.float32:
+                self._fp32_macs += macs

@@ -250,7 +250,7 @@ def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastes
         host_bytes=choice.prediction.host_bytes,
         extra_compute=max(0.0, choice.work.macs / search.estimates.plain.work.macs - 1),
         extra_time=max(0.0, choice.seconds / fastest_seconds - 1),
-        step_seconds=choice.seconds,
+        step_seconds=card.seconds(choice.work, choice.plan.precision),
     )
 
 

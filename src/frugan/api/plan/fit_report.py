@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from frugan.memory.cards import Card
+from frugan.memory.cards import TIME_ERROR, Card
 from frugan.memory.savers import SaverName
 from frugan.memory.search import Choice
 from frugan.memory.sizes import GIB, MIB
@@ -28,7 +28,7 @@ class Rung:
         host_bytes: most that it keeps in the host's memory: averages, optimizer state, what blocks are given.
         extra_compute: multiply-accumulates beyond those without recompute, as a share.
         extra_time: predicted time beyond the fastest plan's, as a share.
-        step_seconds: predicted; additive, so that it is slow at worst.
+        step_seconds: predicted, within `frugan.memory.cards.TIME_ERROR`.
     """
 
     micro_batch: int
@@ -105,6 +105,11 @@ class PlanReport:
         """Multiply-accumulates beyond those without recompute, as a share."""
         return self.rung.extra_compute
 
+    @property
+    def time_error(self) -> float:
+        """Share by which a predicted time may be off."""
+        return TIME_ERROR
+
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""
         return {
@@ -124,5 +129,6 @@ class PlanReport:
             "smallest_bytes": None if self.fits else self.peak_bytes,
             "nearest_change": None if self.nearest_change is None else list(self.nearest_change),
             "duration_seconds": self.duration_seconds,
+            "time_error": self.time_error,
             "plan": self.choice.plan.as_json(),
         }

@@ -7,7 +7,7 @@ from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions
 from frugan.api.plan.shipped_recipes import smallest_cards
 from frugan.engine.plan import Plan
-from frugan.memory.cards import PUBLISHED, Card, named_card
+from frugan.memory.cards import PUBLISHED, TIME_ERROR, Card, named_card
 from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import least_work
 from frugan.memory.sizes import GIB
@@ -43,7 +43,10 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
     if (smaller := _smaller(recipe, name, work, step_seconds, most_seconds)) is not None:
         parts.append(f"{smaller[0]}, which is smaller, takes about {in_words(smaller[1])} here")
     if (card := _card(recipe, name, work, steps, step_seconds * steps, most_seconds)) is not None:
-        parts.append(f"this one wants a card such as {card[0]}: about {in_words(card[1])}, by its maker's figures")
+        parts.append(
+            f"this one wants a card such as {card[0]}: about {in_words(card[1])}, give or take {TIME_ERROR:.0%}, "
+            "by its maker's figures"
+        )
     return "".join(f"; {part}" for part in parts)
 
 

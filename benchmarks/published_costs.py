@@ -1,0 +1,158 @@
+"""What published trainings took on real cards, beside what the planner predicts for the same ones of this project.
+
+    python benchmarks/published_costs.py [ROW ...]
+
+Runs a step without data at the batch and the precision that its authors used, with no memory savings but theirs, and
+adds what it finds to `benchmarks/results/published-costs.json`: a row takes a minute or a few. Prints the rows asked
+for, or all that are recorded so far; `all` runs those that are not. Published figures are in `benchmarks/published`.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from frugan.api.plan.planning_task import task_of
+from frugan.engine.plan import Plan
+from frugan.engine.precision import DTYPES, Precision
+from frugan.memory.cards import named_card
+from frugan.memory.prediction import predict
+from frugan.memory.sizes import GIB
+from frugan.memory.work import Work
+from frugan.recipe import Recipe, load_recipe
+from machine import describe_machine
+
+HERE = Path(__file__).parent
+RECORD = HERE / "results" / "published-costs.json"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A published training.
+
+    Attributes:
+        recipe: one card's share of it.
+        micro_batch: of the share.
+        precision: as published; fp16 throughout stands for the same mixture as here.
+        recompute: whether its authors saved memory so.
+        gib: highest memory allocated on a card, as published; None: not told.
+        seconds: card -> least and most seconds published.
+        steps: that those seconds hold.
+    """
+
+    recipe: Recipe
+    micro_batch: int
+    precision: Precision
+    recompute: bool
+    gib: float | None
+    seconds: Mapping[str, tuple[float, float]]
+    steps: float
+
+
+def trainings() -> dict[str, Training]:
+    """All that are published, by name."""
+    found = {name: _stylegan2(row) for name, row in _rows("stylegan2-costs.json").items()}
+    for name, row in _rows("other-costs.json").items():
+        seconds = {card: (least, most) for card, (least, most) in row["seconds"].items()}
+        recipe = load_recipe(row["recipe"], row["fields"])
+        precision = _precision(row["precision"])
+        found[name] = Training(recipe, row["micro_batch"], precision, row["recompute"], None, seconds, 1)
+    return found
+
+
+def _rows(file: str) -> dict[str, Any]:
+    rows: dict[str, Any] = json.loads((HERE / "published" / file).read_text("utf-8"))["rows"]
+    return rows
+
+
+def _precision(name: str) -> Precision:
+    return Precision(name, DTYPES[name], "as published")  # type: ignore[arg-type]
+
+
+def _stylegan2(row: Mapping[str, Any]) -> Training:
+    """The authors' programs do by default what a row's options do not say."""
+    options, side, batch = row["options"], row["resolution"], row["batch_per_card"]
+    auto = options["cfg"] == "auto"
+    base = (16384 if side < 512 else 32768) if auto else int(options.get("cbase", 32768))
+    words = [
+        f"networks.resolution={side}",
+        f"networks.channel_base={base}",
+        f"networks.mapping_layers={2 if auto else int(options.get('map-depth', 8))}",
+        f"training.batch={batch}",
+        f"training.normalisation_batch={min(batch, int(options.get('mbstd-group', 4)))}",
+    ]
+    words += ["objective.augmentation.method=ada"] if row["augmented"] else []
+    seconds = {}
+    for card in ("v100", "a100"):
+        if (published := row.get(f"seconds_per_kimg_{card}")) is not None:
+            least, most = published if isinstance(published, list) else (published, published)
+            seconds[card] = (least, most)
+    return Training(
+        recipe=load_recipe("stylegan2-ffhq-256", words),
+        micro_batch=batch,
+        precision=_precision("fp16"),
+        recompute=False,
+        gib=row["gpu_memory_gb"],
+        seconds=seconds,
+        steps=1000 / (batch * int(options["gpus"])),
+    )
+
+
+def run(training: Training) -> dict[str, Any]:
+    """One card's share of a step without data: memory and counts of work."""
+    begun = time.perf_counter()
+    task = replace(task_of(training.recipe), make_sheets=None)  # theirs are made in small batches: never the peak
+    blocks = task.recomputable(task.build("meta")) if training.recompute else {}
+    plan = Plan(training.micro_batch, training.precision, blocks)
+    found = predict(task, plan, "cuda", task.stages[0])
+    return {
+        "allocated_bytes": found.live_bytes,
+        "reserved_bytes": found.reserved_bytes,
+        "place": found.place,
+        "by_phase": found.by_phase,
+        "categories": found.categories,
+        "work": asdict(found.work),
+        "ran_seconds": round(time.perf_counter() - begun),
+    }
+
+
+def lines(name: str, training: Training, found: Mapping[str, Any]) -> Iterator[str]:
+    """Rows of the table, one for each card."""
+    ours, memory = found["allocated_bytes"] / GIB, training.gib
+    about_memory = (
+        ["", f"{ours:.2f}", ""] if memory is None else [f"{memory:.1f}", f"{ours:.2f}", f"{ours / memory - 1:+.0%}"]
+    )
+    for card, (least, most) in training.seconds.items():
+        seconds = named_card(card).seconds(Work(**found["work"]), training.precision) * training.steps
+        off = seconds / most - 1 if seconds > most else min(seconds / least - 1, 0.0)
+        published = f"{least:g}" + (f" to {most:g}" if most > least else "")
+        cells = [f"`{name}`", *about_memory, card, published, f"{seconds:.3g}", f"{round(off, 2) + 0.0:+.0%}"]
+        yield "| " + " | ".join(cells) + " |"
+        about_memory = ["", "", ""]
+
+
+def main() -> None:
+    """Run what is asked for, write, print."""
+    known, recorded = trainings(), {}
+    if RECORD.is_file():
+        recorded = json.loads(RECORD.read_text("utf-8"))["rows"]
+    asked = sys.argv[1:]
+    if unknown := [name for name in asked if name not in known and name != "all"]:
+        sys.exit(f"row {unknown[0]!r}: not among those published: {', '.join(known)}")
+    for name in [name for name in known if name not in recorded] if asked == ["all"] else asked:
+        recorded[name] = run(known[name])
+        print(f"{name}: {recorded[name]['ran_seconds']} s", file=sys.stderr, flush=True)
+        kept = {each: recorded[each] for each in known if each in recorded}
+        result = {"machine": describe_machine(), "rows": kept}
+        RECORD.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    print("| row | published GiB | ours | off | card | published s | ours | off |")
+    print("|---" * 8 + "|")
+    for name in asked if asked and asked != ["all"] else recorded:
+        print("\n".join(lines(name, known[name], recorded[name])))
+
+
+if __name__ == "__main__":
+    main()
