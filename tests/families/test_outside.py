@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.memory import prediction_store
+from frugan.memory.prediction import predict
 from memory.formula import predicted_by_formula
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
@@ -165,6 +167,41 @@ def test_a_layer_that_no_loss_reaches_is_told_of_once(
     page = (folder / "report.html").read_text("utf-8")
     assert "no phase gave these parameters of G a gradient: forgotten.weight, forgotten.bias" in page
     assert page.count("got no gradient in any phase") == 1
+
+
+def test_what_was_predicted_holds_for_one_text_of_a_family(
+    frugan: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A family that was mended is planned anew; one that is broken is told by its own line."""
+    package = tmp_path / "edited" / "edited"
+    shutil.copytree(OUTSIDE / "minigan", package)
+    information = tmp_path / "edited" / "edited-0.1.dist-info"
+    shutil.copytree(OUTSIDE / "minigan-0.1.dist-info", information)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: edited\nVersion: 0.1\n")
+    (information / "entry_points.txt").write_text("[frugan.families]\nedited = edited:MiniGANFamily\n")
+    code = (package / "__init__.py").read_text("utf-8").replace('name = "minigan"', 'name = "edited"')
+    monkeypatch.syspath_prepend(str(package.parent))
+    recipe = tmp_path / "edited.toml"
+    recipe.write_text((OUTSIDE / "minigan.toml").read_text("utf-8").replace('"minigan"', '"edited"'), "utf-8")
+
+    line = '    return {"fake": hinge_fake(networks["D"](pictures))}'
+    assert code.count(line) == 1
+    (package / "__init__.py").write_text(code.replace(line, f"    pictures.sum().item()\n{line}"), "utf-8")
+    monkeypatch.setattr(prediction_store, "predict", predict)
+    monkeypatch.setattr(sys, "argv", ["frugan", "plan", str(recipe), "--memory", "1GiB"])
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit):
+        run()
+    told = capsys.readouterr().err
+    assert "family edited: its step cannot be planned: a forward or a part looks at a tensor's value" in told
+    assert f"{package / '__init__.py'}:" in told
+
+    (package / "__init__.py").write_text(code + "\n# mended\n", "utf-8")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "edited"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
+    assert json.loads(frugan("plan", recipe, "--memory", "1GiB", "--json"))["fits"]
 
 
 def test_one_that_cannot_be_loaded_is_named() -> None:

@@ -126,7 +126,7 @@ def test_savers_that_contradict_each_other_are_named(use: set[str], avoid: set[s
 
 def test_a_saver_that_torch_refuses_is_named() -> None:
     asked = search(task(families()["saehd"], batch=2, group=1), wishes=Wishes(use=frozenset({"keep-products"})))
-    with pytest.raises(BadInput, match="saver keep-products: these networks write into results"):
+    with pytest.raises(BadInput, match="memory saving keep-products: these networks write into results"):
         asked.within(10**12)
 
 

@@ -82,7 +82,7 @@ def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phase
     if group is None:
         raise BadInput(
             "training.normalisation_batch is missing: these networks normalise over samples, and the groups' size "
-            f"changes the result; set it to a divisor of the batch ({batch}), 32 is BigGAN's own"
+            f"changes the result; set it to a divisor of the batch, {batch}"
         )
     for phase in phases:
         looks = normalises_groups({name: networks[name] for name in phase.uses if name in networks})

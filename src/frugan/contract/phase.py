@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor, nn
 
@@ -17,6 +17,9 @@ Networks = Mapping[str, nn.Module]
 
 Terms = dict[str, Tensor]
 """Named fp32 scalars, each a mean over the micro-batch. The loss of a part is their sum."""
+
+
+Distribution = Literal["normal", "uniform", "classes"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,17 @@ class Draw:
             the whole batch never exists at once.
     """
 
-    distribution: Literal["normal", "uniform", "classes"]
+    distribution: Distribution
     shape: tuple[int, ...] = ()
     std: float = 1.0
     classes: int = 0
     per_image: bool = False
+
+    def __post_init__(self) -> None:
+        if self.distribution not in get_args(Distribution):
+            raise ValueError(f"draw of {self.distribution!r}: expected one of {', '.join(get_args(Distribution))}")
+        if self.distribution == "classes" and self.classes < 1:
+            raise ValueError(f"draw of classes: expected their number, not {self.classes}")
 
 
 Draws = Mapping[str, Draw]

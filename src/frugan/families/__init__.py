@@ -1,8 +1,10 @@
 """The families that ship, one folder each, and those that other packages bring."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import MappingProxyType
 
 from frugan.contract.family import Family
@@ -10,6 +12,8 @@ from frugan.errors import BadInput
 
 GROUP = "frugan.families"
 """Entry points of this group in other packages give a class without arguments, under the family's name."""
+
+DIGEST_DIGITS = 24
 
 SHIPPED = MappingProxyType({"biggan": "BigGANFamily", "saehd": "SAEHDFamily", "stylegan2": "StyleGAN2Family"})
 """Name, which is that of the folder, and class; imported when one is asked for: a plan of one reads no other."""
@@ -57,3 +61,18 @@ def _loaded(entry: EntryPoint) -> Family:
             "must have the family's own name"
         )
     return found
+
+
+def family_code(found: Family) -> str | None:
+    """Digest of the source of a family from another package: what was predicted holds while it is the same.
+
+    None: it ships with frugan.
+    """
+    module = import_module(type(found).__module__)
+    if module.__name__.partition(".")[0] == __name__.partition(".")[0] or module.__file__ is None:
+        return None
+    top = import_module(module.__name__.partition(".")[0])
+    files = [Path(module.__file__)]
+    for folder in getattr(top, "__path__", ()):  # a package: any of its files may be part of the step
+        files += sorted(Path(folder).rglob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:DIGEST_DIGITS]

@@ -186,8 +186,8 @@ class Estimates:
                     raise
                 if "keep-products" in self.space.wishes.use:
                     raise BadInput(
-                        "saver keep-products: these networks write into results that it would keep; ask for recompute, "
-                        "or for none"
+                        "memory saving keep-products: these networks write into results that it keeps; ask for "
+                        "recompute, or for none"
                     ) from error
         return found
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ VERSION = 2
 HELPFUL_SECONDS = 6.0
 """Work from which on a helper is worth its start, which takes about 4."""
 
+TORCH, OWN, PYTHON = Path(torch.__file__).parent, Path(__file__).parents[1], Path(json.__file__).parents[1]
+
 Job = tuple[Plan, Stage, bool]
 """A plan, a stage, and whether roughly."""
 
@@ -44,7 +47,22 @@ def outcome(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool
     try:
         return predict(task, plan, target, stage, rough=rough).as_json()
     except RuntimeError as error:
-        return {"refused": str(error).partition("\n")[0]}
+        return {"refused": _reason(error)}
+
+
+def _reason(error: RuntimeError) -> str:
+    """Why a plan is refused, and by which line of a family of another package, if it is one."""
+    reason = str(error).partition("\n")[0]
+    if "_local_scalar_dense" in reason:
+        reason = "a forward or a part looks at a tensor's value (.item(), float(), `if`); in a plan tensors have none"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not _is_ours(Path(frame.filename))]
+    return f"{reason} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else reason
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether a line is frugan's, torch's or Python's own."""
+    return bool({TORCH, OWN} & {*file.parents}) or file.parent == PYTHON or file.name.startswith("<")
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from frugan.api.devices import choose_device
@@ -17,6 +18,7 @@ from frugan.api.plan.recipe_relatives import Largest, relatives, smaller_recipes
 from frugan.api.progress import Say, quiet
 from frugan.engine.plan import check_micro_batch
 from frugan.errors import BadInput
+from frugan.families import family_code
 from frugan.folders import Folders
 from frugan.memory.budget import Budget
 from frugan.memory.calibration import calibrate as measure_card
@@ -194,6 +196,26 @@ def report_of(
     Raises:
         BadInput: the budget is below the parameters themselves, or no plan is as wished.
     """
+    with _told_when_refused(planner):
+        return _report_of(planner, name, budget_bytes, nearest=nearest, say=say)
+
+
+@contextmanager
+def _told_when_refused(planner: Planner) -> Iterator[None]:
+    """Say what a family of another package does that no plan can be made of.
+
+    Raises:
+        BadInput: it does.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if family_code(planner.recipe.kind) is None:
+            raise
+        raise BadInput(f"family {planner.recipe.family}: its step cannot be planned: {error}") from error
+
+
+def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool, say: Say) -> PlanReport:
     search, card = planner.search, planner.card
     between = BUCKET_BYTES + COMMUNICATION_BYTES if planner.gpus > 1 else 0
     budget = None

@@ -17,6 +17,7 @@ from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.prediction_helper import PredictionHelper
 from frugan.engine.precision import DTYPES, Precision, card_precision
 from frugan.errors import BadInput
+from frugan.families import family_code
 from frugan.folders import Folders
 from frugan.memory.calibration import device_name, load_calibration
 from frugan.memory.cards import PUBLISHED, Card, named_card, unnamed_card
@@ -126,7 +127,8 @@ def subject(recipe: Recipe) -> dict[str, Any]:
             del values[section][name]
     optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}
     batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
-    return values | {"optimizers": optimizers, "training": batch}
+    code = family_code(recipe.kind)  # shipped families have a version that a person raises
+    return values | {"optimizers": optimizers, "training": batch} | ({"code": code} if code is not None else {})
 
 
 def _added_and_at_default(settings: BaseModel) -> Iterator[str]:
