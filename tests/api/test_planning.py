@@ -237,7 +237,7 @@ def test_training_keeps_to_a_budget_and_resumes_by_its_plan(
         options=TrainingOptions(device="cpu"),
         say=said.append,
     )
-    assert "plan: as the run went on with; --memory or --micro-batch chooses anew" in said
+    assert "plan: the one that this run has used; --memory or --micro-batch makes a new one" in said
     again = newest_whole(tmp_path / "run" / "checkpoints")
     assert again is not None
     assert again[1]["plan"] == found[1]["plan"]

@@ -190,7 +190,7 @@ def test_precision_that_auto_chose_is_kept_at_resume(tmp_path: Path, monkeypatch
     monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: True)
     lines: list[str] = []
     train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
-    assert "precision: fp32 (as the run went on so far)" in lines
+    assert "precision: fp32 (as this run began)" in lines
     saved = json.loads((sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "state.json").read_text())
     assert saved["plan"]["precision"] == "fp32"
 

@@ -81,7 +81,7 @@ def test_a_run_goes_on_by_its_plan_on_the_same_card(card: Pretended, tmp_path: P
     planner = _planner(tmp_path, said)
     plan = Plan(24, BF16)
     assert _first(planner, _saved(plan, planner, {})) == plan
-    assert said[0].startswith("plan: as the run went on with")
+    assert said[0].startswith("plan: the one that this run has used")
 
 
 @pytest.mark.parametrize(

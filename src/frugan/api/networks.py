@@ -76,6 +76,11 @@ def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
         if (path / name).is_file():
             return path / name
     run = RunFolder(path)
+    if not path.exists():
+        raise BadInput(
+            f"{path} does not exist (looked from {Path.cwd()}); expected a run folder, a checkpoint or a .safetensors "
+            "file"
+        )
     if not run.exists:
         raise BadInput(f"{path}: expected a run folder, a checkpoint or a .safetensors file")
     newest = newest_whole(run.checkpoints)

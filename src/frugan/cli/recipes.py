@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from frugan.api.plan.shipped_recipes import shipped_recipes
@@ -14,22 +14,18 @@ from frugan.errors import BadInput
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="built-in recipe, TOML file or run: with --fields")] = None,
-    fields: Annotated[bool, typer.Option("--fields", help="every field of recipe NAME, with its value here")] = False,
+    name: Annotated[str | None, typer.Argument(help="built-in recipe, TOML file or run: its fields")] = None,
+    fields: Annotated[bool, typer.Option("--fields", help="every field of recipe NAME (as with NAME alone)")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
 ) -> None:
     """List the recipes that ship, and who has trained each to its end; or the fields of one.
 
     Example: frugan recipes
 
-    One: frugan recipes biggan-small-32 --fields
+    One: frugan recipes biggan-small-32
     """
-    if fields != (name is not None):
-        raise BadInput(
-            "--fields goes with the name of a recipe, such as frugan recipes biggan-small-32 --fields"
-            if name is None
-            else f"{name}: say --fields to see its fields, or frugan info {name} to see what it costs"
-        )
+    if fields and name is None:
+        raise BadInput("--fields goes with the name of a recipe, such as frugan recipes biggan-small-32 --fields")
     if name is not None:
         _show_fields(name, as_json=as_json)
         return
@@ -37,8 +33,9 @@ def recipes(
     if as_json:
         print_json(rows)
         return
+    longest = max(len(str(row["name"])) for row in rows)
     table = Table(
-        "recipe",
+        Column("recipe", no_wrap=True, min_width=longest),  # names are for copying
         "pixels",
         "parameters",
         "batch",

@@ -55,7 +55,7 @@ def train(
     Ctrl-C once: finish the step, save, exit. The same command goes on. Keys: s saves, p writes a preview, q saves and
     quits; so do files named save, preview or stop in RUN/requests, and the signals USR1 (save) and USR2 (preview).
 
-    Example: frugan train biggan-cifar10-32 networks.classes=3 --data pictures/ --out runs/first
+    Example: frugan train biggan-small-32 networks.classes=3 --data pictures/ --out runs/first
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """

@@ -59,3 +59,13 @@ def split_digits(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         fit.append(members[random_order(f"{seed}/digits/{digit}", len(members))[:half]])
     chosen = np.sort(np.concatenate(fit))
     return chosen, np.setdiff1d(np.arange(len(labels)), chosen)
+
+
+def are_digits(pictures: PictureSet) -> bool:
+    """Whether pictures are the embedded digits, all of them or the half that the demo trains on."""
+    parts = (None, split_digits(SPLIT_SEED)[0])
+    return any(
+        len(part if part is not None else load_digits()[1]) == len(pictures)
+        and np.array_equal(digits_set(pictures.resolution, part).labels, pictures.labels)
+        for part in parts
+    )

@@ -62,6 +62,11 @@ class PictureNeeds:
         if name in options.known:
             source = as_in_run(where, source, self.classes, options.known[name], options.map_classes)
         self._check(where, source)
+        if self.classes is None and source.labelled and len(source.class_names) > 1:
+            options.say(
+                "classes: not used, this recipe has none; if its family knows classes, "
+                f"networks.classes={len(source.class_names)} trains by class"
+            )
         return self._in_channels(name, source, options)
 
     def _check(self, where: str, pictures: PictureSet) -> None:

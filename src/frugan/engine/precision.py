@@ -106,7 +106,7 @@ def continued_precision(before: Literal["fp32", "fp16", "bf16"], device: torch.d
     if device.type == "cuda" and same.warning is not None:
         card = torch.cuda.get_device_name(device)
         return Precision("fp32", torch.float32, f"the run went on in {before} so far, which is not for {card}")
-    return replace(same, reason="as the run went on so far")
+    return replace(same, reason="as this run began")
 
 
 @dataclass

@@ -14,6 +14,7 @@ from frugan.api.defaults import USUAL_METRICS
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, Generator, generating
+from frugan.data.digits import are_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -164,6 +165,9 @@ class Scorer:
             warnings.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
                 "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
+                if are_digits(self.pictures)
+                else "digits: a classifier of 8 x 8 handwritten digits; of other pictures its scores say next to "
+                "nothing, and a low FID is no sign of quality: use Inception, or a network of yours (docs/metrics.md)"
             )
         if draw.classes is not None:
             warnings.append(
@@ -270,7 +274,7 @@ class Scorer:
             elif metric == "kid":
                 size = min(SUBSET_SIZE, len(rows), len(reference.rows))
                 if size < SUBSET_SIZE:
-                    warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}, all there are")
+                    warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}: there are no more pictures")
                 scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
             elif metric == "pr":
                 precision, recall = precision_recall(rows, reference.rows)

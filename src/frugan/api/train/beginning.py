@@ -75,6 +75,12 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         state, plan, planner = _create(run, device, found, restarts)
     if found is not None:
         _tell_resumed(run, found, state.step, before, init)
+        steps = training.duration.known_steps(training.batch)
+        if steps is not None and state.step >= steps:
+            run.choose(
+                f"{run.folder.path} is finished: step {state.step:,} of {steps:,}. To train longer, give a longer "
+                f"duration: 'training.duration={2 * steps} steps'"
+            )
     elif init is not None:
         start_from(Path(init), recipe, state, run.class_names, run.choose)
     else:

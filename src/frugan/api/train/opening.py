@@ -149,7 +149,7 @@ def slow_average(recipe: Recipe) -> str | None:
     """What is wrong with an average that follows its networks too slowly for the run's length; None: nothing."""
     batch = recipe.training.batch
     steps = recipe.training.duration.known_steps(batch)
-    if steps is None or not recipe.kind.averaged():
+    if steps is None or steps < WORTH_AN_ESTIMATE or not recipe.kind.averaged():
         return None
     over = round(1 / (1 - recipe.ema.decay_at(steps, batch)), 3)
     if over <= SLOW_AVERAGE * steps:
@@ -161,7 +161,7 @@ def slow_average(recipe: Recipe) -> str | None:
     )
     return (
         f"the average, from which samples are drawn, is over about the last {over:,.0f} steps, and the run has "
-        f"{steps:,}: it will lag behind; ema.{cure} would be a tenth of the run"
+        f"{steps:,}: so samples will be older than the training is; ema.{cure} would be a tenth of the run"
     )
 
 

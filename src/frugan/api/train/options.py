@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from frugan.memory.sizes import parse_size
+
 
 @dataclass(frozen=True)
 class TrainingOptions:
@@ -29,6 +31,15 @@ class TrainingOptions:
     avoid: tuple[str, ...] = ()
     tensorboard: bool = False
     wandb_project: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a mistyped size before any picture is read.
+
+        Raises:
+            BadInput: `memory` is none.
+        """
+        if self.memory is not None:
+            parse_size(self.memory)
 
     @property
     def savers(self) -> bool:

@@ -64,7 +64,7 @@ class TrainingPlanner:
         if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
-            self.say("plan: as the run went on with; --memory or --micro-batch chooses anew")
+            self.say("plan: the one that this run has used; --memory or --micro-batch makes a new one")
             self._cap(saved.get("memory_budget_bytes"))
             return plan, None
         if self.device.type != "cuda" and self.options.memory is None and not self.options.savers:
