@@ -82,6 +82,9 @@ def test_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     result = train(recipe, pictures, tmp_path / "parts", options=CPU)
     assert result.step == 4
     _assert_same(tmp_path / "whole", tmp_path / "parts")
+    lines: list[str] = []
+    assert train(recipe, pictures, tmp_path / "whole", options=CPU, say=lines.append).finished
+    assert any("is finished: step 4 of 4. To train longer" in line and "=8 steps" in line for line in lines)
     changed = [e for e in read_events(tmp_path / "parts" / "events.jsonl") if e["event"] == "changed"]
     assert [(e["step"], e["field"], e["before"], e["now"]) for e in changed] == [
         (2, "training.duration", "2 steps", "4 steps")

@@ -73,7 +73,7 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["train", "biggan-cifar10-32", "--data", "/does/not/exist", "--out", "y"], "does not exist"),
         (["train", "biggan-cifar10-32", "training.bach=3", "--data", "x"], "did you mean training.batch?"),
         (["train", "biggan-cifar10-32", "--data", "a=b", "--data", "c=d"], "no such source"),
-        (["sample", "/does/not/exist", "--out", "y"], "expected a run folder"),
+        (["sample", "/does/not/exist", "--out", "y"], "/does/not/exist does not exist (looked from"),
         (["sample", "/does/not/exist", "--out", "y", "--classes", "3-1"], "such as 0,3,7-9"),
         (["sample", "/does/not/exist", "--out", "y", "--nearest", "3"], "training pictures with --data PATH"),
         (["sample", "/does/not/exist", "--out", "y", "--animate", "y.avi"], "ends in .gif or .mp4"),

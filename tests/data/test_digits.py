@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.digits import digits_set, load_digits, split_digits
+from frugan.data.digits import are_digits, digits_set, load_digits, split_digits
 from frugan.data.picture_set import picture_digest
 from frugan.errors import BadInput
 
@@ -63,3 +63,11 @@ def test_halves_are_stratified_and_fixed() -> None:
     np.testing.assert_array_equal(fit, split_digits(0)[0])
     assert not np.array_equal(fit, split_digits(1)[0])
     assert fit[:5].tolist() == [5, 6, 8, 14, 15]
+
+
+def test_the_demos_digits_are_told_from_other_pictures() -> None:
+    fit, unseen = split_digits(0)
+    assert are_digits(digits_set(32))
+    assert are_digits(digits_set(16, fit).in_grey())
+    assert not are_digits(digits_set(32, unseen))
+    assert not are_digits(digits_set(32, fit[:-1]))
