@@ -1,19 +1,18 @@
 """Predicts a plan's memory and work: the engine's own step, run once on tensors without data."""
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.compiler_import import no_compiler
+from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
@@ -22,6 +21,7 @@ Target = Literal["cpu", "cuda"]
 """What is predicted for: a CPU, whose memory holds everything, or a card beside a host."""
 
 HOST = torch.device("cpu")
+"""Where plans are made for a CPU."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,6 @@ class _CardPlan(Plan):
         return super().layout(torch.device("cuda"))
 
 
-@contextmanager
-def without_data() -> Iterator[None]:
-    """Inside, tensors have shapes and no data, and Python's collector rests: faster, and the same every time."""
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            yield
-    finally:
-        if collected:
-            gc.enable()
-
-
 def predict(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> Prediction:
     """Predict a plan for one stage of training.
 
@@ -117,9 +104,11 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
     as_card = target == "cuda"
     if as_card:
         plan = _CardPlan(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
-    with without_data():
-        networks = task.build("cpu")
-        state = stage.setup.state(networks, plan, HOST)
+    dataless = Dataless()
+    with resting_collector(), no_compiler(), fused_attention():
+        with WithoutData(dataless):
+            networks = task.build("meta")
+            state = stage.setup.state(networks, plan, META)
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
         pictures = BlankPictures(stage.needs)
@@ -137,6 +126,7 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
             sheets=None if rough or averages_away or task.make_sheets is None else sheets,
             micro_batches=1 if rough else 2,
             count_zeros=not rough,
+            dataless=dataless,
         )
 
 

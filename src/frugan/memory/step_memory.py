@@ -21,6 +21,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed
 from frugan.engine.working_weights import pending_gradient
+from frugan.memory.dataless import Dataless
 from frugan.memory.trace import Category, Peak, Trace
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import Work, WorkCounter
@@ -67,6 +68,7 @@ def measure_step(
     sheets: Callable[[], object] | None = None,
     micro_batches: int | None = None,
     count_zeros: bool = False,
+    dataless: Dataless | None = None,
 ) -> StepMemory:
     """Run the next step under the tracker.
 
@@ -78,9 +80,10 @@ def measure_step(
         micro_batches: of each update that are run, and the remainder as a last one if it is more than one; the others
             are reckoned with. None: all.
         count_zeros: as a step does whose gradients are reported.
+        dataless: runs operations where the state has no data.
     """
     counter = WorkCounter()
-    tracker = Tracker(_held(state, plan, as_card=as_card), counter)
+    tracker = Tracker(_held(state, plan, as_card=as_card), counter, dataless)
     if as_card:
         tracker.ignore(_on_host(state, plan))
         for optimizer in state.optimizers.values():

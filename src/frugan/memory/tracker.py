@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.memory.counting import tensors_in
+from frugan.memory.dataless import Dataless
 from frugan.memory.trace import Category, Trace
 from frugan.memory.work import WorkCounter
 
@@ -24,6 +25,7 @@ class Tracker(TorchDispatchMode):
     Args:
         existing: tensors that are there already, by what they are for.
         counter: is given every operation; within the same mode, which is faster than in one of its own.
+        dataless: runs operations on tensors without data; None: torch does, on real ones.
 
     Attributes:
         trace: so far.
@@ -33,10 +35,14 @@ class Tracker(TorchDispatchMode):
     """
 
     def __init__(
-        self, existing: Mapping[Category, Iterable[Tensor]] | None = None, counter: WorkCounter | None = None
+        self,
+        existing: Mapping[Category, Iterable[Tensor]] | None = None,
+        counter: WorkCounter | None = None,
+        dataless: Dataless | None = None,
     ) -> None:
         super().__init__()
         self._counter = counter
+        self._dataless = dataless
         self.trace = Trace()
         self.place = "before"
         self.live_bytes = 0
@@ -50,13 +56,27 @@ class Tracker(TorchDispatchMode):
                 self._add(tensor, category)
         self._given = len(self.trace.sizes_bytes)  # what these are for is known
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; torch would import its compiler to make sure
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and note what it made."""
-        out = func(*args, **(kwargs or {}))
-        for tensor in tensors_in(out):
+        kwargs = kwargs or {}
+        if self._dataless is None:
+            out = func(*args, **kwargs)
+            for tensor in tensors_in(out):
+                self._add(tensor, "temporaries")
+            if self._counter is not None:
+                self._counter.count(func, args, kwargs, out)
+            return out
+        out, known = self._dataless.run(func, args, kwargs)
+        for tensor in (out,) if isinstance(out, Tensor) else tensors_in(out):
             self._add(tensor, "temporaries")
-        if self._counter is not None:
-            self._counter.count(func, args, kwargs or {}, out)
+        if known is not None and self._counter is not None:
+            if known.cost is None:
+                known.cost = self._counter.cost_of(func, args, kwargs, out)
+            self._counter.add(known.cost)
         return out
 
     def ignore(self, tensors: Iterable[Tensor]) -> None:
