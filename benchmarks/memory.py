@@ -101,7 +101,7 @@ def one(configuration: Configuration) -> dict[str, Any]:
     result = {
         "configuration": list(configuration),
         "predicted_live_bytes": predicted.live_bytes,
-        "predicted_reserved_bytes": predicted.reserved_bytes,
+        "predicted_reserved_bytes": predicted.unlimited_bytes,
     }
     if not on_card:
         measured = measure_step(step, state, plan, blocks, count_zeros=True)

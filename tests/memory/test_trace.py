@@ -30,7 +30,7 @@ def test_peak_of_one_phase() -> None:
 
 def test_reserved_is_what_segments_take() -> None:
     """30 and 12 of their own, 5 and then 6 out of one of 20."""
-    assert _trace().reserved_bytes() == (30 + 12 + 20) * MIB
+    assert _trace().replay().reserved_bytes == (30 + 12 + 20) * MIB
 
 
 def test_live_bytes_after_each_event() -> None:

@@ -89,8 +89,8 @@ class Estimates:
         if len(stages) == 1:
             return stages[0]
         plan = self._first("all")
-        self.predict.ahead([(plan, stage, False) for stage in stages])
-        return max(stages, key=lambda stage: self.predict(plan, stage, rough=False).reserved_bytes)
+        self.predict.ahead([(plan, stage, True) for stage in stages])
+        return max(stages, key=lambda stage: self.predict(plan, stage, rough=True).reserved_bytes)
 
     @cached_property
     def plain(self) -> Prediction:
@@ -220,6 +220,7 @@ class Estimates:
             found,
             live_bytes=found.live_bytes + before,
             reserved_bytes=found.reserved_bytes + before,
+            unlimited_bytes=found.unlimited_bytes + before,
             categories={**found.categories, "gradients": gradients + before},
         )
 

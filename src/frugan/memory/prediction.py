@@ -29,15 +29,16 @@ class Prediction:
     """What a plan takes.
 
     Attributes:
-        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts.
-        reserved_bytes: most that the caching allocator reserves, as `torch.cuda.max_memory_reserved` counts; on a CPU
-            what lives.
+        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts: a block that is a little larger
+            than what was asked for counts whole.
+        reserved_bytes: the least that the caching allocator must be allowed to reserve; on a CPU what lives.
         place: where the peak of what lives falls: "phase/network.block".
         stage: name of the stage of training in which it does.
-        categories: bytes that live at the peak, by what they are for.
+        categories: bytes that live at the peak, by what they are for, without what blocks are larger.
         by_phase: phase -> its own peak of what lives; "sheets": that of making sheets of samples.
         work: of an average step.
         host_bytes: most that the plan keeps in host memory, besides pictures.
+        unlimited_bytes: what the allocator reserves where nothing limits it, as `torch.cuda.max_memory_reserved` counts.
     """
 
     live_bytes: int
@@ -48,6 +49,7 @@ class Prediction:
     by_phase: dict[str, int]
     work: Work
     host_bytes: int = 0
+    unlimited_bytes: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -87,15 +89,27 @@ def predict(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool
         RuntimeError: torch refuses the plan (two savings that exclude each other).
     """
     memory = step_memory(task, plan, target, stage, rough=rough)
-    return Prediction(
+    by_phase = {name: peak.size_bytes for name, peak in memory.by_phase.items()}
+    found = Prediction(
         live_bytes=memory.peak.size_bytes,
-        reserved_bytes=memory.reserved_bytes if target == "cuda" else memory.peak.size_bytes,
+        reserved_bytes=memory.peak.size_bytes,
         place=memory.peak.place,
         stage=stage.name,
         categories={str(name): size for name, size in memory.peak.categories.items()},
-        by_phase={name: peak.size_bytes for name, peak in memory.by_phase.items()},
+        by_phase=by_phase,
         work=memory.work,
         host_bytes=memory.host_bytes,
+        unlimited_bytes=memory.peak.size_bytes,
+    )
+    if target == "cpu":
+        return found
+    card = memory.on_card
+    return replace(
+        found,
+        live_bytes=max(found.live_bytes, card.taken_bytes),
+        reserved_bytes=max(found.live_bytes, memory.needed_bytes),
+        by_phase={name: max(size_bytes, card.taken_in(name)) for name, size_bytes in by_phase.items()},
+        unlimited_bytes=max(found.live_bytes, card.reserved_bytes),
     )
 
 

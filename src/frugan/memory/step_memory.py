@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +23,12 @@ from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed
 from frugan.engine.working_weights import pending_gradient
 from frugan.memory.dataless import Dataless
-from frugan.memory.trace import Category, Peak, Trace
+from frugan.memory.trace import Category, Peak, Replay, Trace
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import Work, WorkCounter
 
+STEPS = 2
+"""Replayed in the allocator's model: what the fragments of one leave no room for, the next one reserves anew."""
 SHEETS = "sheets"
 """Place of what is made while sheets of samples are."""
 
@@ -52,10 +55,15 @@ class StepMemory:
     work: Work
     host_bytes: int
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Most that CUDA's allocator would reserve, in a first and a second step."""
-        return self.trace.reserved_bytes(2, self.begins)
+    @cached_property
+    def on_card(self) -> Replay:
+        """What CUDA's allocator would do without a limit, in a first and a second step."""
+        return self.trace.replay(STEPS, self.begins)
+
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The least that CUDA's allocator must be allowed to reserve for a first and a second step."""
+        return self.trace.needed_bytes(self.on_card, STEPS, self.begins)
 
 
 def measure_step(

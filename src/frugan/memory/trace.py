@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frugan.memory.allocator import Block, CachingAllocator, rounded
+from frugan.memory.allocator import MIB, Block, CachingAllocator, OutOfBudget, rounded
 
 Category = Literal[
     "parameters", "working weights", "gradients", "optimizer", "averages", "batch", "saved activations", "temporaries"
 ]
+
+CLOSE, CLOSE_BYTES = 0.003, 4 * MIB
+"""How closely the least limit is looked for."""
 
 
 @dataclass
@@ -75,24 +78,67 @@ class Trace:
             by_category[self.categories[number]] += self.sizes_bytes[number]
         return Peak(most, self.places[self.events[at]], dict(by_category))
 
-    def reserved_bytes(self, repeats: int = 1, first: int = 0) -> int:
-        """Most that CUDA's allocator would reserve for it, starting from nothing.
+    def replay(self, repeats: int = 1, first: int = 0, budget_bytes: int | None = None) -> "Replay":
+        """What CUDA's allocator would do for it, starting from nothing.
 
         Args:
             repeats: how often the events from number `first` on happen, as a step does; what the fragments of one
                 leave no room for, the next one reserves anew.
+            budget_bytes: what it may reserve; None: without end.
+
+        Raises:
+            OutOfBudget: it does not go through.
         """
-        allocator = CachingAllocator()
+        allocator = CachingAllocator(budget_bytes)
         blocks: dict[int, Block] = {}
+        taken: dict[str, int] = {}
         for event in (*self.events[:first], *(self.events[first:] * repeats)):
             if event >= 0:
                 if self.sizes_bytes[event]:
                     if event in blocks:  # still there from the round before: only the new one stays
                         allocator.free(blocks.pop(event))
                     blocks[event] = allocator.allocate(self.sizes_bytes[event])
+                    if allocator.taken_bytes > taken.get(place := self.places[event], 0):
+                        taken[place] = allocator.taken_bytes
             elif -1 - event in blocks:
                 allocator.free(blocks.pop(-1 - event))
-        return allocator.peak_reserved_bytes
+        return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, taken)
+
+    def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
+        """The least that the allocator must be allowed for it: at a limit it gives back what it only keeps, and goes on.
+
+        Args:
+            unlimited: what it does without one.
+            repeats, first: as for `replay`.
+        """
+        too_little, enough = unlimited.taken_bytes - 1, unlimited.reserved_bytes
+        while enough - too_little > max(CLOSE_BYTES, CLOSE * enough):
+            tried = (too_little + enough) // 2
+            try:
+                self.replay(repeats, first, tried)
+                enough = tried
+            except OutOfBudget:
+                too_little = tried
+        return enough
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What an allocator did.
+
+    Attributes:
+        reserved_bytes: most that it held from the driver.
+        taken_bytes: most that it gave out, as split.
+        taken_at: place -> most that it had given out when something was allocated there.
+    """
+
+    reserved_bytes: int
+    taken_bytes: int
+    taken_at: dict[str, int]
+
+    def taken_in(self, phase: str) -> int:
+        """Most that it had given out in a phase."""
+        return max((taken for place, taken in self.taken_at.items() if place.split("/")[0] == phase), default=0)
 
 
 @dataclass(frozen=True)

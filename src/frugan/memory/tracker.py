@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.memory.counting import tensors_in
 from frugan.memory.dataless import Dataless
+from frugan.memory.gradient_sums import ADD, ADD_IN_PLACE, holders, is_made_in_place, lone_holders, running_node
 from frugan.memory.trace import Category, Trace
 from frugan.memory.work import WorkCounter
 
@@ -47,6 +48,8 @@ class Tracker(TorchDispatchMode):
         self.place = "before"
         self.live_bytes = 0
         self.peak_bytes = 0
+        self._lone = lone_holders()
+        self._made_in: dict[int | None, int | None] = {}  # number of a storage -> node that made it in a backward
         self._elsewhere = False
         self._ignored: list[torch.UntypedStorage] = []  # alive, so that no other storage takes their identity
         self._ignored_ids: set[int] = set()
@@ -63,6 +66,10 @@ class Tracker(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and note what it made."""
         kwargs = kwargs or {}
+        if func is ADD and not kwargs and not torch.is_grad_enabled():
+            found = holders(args)
+            if is_made_in_place(args, found, self._lone, self._made_in.get(self._number(args[0].untyped_storage()))):
+                func = ADD_IN_PLACE
         if self._dataless is None:
             out = func(*args, **kwargs)
             for tensor in tensors_in(out):
@@ -139,6 +146,8 @@ class Tracker(TorchDispatchMode):
         key = id(storage)
         number = self.trace.make(storage.nbytes(), category, self.place)
         size_bytes = self.trace.sizes_bytes[number]
+        if not torch.is_grad_enabled() and (node := running_node()) is not None:
+            self._made_in[number] = node
 
         def freed(_: object) -> None:
             self.live_bytes -= size_bytes

@@ -31,8 +31,6 @@ from frugan.memory.sizes import MIB, parse_size, show_size
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
 
-BUCKET_BYTES = 2 * 25 * MIB
-"""Two buckets of gradients, one filled while the other travels: the size that torch's own distribution uses."""
 NEAREST_SECONDS = 3.0
 """For the nearest change of a recipe that does not fit: that it does not is what was asked."""
 COMMUNICATION_BYTES = 300 * MIB
@@ -217,7 +215,8 @@ def _told_when_refused(planner: Planner) -> Iterator[None]:
 
 def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool, say: Say) -> PlanReport:
     search, card = planner.search, planner.card
-    between = BUCKET_BYTES + COMMUNICATION_BYTES if planner.gpus > 1 else 0
+    gathered = _gathered_bytes(search) if planner.gpus > 1 else 0
+    between = gathered + COMMUNICATION_BYTES if planner.gpus > 1 else 0
     budget = None
     if budget_bytes is not None:
         budget = Budget(budget_bytes - between, card.context_bytes, card.workspace_bytes)
@@ -227,11 +226,11 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
     choice = found or search.least()
     prediction = choice.prediction
     categories = {str(k): v for k, v in prediction.categories.items()}
-    categories["allocator slack"] = prediction.reserved_bytes - prediction.live_bytes
+    categories["allocator slack"] = prediction.reserved_bytes - sum(prediction.categories.values())
     categories["CUDA context"] = card.context_bytes
     categories["library workspaces"] = card.workspace_bytes
     if between:
-        categories["gradient buckets"] = BUCKET_BYTES
+        categories["gathered gradients"] = gathered
         categories["communication"] = COMMUNICATION_BYTES
     fastest_seconds = search.estimates.fastest_seconds
     rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
@@ -260,6 +259,12 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
         nearest_change=change,
         duration_seconds=_duration_seconds(recipe, choice.whole_seconds),
     )
+
+
+def _gathered_bytes(search: Search) -> int:
+    """Of one flat fp32 copy of a phase's gradients, in which they travel between cards."""
+    sizes = search.space.fp32_bytes
+    return max(sum(sizes[name] for name in phase.trainable) for phase in search.space.task.phases)
 
 
 def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastest_seconds: float) -> Rung:
@@ -306,12 +311,13 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     if planner.wishes.avoid:
         yield f"ruled out: {', '.join(sorted(planner.wishes.avoid))}"
     yield (
-        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card; in Python, set "
-        "torch.backends.cudnn.benchmark = True before frugan.train, and leave 1 GiB of the card to it"
+        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card: a training that "
+        "takes 10.9 GB had 17.7 in its first steps by such trials; on a card with that much to spare, set "
+        "torch.backends.cudnn.benchmark = True before frugan.train in Python"
     )
     if between_bytes:
         yield (
-            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess; "
+            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gathered gradients and messages, of which {show_size(COMMUNICATION_BYTES)} are a guess; "
             "this is planning ahead: frugan trains on one card so far"
         )
     kind = "guesses; `frugan plan --calibrate` on the card measures them"
