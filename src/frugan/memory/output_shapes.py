@@ -168,6 +168,12 @@ def _compared(*args: Any, **_: Any) -> Spec:
     return shape, elementwise(shape, operands), torch.bool
 
 
+def _second_first(gradient: Tensor, x: Tensor, *_: Any) -> Spec:
+    """Elementwise, laid out as its second operand where the two differ."""
+    shape = _broadcast((gradient, x))
+    return shape, elementwise(shape, (x, gradient)), _promoted((gradient, x))
+
+
 def _where(condition: Tensor, a: Tensor, b: Tensor) -> Spec:
     shape = _broadcast((condition, a, b))
     return shape, elementwise(shape, (condition, a, b)), _promoted((a, b))
@@ -466,7 +472,7 @@ def _table() -> dict[Any, Rule]:
             aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar, aten.mul.Tensor,
             aten.mul.Scalar, aten.addcmul.default, aten.addcdiv.default, aten.maximum.default, aten.minimum.default,
             aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
-            aten.bitwise_xor.Tensor, aten.threshold_backward.default, aten.leaky_relu_backward.default,
+            aten.bitwise_xor.Tensor, aten.leaky_relu_backward.default,
             aten.softplus_backward.default, aten.sigmoid_backward.default, aten.tanh_backward.default,
             aten.lerp.Scalar, aten.lerp.Tensor, aten.remainder.Scalar, aten.remainder.Tensor,
         ),
@@ -479,6 +485,7 @@ def _table() -> dict[Any, Rule]:
             aten.ge.Tensor, aten.gt.Tensor, aten.le.Tensor, aten.lt.Tensor, aten.eq.Tensor, aten.ne.Tensor,
             aten.logical_and.default, aten.logical_or.default, aten.logical_not.default, aten.isfinite.default,
         ),
+        _second_first: (aten.threshold_backward.default,),
         _where: (aten.where.self,),
         _as_first: (
             aten.relu.default, aten.leaky_relu.default, aten.neg.default, aten.abs.default, aten.sgn.default,

@@ -374,7 +374,6 @@ def _named_places(state: TrainingState, tracker: Tracker, blocks: Mapping[str, S
 
     def watch(module: nn.Module, name: str) -> None:
         def before(_: nn.Module, given: object) -> None:
-            tracker.mark("gradients", _gradients(state), again=True)
             if torch.is_grad_enabled():
                 tracker.mark("saved activations", _tensors(given))  # a recomputed block keeps what it is given
             tracker.place = named(name)
