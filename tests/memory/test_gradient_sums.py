@@ -21,7 +21,8 @@ def _three_uses(x: Tensor) -> None:
 
 def _held_elsewhere(x: Tensor) -> None:
     """The first gradient is still wanted by others: it must not be written into."""
-    h, held = x * 2, []
+    h = x * 2
+    held: list[Tensor] = []
     a, b = h * 3, h * 5
     a.register_hook(held.append)
     b.register_hook(held.append)
@@ -32,7 +33,7 @@ def _unwatched_bytes(run: object) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
         run()  # type: ignore[operator]
     live = most = 0
-    for event in watched.profiler.kineto_results.events():  # type: ignore[union-attr]
+    for event in watched.profiler.kineto_results.events():
         if event.name() == "[memory]":
             live += event.nbytes()
             most = max(most, live)

@@ -1,4 +1,4 @@
-"""What operations give by our rules is what torch's kernels give: every rule that a step meets, held to a real CPU's."""
+"""What operations give by our rules is what torch's kernels give: every rule that a step meets, on a real CPU."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ CASES: dict[str, Callable[[], object]] = {
     "half beside full ones": lambda: _x(3, dtype=torch.bfloat16) * _x(3),
     "integers divided": lambda: _x(3, dtype=torch.int64) / 2,
     "integers times a fraction": lambda: _x(3, dtype=torch.int64) * 0.5,
-    "booleans added up": lambda: (_x(3) > 0).sum(),
+    "booleans added up": lambda: torch.sum(_x(3) > 0),
     "compared": lambda: _x(2, 3, 4, 4, last=True) >= _x(4),
     "where of numbers": lambda: torch.where(_x(3) > 0, _x(3, dtype=torch.bfloat16), 0.0),
     "padded": lambda: F.pad(_x(2, 3, 4, 4, last=True), (1, 2, 0, 1)),

@@ -1,7 +1,7 @@
 """Runs torch code on tensors that have shapes and no data, in a few microseconds an operation.
 
-They are torch's own tensors on its "meta" device. What an operation gives is found once for each set of operands' shapes
-(memory/output_shapes.py), and made by a look into a table from then on; so is its work.
+They are torch's own tensors on its "meta" device. What an operation gives is found once for each set of its operands'
+shapes (memory/output_shapes.py), and made by a look into a table from then on; so is its work.
 """
 
 import gc
@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.memory.output_shapes import RULES, Spec, Specs
+from frugan.memory.output_shapes import RULES
+from frugan.memory.strides import Spec, Specs
 
 META = torch.device("meta")
 aten = torch.ops.aten
@@ -113,8 +114,8 @@ def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     if isinstance(specs, list):
         return [_empty(each) for each in specs]
     if len(specs) == 3 and isinstance(specs[2], torch.dtype):
-        return torch.empty_strided(specs[0], specs[1], dtype=specs[2], device=META)  # type: ignore[arg-type]
-    return tuple(None if each is None else _empty(each) for each in specs)  # type: ignore[arg-type]
+        return torch.empty_strided(specs[0], specs[1], dtype=specs[2], device=META)
+    return tuple(None if each is None else _empty(each) for each in specs)
 
 
 def _empty(spec: Spec) -> Tensor:

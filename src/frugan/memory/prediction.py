@@ -29,8 +29,8 @@ class Prediction:
     """What a plan takes.
 
     Attributes:
-        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts: a block that is a little larger
-            than what was asked for counts whole.
+        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts: a block that is a little
+            larger than what was asked for counts whole.
         reserved_bytes: the least that the caching allocator must be allowed to reserve; on a CPU what lives.
         place: where the peak of what lives falls: "phase/network.block".
         stage: name of the stage of training in which it does.
@@ -38,7 +38,7 @@ class Prediction:
         by_phase: phase -> its own peak of what lives; "sheets": that of making sheets of samples.
         work: of an average step.
         host_bytes: most that the plan keeps in host memory, besides pictures.
-        unlimited_bytes: what the allocator reserves where nothing limits it, as `torch.cuda.max_memory_reserved` counts.
+        unlimited_bytes: what the allocator reserves without a limit, as `torch.cuda.max_memory_reserved` counts.
     """
 
     live_bytes: int

@@ -90,12 +90,10 @@ class Trace:
         for event in self._play(allocator, [*self.events[:first], *(self.events[first:] * repeats)]):
             if event >= 0 and allocator.taken_bytes > taken.get(place := self.places[event], 0):
                 taken[place] = allocator.taken_bytes
-        return Replay(
-            allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken
-        )
+        return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken)
 
     def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
-        """The least that the allocator must be allowed for it: at a limit it gives back what it only keeps, and goes on.
+        """The least that the allocator must be allowed: at a limit it gives back what it only keeps, and goes on.
 
         Args:
             unlimited: what it does without one; the segments of small requests, which are few, stay as they are there.

@@ -71,7 +71,7 @@ class WorkCounter(TorchDispatchMode):
         self.add(self.cost_of(func, args, kwargs, out))
 
     def cost_of(self, func: Any, args: Any, kwargs: Any, out: Any) -> tuple[int, int, int]:
-        """Bytes that an operation moves, its multiply-accumulates, and those on fp32 numbers; the same for like ones."""
+        """Bytes that an operation moves, its multiply-accumulates, and those of them on fp32 numbers."""
         moved_bytes = self._traffic.traffic_of(func, (args, kwargs), out)
         if (count := self._flops.get(func._overloadpacket)) is None:
             return moved_bytes, 0, 0

@@ -311,13 +311,14 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     if planner.wishes.avoid:
         yield f"ruled out: {', '.join(sorted(planner.wishes.avoid))}"
     yield (
-        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card: a training that "
-        "takes 10.9 GB had 17.7 in its first steps by such trials; on a card with that much to spare, set "
+        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card: a training "
+        "that takes 10.9 GB had 17.7 in its first steps by such trials; on a card with that much to spare, set "
         "torch.backends.cudnn.benchmark = True before frugan.train in Python"
     )
     if between_bytes:
         yield (
-            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gathered gradients and messages, of which {show_size(COMMUNICATION_BYTES)} are a guess; "
+            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gathered gradients and messages, of which "
+            f"{show_size(COMMUNICATION_BYTES)} are a guess; "
             "this is planning ahead: frugan trains on one card so far"
         )
     kind = "guesses; `frugan plan --calibrate` on the card measures them"
