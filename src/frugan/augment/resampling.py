@@ -8,14 +8,19 @@ after it. One period, upsampled, is therefore all that is ever sampled, with coo
 is known beforehand, and no picture of a batch matters to another. The reference program extends all pictures of a
 batch by the largest margin that one of them needs, at most by side - 1, with zeros beyond: there alone it differs.
 
-Both filters are band matrices, which hold the reflection too: a product is several times as fast as a convolution of
-one channel up to 128 pixels, as fast at 256, exact in fp32 whatever cuDNN may round, and has every derivative.
+Moving a picture is linear in the picture and nothing differentiates in where it is moved to. So the whole of it is one
+operation with its adjoint, each the other's derivative: R1 through an augmentation keeps nothing but the matrices, and
+few pictures are upsampled at a time, however many there are.
+
+The filters are band matrices, applied in blocks along the diagonal: a product is several times as fast as a convolution
+of one channel on a processor, is exact in fp32 whatever cuDNN may round, and does without the zeros of a dense matrix.
 """
 
-import torch
-from torch import Tensor
+from typing import Any, cast
 
-from frugan.augment.sampling import sample
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 SYM6 = (
     0.015404109327027373,
@@ -39,6 +44,12 @@ BEFORE = TAPS // 2 - 1
 """Canvas values before the picture's first one."""
 
 
+BLOCK = 32
+"""Pixels that one block of a filter makes, or makes upsampled values from."""
+MOST_AT_ONCE = 2**25
+"""Upsampled values [n, C, 4·H - 2, 4·W - 2] that are there at a time, unless one picture has more: 128 MiB in fp32."""
+
+
 def resample(pictures: Tensor, inverse: Tensor) -> Tensor:
     """Move pictures.
 
@@ -49,33 +60,134 @@ def resample(pictures: Tensor, inverse: Tensor) -> Tensor:
     Returns:
         [N, C, H, W], differentiable in the pictures any number of times.
     """
-    height, width = pictures.shape[2:]
-    period = _upsampling(height, pictures) @ pictures @ _upsampling(width, pictures).T  # [N, C, 4·H - 2, 4·W - 2]
-    canvas = sample(period, _grid(inverse.to(pictures.dtype), height, width))  # [N, C, 2·H + 10, 2·W + 10]
-    return _downsampling(height, canvas) @ canvas @ _downsampling(width, canvas).T
+    return cast(Tensor, _Resample.apply(pictures, inverse.to(pictures.dtype)))
 
 
-def _upsampling(side: int, like: Tensor) -> Tensor:
-    """Pixels -> one period of the reflected picture upsampled, and a value more on either end. [4·side - 2, side]."""
+class _Resample(torch.autograd.Function):
+    """Pictures [N, C, H, W] -> moved ones [N, C, H, W]."""
+
+    @staticmethod
+    def forward(ctx: Any, pictures: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse)
+        bands = _bands(pictures)
+        return torch.cat([_moved(x, of, *bands) for x, of in _few_at_a_time(pictures, inverse)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (inverse,) = ctx.saved_tensors
+        return cast(Tensor, _Adjoint.apply(gradients[0], inverse)), None
+
+
+class _Adjoint(torch.autograd.Function):
+    """Gradients of moved pictures [N, C, H, W] -> those of the pictures [N, C, H, W]."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse)
+        bands = _bands(gradients)
+        return torch.cat([_moved_back(g, of, *bands) for g, of in _few_at_a_time(gradients, inverse)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (inverse,) = ctx.saved_tensors
+        return cast(Tensor, _Resample.apply(gradients[0], inverse)), None
+
+
+def _few_at_a_time(pictures: Tensor, inverse: Tensor) -> list[tuple[Tensor, Tensor]]:
+    _, channels, height, width = pictures.shape
+    count = max(1, MOST_AT_ONCE // (channels * (4 * height - 2) * (4 * width - 2)))
+    return list(zip(pictures.split(count), inverse.split(count), strict=True))
+
+
+def _moved(pictures: Tensor, inverse: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """Of few pictures [n, C, H, W]: reflected, upsampled, sampled and downsampled."""
+    period = pictures
+    for dim in (2, 3):  # the larger tensor of the two is then read in order
+        side = pictures.shape[dim]
+        reflected = period.index_select(dim, _reflection(side, pictures.device))
+        period = _spread(reflected, dim, up, 4 * side - 2, before=0)
+    canvas = F.grid_sample(
+        period, _grid(inverse, *pictures.shape[2:]), align_corners=True
+    )  # [n, C, 2·H + 10, 2·W + 10]
+    for dim in (3, 2):
+        canvas = _gather(canvas, dim, down, pictures.shape[dim], before=0)
+    return canvas
+
+
+def _moved_back(gradients: Tensor, inverse: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """The adjoint of `_moved`, from the last step to the first."""
+    sides = gradients.shape[2:]
+    canvas = gradients
+    for dim in (2, 3):
+        canvas = _spread(canvas, dim, up, 2 * gradients.shape[dim] + MARGIN, before=TAPS // 2 - 1)
+    frame = canvas.new_zeros(()).expand(*gradients.shape[:2], *(4 * side - 2 for side in sides))  # for its shape alone
+    bilinear = zeros_outside = 0
+    found = torch.ops.aten.grid_sampler_2d_backward(
+        canvas, frame, _grid(inverse, *sides), bilinear, zeros_outside, True, (True, False)
+    )
+    del canvas
+    period = found[0]  # [n, C, 4·H - 2, 4·W - 2]
+    del found
+    for dim in (3, 2):
+        side = gradients.shape[dim]
+        reflection = _reflection(side, gradients.device)
+        reflected = _gather(period, dim, down, len(reflection), before=TAPS - 2)
+        shape = list(reflected.shape)
+        shape[dim] = side
+        period = reflected.new_zeros(shape).index_add_(dim, reflection, reflected)
+    return period
+
+
+def _reflection(side: int, device: torch.device) -> Tensor:
+    """Which pixel stands at each place that one period of upsampled values looks at. [2·side + 4]."""
     period = 2 * (side - 1)
-    pixels = torch.arange(-(TAPS // 4), period + TAPS // 4, device=like.device)  # all that the period looks at
-    values = torch.arange(-1, 2 * period + 1, device=like.device)
-    extended = _taps(values[:, None] - 2 * pixels + BEFORE, like)
-    back = pixels.remainder(period)
-    reflected = torch.minimum(back, period - back)
-    return extended @ (reflected[:, None] == torch.arange(side, device=like.device)).to(like.dtype)
+    back = torch.arange(-(TAPS // 4), period + TAPS // 4, device=device).remainder(period)
+    return torch.minimum(back, period - back)
 
 
-def _downsampling(side: int, like: Tensor) -> Tensor:
-    """Canvas -> pixels, by the flipped filter. [side, 2·side + 10]."""
-    values, pixels = (torch.arange(count, device=like.device) for count in (2 * side + MARGIN, side))
-    return _taps(values - 2 * pixels[:, None], like)
+def _bands(like: Tensor) -> tuple[Tensor, Tensor]:
+    """A block of each filter: pixels -> upsampled values [2·B, B + 5], and values -> pixels [B, 2·B + 10].
 
-
-def _taps(index: Tensor, like: Tensor) -> Tensor:
-    """The filter's taps by their index, 0 where there is none."""
+    Upsampled value v takes pixel p by tap v - 2·p, and so does pixel p value v.
+    """
     taps = torch.tensor(SYM6, dtype=like.dtype).to(like.device, non_blocking=True)  # without waiting for the device
+    values, pixels = (torch.arange(count, device=like.device) for count in (2 * BLOCK, BLOCK + TAPS // 2 - 1))
+    up = _tap(taps, values[:, None] - 2 * pixels + TAPS - 2)
+    values, pixels = (torch.arange(count, device=like.device) for count in (2 * BLOCK + TAPS - 2, BLOCK))
+    return up, _tap(taps, values - 2 * pixels[:, None])
+
+
+def _tap(taps: Tensor, index: Tensor) -> Tensor:
+    """The filter's taps by their index, 0 where there is none."""
     return torch.where((index >= 0) & (index < TAPS), taps[index.clamp(0, TAPS - 1)], 0.0)
+
+
+def _spread(x: Tensor, dim: int, band: Tensor, length: int, *, before: int) -> Tensor:
+    """Twice as many values of x along a dimension: value v is the sum of x[p] by tap v - 2·p + 10 - 2·before."""
+    return _blockwise(x, dim, band, BLOCK, length, before)
+
+
+def _gather(x: Tensor, dim: int, band: Tensor, length: int, *, before: int) -> Tensor:
+    """Half as many values of x along a dimension: value p is the sum of x[v] by tap v - 2·p + before."""
+    return _blockwise(x, dim, band, 2 * BLOCK, length, before)
+
+
+def _blockwise(x: Tensor, dim: int, band: Tensor, step: int, length: int, before: int) -> Tensor:
+    """Products of a block [outputs, inputs] with windows of x [n, C, H, W] along a dimension, 2 or 3.
+
+    Args:
+        step: inputs from one window to the next.
+        length: outputs in all.
+        before: zeros before the first input.
+    """
+    outputs, inputs = band.shape
+    blocks = -(-length // outputs)
+    after = (blocks - 1) * step + inputs - before - x.shape[dim]  # below 0: nothing looks at the last ones
+    along = F.pad(x.transpose(dim, 3), (before, after))
+    windows = along.unfold(3, inputs, step)  # [n, C, H or W, blocks, inputs]
+    # one product of many rows: `windows @ band.T` would make a small one of each row of pictures
+    made = windows.reshape(-1, inputs) @ band.T
+    return made.view(*along.shape[:3], blocks * outputs)[..., :length].transpose(dim, 3)
 
 
 def _grid(inverse: Tensor, height: int, width: int) -> Tensor:
