@@ -6,6 +6,7 @@ Every operation is looked at: none may mix the two, look at a value, or copy bet
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -102,7 +103,11 @@ def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
 @pytest.mark.parametrize(
     ("family", "optimizers"),
     [
-        *((family, kind) for family in ALL for kind in OPTIMIZERS if (family.name, kind) != ("biggan", adam)),
+        *(
+            pytest.param(family, kind, marks=[] if family.name == "made-up" or kind is adam else pytest.mark.long)
+            for family, kind in product(ALL, OPTIMIZERS)
+            if (family.name, kind) != ("biggan", adam)
+        ),
         (Augmented("biggan-ada"), adam),  # all that BigGAN alone does, and more
     ],
     ids=lambda value: getattr(value, "name", None) or value.__name__,

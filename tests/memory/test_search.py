@@ -176,7 +176,7 @@ def _assert_predicted(shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, in
 
 
 @given(SHAPES, st.integers(0, 10**6))
-@_examples(5)
+@_examples(2)
 def test_random_configurations(
     shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, int, Precision], choice: int
 ) -> None:
