@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from frugan.contract.samples import SheetRequest
 from frugan.families.biggan import BigGANFamily
@@ -13,7 +14,14 @@ from frugan.families.stylegan2 import StyleGAN2Family
 
 @pytest.fixture(autouse=True, scope="module")
 def small_sheets() -> Iterator[None]:
-    """A family's own sheets get two columns and two rows; what is asked for in a test is left as it is."""
+    """A family's own sheets get two columns and two rows; what is asked for in a test is left as it is.
+
+    Files of noise are not worth packing well, either.
+    """
+    save = Image.Image.save
+
+    def quickly(picture: Image.Image, *args: Any, **more: Any) -> None:
+        save(picture, *args, **{"compress_level": 1, **more})
 
     def small(whole: Callable[[Any, Any], Mapping[str, SheetRequest]]) -> Callable[[Any, Any], dict[str, SheetRequest]]:
         return lambda family, networks: {
@@ -23,4 +31,5 @@ def small_sheets() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for kind in (BigGANFamily, StyleGAN2Family):
             patch.setattr(kind, "snapshots", small(kind.snapshots))
+        patch.setattr(Image.Image, "save", quickly)
         yield

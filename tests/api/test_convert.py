@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,11 @@ CPU = TrainingOptions(device="cpu", workers=0)
 EVERY_PHASE: dict[str, Any] = {"true_face_power": 0.01, "gan_power": 0.1}
 
 
-@pytest.fixture(autouse=True)
-def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_narrow(monkeypatch)
+@pytest.fixture(autouse=True, scope="module")
+def _narrow() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        allow_narrow(patch)
+        yield
 
 
 def there(tmp_path: Path, model: LerasModel | None = None, *words: str) -> tuple[Path, str]:
@@ -128,10 +130,10 @@ family = "saehd"
 archi = "df-ud"
 resolution = 64
 face_type = "f"
-ae_dims = 32
-e_dims = 16
-d_dims = 16
-d_mask_dims = 16
+ae_dims = 16
+e_dims = 4
+d_dims = 4
+d_mask_dims = 2
 gan_dims = 4
 [objective]
 true_face_power = 0.01

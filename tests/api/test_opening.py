@@ -206,10 +206,11 @@ def test_no_recipe_that_ships_is_warned_of() -> None:
     assert [name for name in built_in() if slow_average(load_recipe(name))] == []
 
 
-def test_the_warning_opens_the_training_once(tmp_path: Path) -> None:
+def test_the_warning_opens_the_training_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 3)
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=20 steps"], say=lines.append)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
     assert sum(line.startswith("warning: the average, from which samples are drawn") for line in lines) == 1
 
 
