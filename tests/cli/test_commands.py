@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,8 +19,6 @@ from frugan.cli.main import run
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.recipes import built_in
-
-COMMAND = [sys.executable, "-m", "frugan"]
 
 
 @dataclass(frozen=True)
@@ -150,9 +147,8 @@ def test_prepare_train_sample_evaluate_report_info(
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["step"] == 4
     assert "step 1 " in result.stderr
-    result = frugan(
-        "sample", str(out), "--out", str(tmp_path / "s"), "--interpolate", "both", "--columns", "2", "--device", "cpu", "--json"
-    )
+    words = ["--interpolate", "both", "--columns", "2", "--device", "cpu", "--json"]
+    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), *words)
     assert result.returncode == 0, result.stderr
     assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
     both = ["--columns", "2", "--rows", "2"]

@@ -60,6 +60,7 @@ def test_a_phase_is_repeated_as_if_nothing_had_been(optimizers: Callable[[float]
 
     def halved(plan: Plan, phase: str, message: str) -> Plan:
         assert "would live" in message
+        assert not asked or plan.micro_batch < asked[-1][0], "the last answer was not followed"
         asked.append((plan.micro_batch, phase))
         return replace(plan, micro_batch=plan.micro_batch // 2)
 
