@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, HostDraws, Rig, adam
+from contract.rig import BF16, OPTIMIZERS, HostDraws, Rig, adam, rmsprop
 from contract.test_families import Augmented
 from frugan.contract.family import Family
 from frugan.engine import offload
@@ -127,7 +127,9 @@ def test_a_step_mixes_no_devices_and_waits_for_none(
     assert all(tensor.is_meta for tensor in rig.tensors().values())
 
 
-@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizers", [pytest.param(kind, marks=pytest.mark.long if kind is rmsprop else []) for kind in OPTIMIZERS]
+)
 def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
     optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily
-from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
+from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference, rmsprop
 from engine.runs import train
 from frugan.engine.adam import Adam
 from frugan.engine.checkpoint import newest_whole
@@ -48,13 +48,18 @@ def peak_bytes(of: Rig) -> int:
     return int(card.peak_bytes)
 
 
+each_optimizer = pytest.mark.parametrize(
+    "optimizers", [pytest.param(kind, marks=pytest.mark.long if kind is rmsprop else []) for kind in OPTIMIZERS]
+)
+
+
 @cache
 def between_bytes() -> int:
     """More than a quarter of the batch takes, and less than the whole."""
     return (peak_bytes(rig(BATCH)) + peak_bytes(rig(BATCH // 4))) // 2
 
 
-@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+@each_optimizer
 def test_a_phase_is_repeated_as_if_nothing_had_been(optimizers: Callable[[float], OptimizerSettings]) -> None:
     asked: list[tuple[int, str]] = []
 
@@ -177,7 +182,7 @@ def test_without_a_next_plan_the_error_is_torchs_and_nothing_has_moved() -> None
     assert_same(tight.tensors(), untouched.tensors())
 
 
-@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+@each_optimizer
 def test_a_plan_may_take_state_to_the_host_in_midway(optimizers: Callable[[float], OptimizerSettings]) -> None:
     moved, free = rig(optimizers=optimizers), rig(optimizers=optimizers)
     moved.run(1)

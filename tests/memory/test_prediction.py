@@ -79,6 +79,7 @@ def test_augmentation_is_counted(micro_batch: int) -> None:
     assert predicted.by_phase["D_r1"] > without.by_phase["D_r1"]
 
 
+@pytest.mark.long
 def test_fp16() -> None:
     of = task(MadeUpFamily())
     plan = plan_of(of, 2, FP16)
