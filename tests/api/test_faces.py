@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import frugan
-from api.leras_models import NARROW, allow_narrow
+from api.leras_models import NARROW
 from frugan.api.sample.sampling import sample
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.options import TrainingOptions
@@ -24,6 +24,7 @@ from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDFamily
 from tools.draw_faces.drawn_faceset import draw_faceset
 
+pytestmark = pytest.mark.usefixtures("narrow_faces")
 FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
 DATA = {"src": FACES, "dst": FACES}
 CPU = TrainingOptions(device="cpu", workers=0)
@@ -58,11 +59,6 @@ set = { "objective.random_warp" = false, "optimizers.default.dropout" = 0.3, "op
 at = "3 steps"
 set = { "objective.gan_power" = 0.1 }
 """
-
-
-@pytest.fixture(autouse=True)
-def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_narrow(monkeypatch)
 
 
 def _train(run: Path, *overrides: str, steps: int, **more: object) -> tuple[TrainingResult, str]:
