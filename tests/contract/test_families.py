@@ -264,7 +264,7 @@ def test_builds_without_data(family: Family) -> None:
 def test_a_step_on_tensors_without_data(family: Family) -> None:
     """No look at a value anywhere in the step: no host synchronisation on a GPU, and a planner can run it.
 
-    BigGAN's is run so by `memory/test_prediction.py`, and augmentation on `meta` by `test_two_devices.py`.
+    BigGAN's is run so by `memory/test_shipped_predictions.py`, and augmentation on `meta` by `test_two_devices.py`.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 

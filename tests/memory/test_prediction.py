@@ -31,12 +31,11 @@ def in_short(short: Collection[str], *choices: Family) -> list[Any]:
     return [pytest.param(f, id=f.name, marks=[] if f.name in short else pytest.mark.long) for f in choices or ALL]
 
 
-each_family = pytest.mark.parametrize("family", in_short(("made-up", "biggan")))
 made_up_in_short = pytest.mark.parametrize("family", in_short(("made-up",)))
-"""Families differ in what `test_the_smallest_micro_batches` shows, and in predictions that ship, which are of cards."""
+"""That families run without data is seen in `contract/test_families.py` and in predictions that ship."""
 
 
-@each_family
+@made_up_in_short
 def test_the_smallest_micro_batches(family: Family) -> None:
     """By phase, and without asking for an address: tensors without data have none."""
     predicted, real = predicted_once(family.name, "cpu"), measured_once(family.name)
@@ -191,7 +190,7 @@ def _most_saved_bytes(of: StepMemory) -> int:
     return most
 
 
-@each_family
+@made_up_in_short
 def test_work_is_that_of_the_whole_step(family: Family) -> None:
     """Counted on two micro-batches of four, and on all of them."""
     predicted, real = predicted_once(family.name, "cpu").work, measured_once(family.name).work
