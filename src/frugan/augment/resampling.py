@@ -16,11 +16,14 @@ The filters are band matrices, applied in blocks along the diagonal: a product i
 of one channel on a processor, is exact in fp32 whatever cuDNN may round, and does without the zeros of a dense matrix.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from frugan.augment.sampling import sample, spread
 
 SYM6 = (
     0.015404109327027373,
@@ -46,8 +49,8 @@ BEFORE = TAPS // 2 - 1
 
 BLOCK = 32
 """Pixels that one block of a filter makes, or makes upsampled values from."""
-MOST_AT_ONCE = 2**25
-"""Upsampled values [n, C, 4·H - 2, 4·W - 2] that are there at a time, unless one picture has more: 128 MiB in fp32."""
+MOST_AT_ONCE = 2**24
+"""Upsampled values that are there at a time, unless one channel of a picture has more: 64 MiB in fp32."""
 
 
 def resample(pictures: Tensor, inverse: Tensor) -> Tensor:
@@ -69,8 +72,7 @@ class _Resample(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, pictures: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(inverse)
-        bands = _bands(pictures)
-        return torch.cat([_moved(x, of, *bands) for x, of in _few_at_a_time(pictures, inverse)])
+        return _piecewise(_moved, pictures, inverse)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -84,8 +86,7 @@ class _Adjoint(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gradients: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(inverse)
-        bands = _bands(gradients)
-        return torch.cat([_moved_back(g, of, *bands) for g, of in _few_at_a_time(gradients, inverse)])
+        return _piecewise(_moved_back, gradients, inverse)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -93,48 +94,53 @@ class _Adjoint(torch.autograd.Function):
         return cast(Tensor, _Resample.apply(gradients[0], inverse)), None
 
 
-def _few_at_a_time(pictures: Tensor, inverse: Tensor) -> list[tuple[Tensor, Tensor]]:
+Piece = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""What is done to some channels of few pictures [n, c, H, W], with their grid and the bands of `_bands`."""
+
+
+def _piecewise(move: Piece, pictures: Tensor, inverse: Tensor) -> Tensor:
+    """Few pictures [N, C, H, W] at a time, or few channels of one."""
     _, channels, height, width = pictures.shape
-    count = max(1, MOST_AT_ONCE // (channels * (4 * height - 2) * (4 * width - 2)))
-    return list(zip(pictures.split(count), inverse.split(count), strict=True))
+    values = (4 * height - 2) * (4 * width - 2)
+    count, few = max(1, MOST_AT_ONCE // (channels * values)), max(1, MOST_AT_ONCE // values)
+    bands = _bands(pictures)
+    found = []
+    for some, of in zip(pictures.split(count), inverse.split(count), strict=True):
+        grid = _grid(of, height, width)
+        found.append(torch.cat([move(x, grid, *bands) for x in some.split(few, 1)], 1))
+    return torch.cat(found)
 
 
-def _moved(pictures: Tensor, inverse: Tensor, up: Tensor, down: Tensor) -> Tensor:
-    """Of few pictures [n, C, H, W]: reflected, upsampled, sampled and downsampled."""
+def _moved(pictures: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """Reflected, upsampled, sampled and downsampled."""
+    height, width = pictures.shape[2:]
     period = pictures
-    for dim in (2, 3):  # the larger tensor of the two is then read in order
-        side = pictures.shape[dim]
+    for dim, side in ((2, height), (3, width)):  # the larger tensor of the two is then read in order
         reflected = period.index_select(dim, _reflection(side, pictures.device))
         period = _spread(reflected, dim, up, 4 * side - 2, before=0)
-    canvas = F.grid_sample(
-        period, _grid(inverse, *pictures.shape[2:]), align_corners=True
-    )  # [n, C, 2·H + 10, 2·W + 10]
-    for dim in (3, 2):
-        canvas = _gather(canvas, dim, down, pictures.shape[dim], before=0)
+    del reflected
+    canvas = sample(period, grid)  # [n, c, 2·H + 10, 2·W + 10]
+    del period
+    for dim, side in ((3, width), (2, height)):
+        canvas = _gather(canvas, dim, down, side, before=0)
     return canvas
 
 
-def _moved_back(gradients: Tensor, inverse: Tensor, up: Tensor, down: Tensor) -> Tensor:
+def _moved_back(gradients: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """The adjoint of `_moved`, from the last step to the first."""
-    sides = gradients.shape[2:]
+    height, width = gradients.shape[2:]
     canvas = gradients
-    for dim in (2, 3):
-        canvas = _spread(canvas, dim, up, 2 * gradients.shape[dim] + MARGIN, before=TAPS // 2 - 1)
-    frame = canvas.new_zeros(()).expand(*gradients.shape[:2], *(4 * side - 2 for side in sides))  # for its shape alone
-    bilinear = zeros_outside = 0
-    found = torch.ops.aten.grid_sampler_2d_backward(
-        canvas, frame, _grid(inverse, *sides), bilinear, zeros_outside, True, (True, False)
-    )
+    for dim, side in ((2, height), (3, width)):
+        canvas = _spread(canvas, dim, up, 2 * side + MARGIN, before=TAPS // 2 - 1)
+    period = spread(canvas, grid, (4 * height - 2, 4 * width - 2))
     del canvas
-    period = found[0]  # [n, C, 4·H - 2, 4·W - 2]
-    del found
-    for dim in (3, 2):
-        side = gradients.shape[dim]
+    for dim, side in ((3, width), (2, height)):
         reflection = _reflection(side, gradients.device)
         reflected = _gather(period, dim, down, len(reflection), before=TAPS - 2)
         shape = list(reflected.shape)
         shape[dim] = side
-        period = reflected.new_zeros(shape).index_add_(dim, reflection, reflected)
+        period = torch.zeros(shape, dtype=reflected.dtype, device=reflected.device)
+        period.index_add_(dim, reflection, reflected)
     return period
 
 
@@ -184,10 +190,10 @@ def _blockwise(x: Tensor, dim: int, band: Tensor, step: int, length: int, before
     blocks = -(-length // outputs)
     after = (blocks - 1) * step + inputs - before - x.shape[dim]  # below 0: nothing looks at the last ones
     along = F.pad(x.transpose(dim, 3), (before, after))
-    windows = along.unfold(3, inputs, step)  # [n, C, H or W, blocks, inputs]
-    # one product of many rows: `windows @ band.T` would make a small one of each row of pictures
-    made = windows.reshape(-1, inputs) @ band.T
-    return made.view(*along.shape[:3], blocks * outputs)[..., :length].transpose(dim, 3)
+    lines = along.shape[:3]
+    # one product of many rows: without `reshape` it would be a small one of each row of pictures
+    along = along.unfold(3, inputs, step).reshape(-1, inputs)  # [n · C · H or W · blocks, inputs]
+    return (along @ band.T).view(*lines, blocks * outputs)[..., :length].transpose(dim, 3)
 
 
 def _grid(inverse: Tensor, height: int, width: int) -> Tensor:
