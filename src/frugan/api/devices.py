@@ -9,6 +9,7 @@ from frugan.api.card_support import cpu_build, not_served
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
+from frugan.engine.ranks import check_share, share_of
 from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -69,13 +70,26 @@ def _automatic() -> tuple[torch.device, str]:
     return torch.device("cpu"), "; ".join(reasons)
 
 
-def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:
+def normalisation_group(
+    recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], ranks: int = 1
+) -> int:
     """Samples that must stand together in a forward: the recipe's normalisation batch, or 1 where nothing normalises.
+
+    Args:
+        ranks: that share the batch.
 
     Raises:
         BadInput: the recipe gives none though its networks normalise, or a phase whose networks do sees no whole
-            number of groups.
+            number of groups, or fewer than there are ranks.
     """
+    group = _group(recipe, networks, phases)
+    for phase in phases:
+        looks = group > 1 and normalises_groups({name: networks[name] for name in phase.uses if name in networks})
+        check_share(f"phase {phase.name}", phase.samples(recipe.training.batch), group if looks else 1, ranks)
+    return group
+
+
+def _group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:
     if not normalises_groups(networks):
         return 1
     group, batch = recipe.training.normalisation_batch, recipe.training.batch
@@ -102,19 +116,26 @@ def choose_plan(
     recompute: Mapping[str, tuple[str, ...]],
     *,
     ema_on_host: bool,
+    ranks: int = 1,
 ) -> tuple[Plan, str]:
     """A plan, and the line that says it.
+
+    Args:
+        ranks: that share the batch.
 
     Raises:
         BadInput: the micro-batch would change the result.
     """
-    batch = recipe.training.batch
+    whole = recipe.training.batch
+    batch = len(share_of(whole, group, 0, ranks))
     why = "asked for"
     if micro_batch is None:
         micro_batch = group if group > 1 else batch
-        why = "one normalisation group" if group > 1 else "the batch: nothing is normalised over samples"
+        why = f"the {'batch' if ranks == 1 else 'share'}: nothing is normalised over samples"
+        why = "one normalisation group" if group > 1 else why
         why += "; override with --micro-batch"
     check_micro_batch(micro_batch, batch, group)
     accumulation = -(-batch // micro_batch)
-    line = f"micro-batch: {micro_batch} x {accumulation} = batch {batch} ({why})"
+    of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
+    line = f"micro-batch: {micro_batch} x {accumulation} = {of} ({why})"
     return Plan(micro_batch, precision, recompute, ema_on_host=ema_on_host), line

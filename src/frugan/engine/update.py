@@ -12,7 +12,9 @@ from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.probe import Probe
+from frugan.engine.ranks import Ranks
 from frugan.engine.state import TrainingState
+from frugan.engine.working_weights import normalises_groups
 
 
 class PictureFeed(Protocol):
@@ -92,6 +94,7 @@ class Inputs:
         batch: samples of a whole update.
         normalisation_batch: samples in a row that a part may look at together; None: those of a micro-batch.
         probe: is told of every micro-batch.
+        ranks: the processes that share each update; this one gives the inputs of its own share.
     """
 
     pictures: PictureFeed
@@ -99,20 +102,31 @@ class Inputs:
     batch: int
     normalisation_batch: int | None
     probe: Probe
+    ranks: Ranks
+
+    def share(self, state: TrainingState, phase: Phase) -> range:
+        """The samples of an update that this process sees."""
+        networks = {name: state.networks[name] for name in phase.uses}
+        return self.ranks.share(
+            phase.samples(self.batch), lambda: (self.normalisation_batch or 1) if normalises_groups(networks) else 1
+        )
 
     def micro_batches(
         self, state: TrainingState, micro_batch: int, update: Update
     ) -> Iterator[tuple[MicroBatch, float]]:
         """One update's inputs in micro-batches on the device, each with its share of the update."""
         phase, repeat, step = update.phase, update.repeat, update.step
-        samples = phase.samples(self.batch)
-        pictures = {source: self._take(update, source, samples) for source in phase.sources}
-        drawn = self.draws.batch(phase, step, repeat, samples)
-        draws = {name: pinned_copy(draw, state.device, "what is drawn") for name, draw in drawn.items()}
+        samples, share = phase.samples(self.batch), self.share(state, phase)
+        pictures = {source: self._take(update, source, samples, share) for source in phase.sources}
+        drawn = self.draws.batch(phase, step, repeat, samples)  # the whole update's, whoever sees which of them
+        draws = {
+            name: pinned_copy(draw[share.start : share.stop], state.device, "what is drawn")
+            for name, draw in drawn.items()
+        }
         first = 0
-        for size in self.probe.shown(micro_batch_sizes(samples, micro_batch)):
+        for size in self.probe.shown(micro_batch_sizes(len(share), micro_batch)):
             here = slice(first, first + size)
-            large = self.draws.micro_batch(phase, step, repeat, first, size, state.device)
+            large = self.draws.micro_batch(phase, step, repeat, share.start + first, size, state.device)
             yield (
                 self.probe.micro_batch_begins(
                     state,
@@ -129,13 +143,14 @@ class Inputs:
             self.probe.micro_batch_ends(state, phase)
             first += size
 
-    def _take(self, update: Update, source: str, samples: int) -> Mapping[str, Tensor]:
+    def _take(self, update: Update, source: str, samples: int, share: range) -> Mapping[str, Tensor]:
         """A shared phase reads the step's pictures; one with its own data a stream of its own, without gaps."""
         phase, step = update.phase, update.step
         if phase.shared_data:
-            return self.pictures.take(source, source, step * self.batch, samples)
+            return self.pictures.take(source, source, step * self.batch + share.start, len(share))
         updates_before = -(-step // phase.every) * phase.repeats + update.repeat
-        return self.pictures.take(source, f"{source}/{phase.name}", updates_before * samples, samples)
+        position = updates_before * samples + share.start
+        return self.pictures.take(source, f"{source}/{phase.name}", position, len(share))
 
 
 def _to(tensors: Mapping[str, Tensor], here: slice, device: torch.device) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
+from frugan.api.train.other_ranks import beginning_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
@@ -108,7 +109,9 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         "device": state.device.type,
         "card": planner.where,
         "memory_budget_bytes": planner.asked_bytes,
+        "ranks": run.ranks.size,
     }
+    run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes), state)
     opening = Opening(recipe, run.name, run.choose, stop, saved, kept)
     return Loop(
         state=state,
@@ -133,6 +136,8 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         requests=requests,
         seconds=float(saved.get("seconds", 0.0)),
         images=int(saved.get("images", state.step * training.batch)),
+        ranks=run.ranks,
+        stop_after=run.options.stop_after_seconds,
     )
 
 
@@ -148,7 +153,7 @@ def _create(
     precision = _precision(run, device, saved)
     setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
-    planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose)
+    planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose, ranks=run.ranks.size)
     plan, report = planner.first(described, setup.every_phase, saved)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
