@@ -9,7 +9,7 @@ from frugan.api.card_support import cpu_build, not_served
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
-from frugan.engine.ranks import check_share, share_of
+from frugan.engine.ranks import share_of
 from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -70,26 +70,13 @@ def _automatic() -> tuple[torch.device, str]:
     return torch.device("cpu"), "; ".join(reasons)
 
 
-def normalisation_group(
-    recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], ranks: int = 1
-) -> int:
+def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:
     """Samples that must stand together in a forward: the recipe's normalisation batch, or 1 where nothing normalises.
-
-    Args:
-        ranks: that share the batch.
 
     Raises:
         BadInput: the recipe gives none though its networks normalise, or a phase whose networks do sees no whole
-            number of groups, or fewer than there are ranks.
+            number of groups.
     """
-    group = _group(recipe, networks, phases)
-    for phase in phases:
-        looks = group > 1 and normalises_groups({name: networks[name] for name in phase.uses if name in networks})
-        check_share(f"phase {phase.name}", phase.samples(recipe.training.batch), group if looks else 1, ranks)
-    return group
-
-
-def _group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:
     if not normalises_groups(networks):
         return 1
     group, batch = recipe.training.normalisation_batch, recipe.training.batch
@@ -127,7 +114,7 @@ def choose_plan(
         BadInput: the micro-batch would change the result.
     """
     whole = recipe.training.batch
-    batch = len(share_of(whole, group, 0, ranks))
+    batch = len(share_of(whole, group, 0, ranks).samples)
     why = "asked for"
     if micro_batch is None:
         micro_batch = group if group > 1 else batch

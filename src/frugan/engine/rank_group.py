@@ -3,7 +3,7 @@
 import hashlib
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +20,7 @@ from frugan.engine.rank_place import Place
 from frugan.engine.rank_state import checksum, state_tensors
 from frugan.engine.rank_sums import add_up, memory_of
 from frugan.engine.rank_watch import RankWatch
-from frugan.engine.ranks import OneRank, Order, Ranks, Seen, Shares, Terms, share_of
+from frugan.engine.ranks import OneRank, Order, Ranks, Seen, Share, Shares, Terms, share_of
 from frugan.engine.retries import no_way_back
 from frugan.engine.state import TrainingState
 from frugan.engine.threads import available_cores
@@ -65,9 +65,9 @@ class RankGroup:
         """How many there are."""
         return self.place.size
 
-    def share(self, samples: int, group: Callable[[], int]) -> range:
+    def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees."""
-        return share_of(samples, group(), self.rank, self.size)
+        return share_of(samples, group, self.rank, self.size)
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
@@ -78,15 +78,16 @@ class RankGroup:
         """
         weights = torch.tensor(shares).to(self.device, non_blocking=True)  # [micro-batches]
         own = torch.stack([(values.float() * weights).sum() for values in terms.values()])  # [terms]
-        observed = seen.observer.sums(self.device)
-        carried = seen.own.sums()
+        observed, carried = seen.observer.sums(self.device), seen.own.sums()
+        if not seen.share.counts:
+            torch._foreach_mul_([*observed, *carried], 0.0)
         gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
         tensors = [*gradients.values(), own, *observed, *carried]
         self._check_alike(phase, [*gradients, *terms], tensors)
         with _talking(self.watch, f"adding up phase {phase}"):
             self.summed_bytes += add_up(tensors, dist.all_reduce)
         seen.observer.replace_sums(observed)
-        seen.own.replace_sums(carried, sum(shares))
+        seen.own.replace_sums(carried, seen.share.part)
         return {name: value.reshape(1) for name, value in zip(terms, own, strict=True)}, (1.0,)
 
     def alike(self, phase: str) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ Every rank holds all networks. An update's batch is cut into one run of samples 
 observed are added up over the ranks, and from there on all of them do the same with the same numbers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
@@ -37,6 +37,32 @@ class Order(IntEnum):
     OVER = 4
 
 
+@dataclass(frozen=True)
+class Share:
+    """The samples of an update that a rank sees.
+
+    Attributes:
+        samples: in a row.
+        of: the whole update.
+        counts: False: there are fewer groups than ranks, and this one works along on the last without any weight, so
+            that it has all that is added up.
+    """
+
+    samples: range
+    of: int
+    counts: bool = True
+
+    @property
+    def part(self) -> float:
+        """Share of the update's samples that were seen."""
+        return len(self.samples) / self.of
+
+    @property
+    def weight(self) -> float:
+        """Share of the update."""
+        return self.part if self.counts else 0.0
+
+
 class Ranks(Protocol):
     """The processes that train together, seen from one of them.
 
@@ -53,13 +79,8 @@ class Ranks(Protocol):
     def size(self) -> int:
         """How many there are."""
 
-    def share(self, samples: int, group: Callable[[], int]) -> range:
-        """The samples of an update that this rank sees.
-
-        Args:
-            samples: of the whole update.
-            group: gives how many must stand together; is called only where the answer depends on it.
-        """
+    def share(self, samples: int, group: int) -> Share:
+        """The samples of an update that this rank sees, of all of them; `group` stand together."""
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: "Seen"
@@ -96,10 +117,12 @@ class Seen:
     Attributes:
         observer: of the layers.
         own: of the phase.
+        share: of the update's samples.
     """
 
     observer: Observer
     own: PhaseState
+    share: Share
 
 
 @dataclass(frozen=True)
@@ -113,9 +136,9 @@ class OneRank:
     rank: int = 0
     size: int = 1
 
-    def share(self, samples: int, group: Callable[[], int]) -> range:
+    def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
-        return range(samples) if self.size == 1 else share_of(samples, group(), self.rank, self.size)
+        return share_of(samples, group, self.rank, self.size)
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
@@ -150,34 +173,45 @@ class OneRank:
         return self
 
 
-def share_of(samples: int, group: int, rank: int, size: int) -> range:
-    """A rank's samples of an update: whole groups in a row, the first ranks one more where they do not divide.
-
-    Raises:
-        BadInput: there are fewer groups than ranks.
-    """
-    check_share("an update", samples, group, size)
-    each, more = divmod(samples // group, size)
-    first = rank * each + min(rank, more)
-    return range(first * group, (first + each + (rank < more)) * group)
-
-
-def check_share(what: str, samples: int, group: int, size: int) -> None:
-    """Refuse more ranks than there are groups.
+def share_of(samples: int, group: int, rank: int, size: int) -> Share:
+    """A rank's samples of an update: groups in a row, the first ranks one more where they do not divide.
 
     Args:
-        what: has the samples, for the message.
+        group: samples that stand together; the last group may be smaller.
+    """
+    groups = -(-samples // group)
+    each, more = divmod(groups, size)
+    first = min(rank * each + min(rank, more), groups - 1)
+    last = first + max(1, each + (rank < more))
+    return Share(range(first * group, min(last * group, samples)), samples, counts=rank < groups)
+
+
+def check_ranks(samples: Mapping[str, int], group: int, size: int) -> list[str]:
+    """Refuse more ranks than can have work.
+
+    Args:
+        samples: phase -> samples that one update of it sees.
+        group: samples that stand together.
+        size: ranks.
+
+    Returns:
+        A line for each phase that leaves ranks without work.
 
     Raises:
-        BadInput: it cannot be shared by so many.
+        BadInput: some ranks would never have any.
     """
-    groups = samples // group
-    if groups >= size:
-        return
-    held = f"{groups} normalisation group{'s' if groups > 1 else ''} of {group}" if group > 1 else f"{samples} samples"
-    other = (
-        "; or change the recipe: a larger training.batch, or a smaller training.normalisation_batch"
-        if group > 1
-        else "; or change the recipe: a larger training.batch"
-    )
-    raise BadInput(f"{what} sees {held}, which {size} ranks cannot share: start at most {groups}{other}")
+    groups = {phase: -(-count // group) for phase, count in samples.items()}
+    most = max(groups.values())
+    if most < size:
+        whole = f"{most} normalisation group{'s' if most > 1 else ''} of {group}" if group > 1 else f"{most} samples"
+        smaller = ", or a smaller training.normalisation_batch (both change the result)" if group > 1 else ""
+        raise BadInput(
+            f"{size} ranks: an update has {whole}, and each rank takes at least one; start at most {most}, or give the "
+            f"recipe a larger training.batch{smaller}"
+        )
+    of = f"normalisation groups of {group}" if group > 1 else "samples"
+    return [
+        f"phase {phase}: {count} {of} for {size} ranks: {size - count} of them work in vain there"
+        for phase, count in groups.items()
+        if count < size
+    ]

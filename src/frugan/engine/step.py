@@ -84,16 +84,18 @@ class Step:
         observer = Observer()
         own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale)
         pictures = TimedPictures(self.pictures)
+        inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe, self.ranks)
         self.probe.phase_begins(phase)
 
         parameters = named_parameters(networks, phase.trainable)
 
         with gradients_released(optimizer):
-            terms, shares = self._backward(state, plan, update, networks, observer, own, pictures)
+            terms, shares = self._backward(state, plan, update, networks, observer, own, inputs)
 
             with self.ranks.alike(phase.name):
                 # Add up what the ranks have of the batch, once: gradients, losses, observations.
-                terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, Seen(observer, own))
+                seen = Seen(observer, own, inputs.share(phase))
+                terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, seen)
 
                 # Judge: unscaled gradients and losses are finite, or nothing moves.
                 inverse = scale.scale.reciprocal() if scale.dynamic else None
@@ -130,7 +132,7 @@ class Step:
         networks: dict[str, nn.Module],
         observer: Observer,
         own: PhaseState,
-        pictures: PictureFeed,
+        inputs: Inputs,
     ) -> tuple[dict[str, Tensor], tuple[float, ...]]:
         """Bring an update's gradients to the masters; when it returns, nothing else of the networks' work is held.
 
@@ -139,8 +141,7 @@ class Step:
         """
         phase, scale = update.phase, state.loss_scales[update.phase.optimizer]
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
-        inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe, self.ranks)
-        many = len(micro_batch_sizes(len(inputs.share(state, phase)), plan.micro_batch)) > 2
+        many = len(micro_batch_sizes(len(inputs.share(phase).samples), plan.micro_batch)) > 2
         host = self.probe.host_copies() if plan.offload else None
         terms: dict[str, list[Tensor]] = {}
         shares: list[float] = []

@@ -39,6 +39,7 @@ from frugan.engine.loop import Loop
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
+from frugan.engine.ranks import check_ranks
 from frugan.engine.requests import Requests
 from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
@@ -153,6 +154,9 @@ def _create(
     precision = _precision(run, device, saved)
     setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
+    samples = {phase.name: phase.samples(recipe.training.batch) for phase in setup.every_phase}
+    for line in check_ranks(samples, recipe.training.normalisation_batch or 1, run.ranks.size):
+        run.choose(line)
     planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose, ranks=run.ranks.size)
     plan, report = planner.first(described, setup.every_phase, saved)
 

@@ -63,7 +63,7 @@ class TrainingPlanner:
         Raises:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
         """
-        group = normalisation_group(self.recipe, networks, phases, self.ranks)
+        group = normalisation_group(self.recipe, networks, phases)
         if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
@@ -203,7 +203,7 @@ class TrainingPlanner:
             )
         if options.micro_batch is not None:
             check_micro_batch(
-                options.micro_batch, len(share_of(self.recipe.training.batch, group, 0, self.ranks)), group
+                options.micro_batch, len(share_of(self.recipe.training.batch, group, 0, self.ranks).samples), group
             )
         budget_bytes = None if options.memory is None else parse_size(options.memory)
         if budget_bytes is None and self.device.type == "cuda":

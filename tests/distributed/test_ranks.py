@@ -1,0 +1,155 @@
+"""The result does not depend on the number of ranks: real processes over gloo beside one that trains alone."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contract.made_up import MadeUpFamily
+from contract.rig import FP16, assert_same, largest_difference
+from distributed.processes import together
+from distributed.rank_work import (
+    STEPS,
+    critic,
+    critic_losses,
+    critic_pictures,
+    every_family,
+    go_on_alone,
+    rig_of,
+    trained,
+)
+from frugan.engine.ranks import OneRank
+
+ROUNDING = 1e-5
+"""In float64, where losses alone are fp32; as between micro-batches."""
+
+Found = list[dict[str, Any]]
+Run = Callable[[int], Found]
+FAST = {2: tuple(every_family()), 3: ("made-up", "stylegan2")}
+"""Ranks -> families that they train here; the others are in the long tests."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    return cache(lambda size: tmp_path_factory.mktemp(f"ranks-{size}"))
+
+
+@pytest.fixture(scope="module")
+def ranks(folders: Callable[[int], Path]) -> Run:
+    """What each of so many ranks found; they are started once for all tests."""
+
+    @cache
+    def run(size: int) -> Found:
+        return found_by(size, folders(size), "compare", *FAST[size])
+
+    return run
+
+
+def found_by(size: int, folder: Path, work: str, *words: str) -> Found:
+    for rank, done in enumerate(together(size, work, folder, *words)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+def assert_as_alone(alone: dict[str, Tensor], found: Found, name: str) -> None:
+    for rank in found[1:]:
+        assert_same(found[0][name], rank[name])
+    difference, where = largest_difference(alone, found[0][name])
+    assert difference < ROUNDING, where
+
+
+@pytest.mark.parametrize(("size", "name"), [(size, name) for size, names in FAST.items() for name in names])
+def test_the_result_does_not_depend_on_the_number_of_ranks(size: int, name: str, ranks: Run) -> None:
+    """Weights, averages, running statistics, singular vectors, carried state, optimizers, terms; shares that differ."""
+    assert_as_alone(trained(every_family()[name], OneRank()), ranks(size), name)
+
+
+@pytest.mark.long
+def test_three_ranks_train_every_family_as_one(tmp_path: Path) -> None:
+    names = tuple(every_family())
+    found = found_by(3, tmp_path, "compare", *names)
+    for name in names:
+        assert_as_alone(trained(every_family()[name], OneRank()), found, name)
+
+
+def test_a_share_that_is_left_out_would_be_noticed() -> None:
+    """The tests above could fail: one rank's share alone makes another training."""
+    whole, half = (trained(MadeUpFamily(), ranks) for ranks in (OneRank(), OneRank(0, 2)))
+    assert largest_difference(whole, half)[0] > 100 * ROUNDING
+
+
+def test_fp16_looks_for_its_scale_alike(ranks: Run) -> None:
+    found = ranks(2)
+    assert_same(found[0]["fp16"], found[1]["fp16"])
+    alone = trained(MadeUpFamily(), OneRank(), precision=FP16)
+    assert largest_difference(alone, found[0]["fp16"])[0] < 0.1  # half precision rounds each rank's sums by itself
+
+
+def test_what_is_not_finite_on_one_rank_is_skipped_on_all(ranks: Run) -> None:
+    found = [rank["skipped"] for rank in ranks(2)]
+    assert found[0]["accepted"] == found[1]["accepted"]
+    assert [all(step) for step in found[0]["accepted"]] == [True, False, True]
+    assert_same(found[0]["state"], found[1]["state"])
+    assert all(bool(torch.isfinite(value).all()) for value in found[0]["state"].values())
+
+
+def test_memory_that_runs_out_on_one_rank_changes_nothing(ranks: Run) -> None:
+    alone = rig_of(MadeUpFamily(), OneRank())
+    alone.run(STEPS)
+    assert_as_alone(alone.tensors(), ranks(2), "after out of memory")
+
+
+def test_ranks_that_came_apart_are_noticed_and_mended(ranks: Run) -> None:
+    for rank in ranks(2):
+        healed = rank["healed"]
+        assert healed["agreed"] == [True, False]
+        assert healed["step"] == 1
+        assert_same(healed["state"], ranks(2)[0]["healed"]["before"])
+
+
+def test_resumed_by_as_many_ranks_is_bit_equal(ranks: Run) -> None:
+    for rank in ranks(2):
+        assert_same(rank["resumed"]["whole"], rank["resumed"]["again"])
+
+
+def test_two_ranks_then_one_then_three(ranks: Run, folders: Callable[[int], Path], tmp_path: Path) -> None:
+    whole = rig_of(MadeUpFamily(), OneRank())
+    whole.run(4)
+    ranks(2)  # has written a checkpoint after two steps
+    (folders(2) / "checkpoints").rename(tmp_path / "checkpoints")
+    go_on_alone(tmp_path / "checkpoints")
+    assert_as_alone(whole.tensors(), found_by(3, tmp_path, "go-on"), "state")
+
+
+def test_a_lost_rank_is_named_at_once(tmp_path: Path) -> None:
+    first, killed = together(2, "lose-one", tmp_path)
+    assert killed.returncode == -9
+    assert first.returncode == 1
+    said = (tmp_path / "rank-0.txt").read_text()
+    assert said.startswith("rank 1 (")
+    assert ") is lost" in said
+    assert "torchrun --max-restarts" in said
+
+
+def test_why_not_ddp(tmp_path: Path) -> None:
+    """Torch's wrapper hooks its sums on the outputs of a forward: a penalty's double backward passes by some of them.
+
+    Whole batch of 4 on one process beside two ranks with two each.
+    """
+    found = found_by(2, tmp_path, "ddp")
+    network = critic()
+    losses = critic_losses(network, critic_pictures())
+
+    def furthest(case: str, names: tuple[str, ...]) -> float:
+        network.zero_grad()
+        torch.stack([losses[name] for name in names]).sum().backward(retain_graph=True)
+        exact = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+        return max(float((rank[case][name] - g).abs().max()) for rank in found for name, g in exact.items())
+
+    assert furthest("with the main loss", ("main", "penalty")) < 1e-12
+    assert furthest("penalty only", ("penalty",)) > 1e-3
+    assert furthest("static graph", ("main", "penalty")) > 1e-3
