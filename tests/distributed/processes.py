@@ -16,21 +16,33 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 def together(size: int, work: str, folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
     """Run a piece of `rank_work` on so many ranks, and wait for all of them.
 
     Args:
         folder: where each leaves what it found.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     places = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    port, other = str(free_port()), str(free_port())
     command = [sys.executable, "-m", "distributed.rank_work", work, str(folder), *words]
     started = [
         subprocess.Popen(
             command,
-            env={**environment(), **places, "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={
+                **environment(),
+                **places,
+                "MASTER_PORT": port,
+                "OTHER_PORT": other,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

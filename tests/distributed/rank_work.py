@@ -1,5 +1,6 @@
 """What the processes of these tests do: a module of its own, for each of them to start with."""
 
+import json
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, FP32, Rig, adabelief, adam, shows_given
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
@@ -44,7 +47,7 @@ def rig_of(family: Family, ranks: Ranks, *, precision: Precision = FP32, **setti
     dtype = torch.float32 if precision is FP16 else torch.float64
     batch = 3 if shows_given(family) else 12
     optimizers = adabelief if shows_given(family) or family.name == "made-up" else adam
-    made = {"batch": batch, "micro_batch": 1 if batch == 3 else 4, "optimizers": optimizers}
+    made: dict[str, Any] = {"batch": batch, "micro_batch": 1 if batch == 3 else 4, "optimizers": optimizers}
     made |= {"group": None if batch == 3 else 4, **settings}
     rig = Rig.create(family, precision=precision, dtype=dtype, **made)
     rig.step = replace(rig.step, ranks=ranks)
@@ -71,19 +74,22 @@ def compare(ranks: RankGroup, folder: Path, *names: str) -> None:
     found["after out of memory"] = _out_of_memory_on_the_last(ranks)
     found["healed"] = _apart(ranks)
     found["resumed"] = _resumed(ranks, folder)
-    found["sums"] = ranks.summed_bytes
+    found["ddp"] = _by_ddp(ranks)
     torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
 
-def go_on(ranks: RankGroup, folder: Path) -> None:
-    """One step more, from a checkpoint that others have written."""
+def go_on(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """Families as before, and one step more from a checkpoint that others have written."""
+    known = every_family()
+    found: dict[str, Any] = {name: trained(known[name], ranks) for name in names}
     rig = _restored(ranks, folder / "checkpoints")
     rig.run(1)
-    torch.save({"state": rig.tensors()}, folder / f"rank-{ranks.rank}.pt")
+    torch.save({**found, "state": rig.tensors()}, folder / f"rank-{ranks.rank}.pt")
 
 
-def lose_one(ranks: RankGroup, folder: Path) -> None:
-    """The last rank is killed in the midst of a step."""
+def compare_and_lose(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """As `compare`; then the last rank is killed between two steps."""
+    compare(ranks, folder, *names)
     rig = rig_of(MadeUpFamily(), ranks)
     rig.run(1)
     if ranks.rank == ranks.size - 1:
@@ -91,18 +97,29 @@ def lose_one(ranks: RankGroup, folder: Path) -> None:
     try:
         rig.run(1)
     except TrainingFailed as error:
-        (folder / f"rank-{ranks.rank}.txt").write_text(str(error))
+        (folder / "lost.txt").write_text(str(error))
         raise
 
 
-def ddp(ranks: RankGroup, folder: Path) -> None:
+def train_first(folder: Path) -> None:
+    """A run by the Python interface, on the recipe and the pictures that lie in the folder."""
+    os.environ["FRUGAN_BASE"] = str(folder / "base")
+    os.environ["MASTER_PORT"], port = os.environ["OTHER_PORT"], os.environ["MASTER_PORT"]
+    said: list[str] = []
+    options = TrainingOptions(device="cpu")
+    result = train(str(folder / "tiny.toml"), folder / "pictures", folder / "run", options=options, say=said.append)
+    os.environ["MASTER_PORT"] = port
+    told = {"said": said, "run": str(result.run), "step": result.step, "over": result.finished, "rank": result.rank}
+    (folder / f"train-{result.rank}.json").write_text(json.dumps(told))
+
+
+def _by_ddp(ranks: RankGroup) -> dict[str, dict[str, Tensor]]:
     """A penalty as a phase of its own, and with `static_graph`, by torch's wrapper: does every rank get the same?"""
-    found = {
+    return {
         "penalty only": _wrapped(ranks, losses=("penalty",)),
         "with the main loss": _wrapped(ranks, losses=("main", "penalty")),
         "static graph": _wrapped(ranks, losses=("main", "penalty"), static_graph=True),
     }
-    torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
 
 def critic() -> nn.Module:
@@ -150,7 +167,8 @@ def _poisoned_on_the_last(ranks: RankGroup) -> dict[str, Any]:
 def _out_of_memory_on_the_last(ranks: RankGroup) -> dict[str, Tensor]:
     """One rank runs out of memory once, and goes on by a smaller plan; the others need not know."""
     rig = rig_of(MadeUpFamily(), ranks, micro_batch=8)
-    first, failures = rig.phases[0].parts[0], []
+    first = rig.phases[0].parts[0]
+    failures: list[int] = []
 
     def fails_once(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         if ranks.rank == ranks.size - 1 and not failures:
@@ -227,12 +245,14 @@ def go_on_alone(checkpoints: Path) -> Rig:
     return rig
 
 
-WORK: Mapping[str, Callable[..., None]] = {"compare": compare, "go-on": go_on, "lose-one": lose_one, "ddp": ddp}
+WORK: Mapping[str, Callable[..., None]] = {"compare": compare, "compare-and-lose": compare_and_lose, "go-on": go_on}
 
 
 def main() -> None:
     """Come together, and do what the command line says."""
     work, folder, *words = sys.argv[1:]
+    if (Path(folder) / "tiny.toml").exists():
+        train_first(Path(folder))
     with joined(Place.here(), CPU) as ranks:
         assert dist.get_world_size() == ranks.size
         WORK[work](ranks, Path(folder), *words)

@@ -1,5 +1,6 @@
 """The result does not depend on the number of ranks: real processes over gloo beside one that trains alone."""
 
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
+from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, assert_same, largest_difference
 from distributed.processes import together
@@ -22,6 +25,9 @@ from distributed.rank_work import (
     rig_of,
     trained,
 )
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
+from frugan.engine.events import read_events
 from frugan.engine.ranks import OneRank
 
 ROUNDING = 1e-5
@@ -34,24 +40,32 @@ FAST = {2: tuple(every_family()), 3: ("made-up", "stylegan2")}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    return cache(lambda size: tmp_path_factory.mktemp(f"ranks-{size}"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
 
 
 @pytest.fixture(scope="module")
-def ranks(folders: Callable[[int], Path]) -> Run:
-    """What each of so many ranks found; they are started once for all tests."""
+def ranks(folder: Path) -> Run:
+    """What each of so many ranks found; they are started once for all tests. Three go on from where two were."""
 
     @cache
     def run(size: int) -> Found:
-        return found_by(size, folders(size), "compare", *FAST[size])
+        if size == 2:
+            write_recipe(folder)
+            write_pictures(folder / "pictures")
+            return found_by(2, folder, "compare-and-lose", *FAST[2], codes=(1, -9))
+        run(2)  # has written a checkpoint after two steps
+        (folder / "three").mkdir()
+        (folder / "checkpoints").rename(folder / "three" / "checkpoints")
+        go_on_alone(folder / "three" / "checkpoints")
+        return found_by(3, folder / "three", "go-on", *FAST[3])
 
     return run
 
 
-def found_by(size: int, folder: Path, work: str, *words: str) -> Found:
-    for rank, done in enumerate(together(size, work, folder, *words)):
-        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+def found_by(size: int, folder: Path, work: str, *words: str, codes: tuple[int, ...] = (0, 0, 0)) -> Found:
+    for rank, (done, code) in enumerate(zip(together(size, work, folder, *words), codes, strict=False)):
+        assert done.returncode == code, f"rank {rank}:\n{done.stdout}"
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
 
 
@@ -116,31 +130,52 @@ def test_resumed_by_as_many_ranks_is_bit_equal(ranks: Run) -> None:
         assert_same(rank["resumed"]["whole"], rank["resumed"]["again"])
 
 
-def test_two_ranks_then_one_then_three(ranks: Run, folders: Callable[[int], Path], tmp_path: Path) -> None:
+def test_two_ranks_then_one_then_three(ranks: Run) -> None:
     whole = rig_of(MadeUpFamily(), OneRank())
     whole.run(4)
-    ranks(2)  # has written a checkpoint after two steps
-    (folders(2) / "checkpoints").rename(tmp_path / "checkpoints")
-    go_on_alone(tmp_path / "checkpoints")
-    assert_as_alone(whole.tensors(), found_by(3, tmp_path, "go-on"), "state")
+    assert_as_alone(whole.tensors(), ranks(3), "state")
 
 
-def test_a_lost_rank_is_named_at_once(tmp_path: Path) -> None:
-    first, killed = together(2, "lose-one", tmp_path)
-    assert killed.returncode == -9
-    assert first.returncode == 1
-    said = (tmp_path / "rank-0.txt").read_text()
+def test_a_lost_rank_is_named_at_once(ranks: Run, folder: Path) -> None:
+    ranks(2)  # of which the last was killed at the end
+    said = (folder / "lost.txt").read_text()
     assert said.startswith("rank 1 (")
-    assert ") is lost" in said
+    assert ") is lost; noticed while adding up phase critic" in said
     assert "torchrun --max-restarts" in said
 
 
-def test_why_not_ddp(tmp_path: Path) -> None:
+def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path) -> None:
+    """Two ranks train to step 4, one goes on to step 6: as one does all by itself."""
+    ranks(2)  # has trained the recipe first
+    first, other = (json.loads((folder / f"train-{rank}.json").read_text()) for rank in (0, 1))
+    assert first | {"said": [], "rank": 1} == other
+    assert (first["step"], first["over"]) == (4, True)
+    assert first["said"][0].startswith("ranks: 2, 2 of them on this machine; this is rank 0 (")
+    assert "micro-batch: 4 x 1 = 4 on a rank, of batch 8 on 2 (one normalisation group" in "\n".join(first["said"])
+    events = list(read_events(folder / "run" / "events.jsonl"))
+    assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
+    assert [event for event in events if event["event"] == "warning"] == []
+
+    lines: list[str] = []
+    longer = ["training.duration=6 steps"]
+    recipe, pictures, cpu = str(folder / "tiny.toml"), folder / "pictures", TrainingOptions(device="cpu")
+    train(recipe, pictures, folder / "run", overrides=longer, options=cpu, say=lines.append)
+    assert any("the batch is shared by 1 now, and was by 2" in line for line in lines)
+    train(recipe, pictures, tmp_path / "alone", overrides=longer, options=cpu)
+    both = (
+        load_file(run / "checkpoints/step-000000006/networks.safetensors")
+        for run in (folder / "run", tmp_path / "alone")
+    )
+    difference, where = largest_difference(*both)
+    assert difference < 1e-3, where  # in fp32 at Adam's own eps
+
+
+def test_why_not_ddp(ranks: Run) -> None:
     """Torch's wrapper hooks its sums on the outputs of a forward: a penalty's double backward passes by some of them.
 
     Whole batch of 4 on one process beside two ranks with two each.
     """
-    found = found_by(2, tmp_path, "ddp")
+    found = [rank["ddp"] for rank in ranks(2)]
     network = critic()
     losses = critic_losses(network, critic_pictures())
 
