@@ -30,19 +30,12 @@ def together(size: int, work: str, folder: Path, *words: str) -> list[subprocess
         folder: where each leaves what it found.
     """
     places = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    port, other = str(free_port()), str(free_port())
+    places |= {"MASTER_PORT": str(free_port()), "OTHER_PORT": str(free_port())}
     command = [sys.executable, "-m", "distributed.rank_work", work, str(folder), *words]
     started = [
         subprocess.Popen(
             command,
-            env={
-                **environment(),
-                **places,
-                "MASTER_PORT": port,
-                "OTHER_PORT": other,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-            },
+            env={**environment(), **places, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -162,10 +162,8 @@ def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path)
     train(recipe, pictures, folder / "run", overrides=longer, options=cpu, say=lines.append)
     assert any("the batch is shared by 1 now, and was by 2" in line for line in lines)
     train(recipe, pictures, tmp_path / "alone", overrides=longer, options=cpu)
-    both = (
-        load_file(run / "checkpoints/step-000000006/networks.safetensors")
-        for run in (folder / "run", tmp_path / "alone")
-    )
+    weights = Path("checkpoints", "step-000000006", "networks.safetensors")
+    both = (load_file(run / weights) for run in (folder / "run", tmp_path / "alone"))
     difference, where = largest_difference(*both)
     assert difference < 1e-3, where  # in fp32 at Adam's own eps
 

@@ -3,17 +3,20 @@
 import itertools
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import HashStore
 
 from frugan.engine import rank_watch
+from frugan.engine.rank_meeting import meet
 from frugan.engine.rank_place import Place
 from frugan.engine.rank_sums import add_up, memory_of
 from frugan.engine.rank_watch import RankWatch
 from frugan.engine.ranks import OneRank, check_ranks, share_of
-from frugan.errors import BadInput
+from frugan.errors import BadInput, TrainingFailed
 
 
 @pytest.mark.parametrize(("samples", "group", "size"), list(itertools.product((1, 6, 7, 12, 32), (1, 4), (1, 2, 3, 5))))
@@ -80,6 +83,21 @@ def test_the_place_comes_from_the_launcher() -> None:
     assert Place.here(there | address) == Place(5, 8, 1, 4)
     with pytest.raises(BadInput, match="MASTER_ADDR, MASTER_PORT not: start the ranks with torchrun"):
         Place.here(there)
+
+
+def test_ranks_of_an_earlier_attempt_mislead_nobody() -> None:
+    """On one store, as torchrun keeps it: each attempt agrees on a word of its own."""
+    store = HashStore()
+    words = []
+    for _ in range(2):
+        with ThreadPoolExecutor(3) as pool:
+            words.append(list(pool.map(lambda rank: meet(store, rank, 3, 20.0), range(3))))
+    assert [len(set(word)) for word in words] == [1, 1]
+    assert words[0][0] != words[1][0]
+    with pytest.raises(TrainingFailed, match="rank 0 waited 0 seconds for rank 1, 2 of 3"):
+        meet(store, 0, 3, 0.2)
+    with pytest.raises(TrainingFailed, match="rank 2 found no rank 0"):
+        meet(store, 2, 3, 0.2)
 
 
 class Shelf:

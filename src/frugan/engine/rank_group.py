@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.rank_meeting import meet
 from frugan.engine.rank_place import Place
 from frugan.engine.rank_state import checksum, state_tensors
 from frugan.engine.rank_sums import add_up, memory_of
@@ -192,7 +193,9 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         torch.set_num_threads(max(1, available_cores() // place.local_size))
     host = socket.gethostname()
     try:
-        store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=MEETING_SECONDS)))
+        meeting, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=MEETING_SECONDS)))
+        word = meet(meeting, place.rank, place.size, MEETING_SECONDS)
+        store = PrefixStore(word, meeting)
         dist.init_process_group(
             backend,
             store=store,
@@ -210,7 +213,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         dist.all_gather_object(cards, (host, _card(device)), group=orders)
         names = [f"rank {rank} ({name})" for rank, (name, _) in enumerate(cards)]
         _refuse_shared(cards)
-        watch = RankWatch(PrefixStore("frugan", store.clone()), place.rank, names, StopRequest())
+        watch = RankWatch(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
         ranks = RankGroup(place, device, watch, orders)
         watch.beat()
         ranks.wait_for_all()
