@@ -23,7 +23,8 @@ from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.rank_group import RankGroup, joined
+from frugan.engine.rank_group import RankGroup
+from frugan.engine.rank_joining import joined
 from frugan.engine.rank_place import Place
 from frugan.engine.ranks import OneRank, Ranks
 from frugan.errors import TrainingFailed

@@ -85,11 +85,11 @@ class Step:
         own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale)
         pictures = TimedPictures(self.pictures)
         inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe, self.ranks)
+        parameters = named_parameters(networks, phase.trainable)
         self.probe.phase_begins(phase)
 
-        parameters = named_parameters(networks, phase.trainable)
-
         with gradients_released(optimizer):
+            # Prepare, forward, backward, carry, of what this process sees of the batch.
             terms, shares = self._backward(state, plan, update, networks, observer, own, inputs)
 
             with self.ranks.alike(phase.name):

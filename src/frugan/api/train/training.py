@@ -97,7 +97,7 @@ def train(
     place = Place.here()
     if place.alone:
         return lead(OneRank(), options)
-    from frugan.engine.rank_group import joined  # noqa: PLC0415  (one process needs no torch.distributed)
+    from frugan.engine.rank_joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     device = device_of_rank(options.device, place)
     with joined(place, device) as ranks:
