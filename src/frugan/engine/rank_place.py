@@ -30,7 +30,7 @@ class Place:
         """
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         given = {name: environment[name] for name in names if environment.get(name)}
-        if "WORLD_SIZE" not in given and "RANK" not in given:
+        if given.get("WORLD_SIZE", "1") == "1":
             return cls(0, 1, 0, 1)
         missing = [name for name in (*names, "MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]
         if missing:

@@ -33,5 +33,5 @@ _BITS: Mapping[int, torch.dtype] = MappingProxyType({1: torch.uint8, 2: torch.in
 def checksum(state: TrainingState) -> Tensor:
     """A number that almost surely differs where any bit does; int64 [1], on the host."""
     bits = (memory_of(tensor.detach()).view(_BITS[tensor.element_size()]) for tensor in state_tensors(state))
-    sums = torch.stack([each.sum(dtype=torch.int64).cpu() for each in bits])
+    sums = torch.stack([each.sum(dtype=torch.int64).to(state.device) for each in bits]).cpu()
     return (sums * torch.arange(1, len(sums) + 1)).sum().reshape(1)

@@ -154,7 +154,7 @@ def _train(
             EventLog(run.events) as log,
             following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
-            if keys:
+            if keys and ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
             name = recipe if isinstance(recipe, str) else loaded.family
             log.subscribe(show)
