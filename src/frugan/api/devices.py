@@ -1,5 +1,6 @@
 """Which device to use, and what plan, until the planner chooses it."""
 
+import os
 from collections.abc import Mapping
 
 import torch
@@ -42,6 +43,12 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
     if reason := not_served(index):
         raise BadInput(f"--device {asked}: {reason}; or train on the CPU: --device cpu")
     return torch.device("cuda", index), "asked for"  # with an index: what torch wants where it sets or caps a device
+
+
+def misspelt_cards() -> str | None:
+    """What to say of a variable that is nearly CUDA_VISIBLE_DEVICES, and that nothing reads; None: nothing."""
+    near = [name for name in ("CUDA_VISIBLE_DEVICE", "CUDA_DEVICE_VISIBLE", "CUDA_DEVICES") if name in os.environ]
+    return f"{near[0]} is set, and nothing reads it: the variable is CUDA_VISIBLE_DEVICES" if near else None
 
 
 def use_device(asked: str = "auto") -> tuple[torch.device, str]:

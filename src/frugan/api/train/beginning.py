@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import use_device
+from frugan.api.devices import misspelt_cards, use_device
 from frugan.api.networks import (
     NETWORKS_FILE,
     build_networks,
@@ -72,6 +72,8 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
 
     device, why = use_device(run.options.device)
     run.choose(f"device: {device} ({why})")
+    if line := misspelt_cards():
+        run.choose(line)
     restarts = {name for change in changed.values() for name in change.restarts}
     with told_when_full(device, "training was set up"):
         state, plan, planner = _create(run, device, found, restarts)
