@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.rank_place import Place
 from frugan.engine.rank_state import checksum, state_tensors
 from frugan.engine.rank_sums import add_up, memory_of
@@ -176,6 +177,8 @@ def _talking(watch: RankWatch, what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if ran_out_of_memory(error):
+            raise
         reason = watch.lost()
         if reason is not None and watch.told:
             raise TrainingFailed(f"{reason}; this rank ends as well") from error
