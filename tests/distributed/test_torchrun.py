@@ -120,16 +120,16 @@ def test_a_signal_saves_and_the_same_command_goes_on(number: signal.Signals, fol
 
 
 def test_chained_jobs_train_as_one(folder: Path) -> None:
-    recipe, pictures, eight = str(folder / "tiny.toml"), folder / "pictures", ["training.duration=8 steps"]
-    short = TrainingOptions(device="cpu", stop_after="0.2s")
+    recipe, pictures, four = str(folder / "tiny.toml"), folder / "pictures", ["training.duration=4 steps"]
+    short = TrainingOptions(device="cpu", stop_after="0.1s")
     jobs = 1
-    while not train(recipe, pictures, folder / "chain", overrides=eight, options=short).finished:
+    while not train(recipe, pictures, folder / "chain", overrides=four, options=short).finished:
         jobs += 1
     assert jobs > 1
     stops = [e["signal"] for e in read_events(folder / "chain" / "events.jsonl") if e["event"] == "stop"]
     assert stops[:-1] == ["stop-after"] * (jobs - 1)
-    train(recipe, pictures, folder / "one", overrides=eight, options=TrainingOptions(device="cpu"))
-    newest = Path("checkpoints", "step-000000008", "networks.safetensors")
+    train(recipe, pictures, folder / "one", overrides=four, options=TrainingOptions(device="cpu"))
+    newest = Path("checkpoints", "step-000000004", "networks.safetensors")
     assert_same(*(read_tensors(folder / run / newest)[0] for run in ("chain", "one")))
 
 
