@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 240
+AFTER_SECONDS = 60
+"""For the others, once the first rank has ended: none waits longer for one that is lost."""
 
 
 def environment() -> dict[str, str]:
@@ -43,7 +45,13 @@ def together(size: int, work: str, folder: Path, *words: str) -> list[subprocess
         for rank in range(size)
     ]
     try:
-        said = [each.communicate(timeout=SECONDS)[0] for each in started]
+        said = [started[0].communicate(timeout=SECONDS)[0]]
+        for each in started[1:]:
+            try:
+                said.append(each.communicate(timeout=AFTER_SECONDS)[0])
+            except subprocess.TimeoutExpired:
+                each.kill()
+                said.append(each.communicate()[0])
     finally:
         for each in started:
             each.kill()

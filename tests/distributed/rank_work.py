@@ -114,6 +114,15 @@ def train_first(folder: Path) -> None:
     (folder / f"train-{result.rank}.json").write_text(json.dumps(told))
 
 
+def freeze_one(ranks: RankGroup, folder: Path) -> None:
+    """The last rank stops without an end, as one does whose machine is cut off: nobody's message fails."""
+    rig = rig_of(MadeUpFamily(), ranks)
+    rig.run(1)
+    if ranks.rank == ranks.size - 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    rig.run(1)
+
+
 def _by_ddp(ranks: RankGroup) -> dict[str, dict[str, Tensor]]:
     """A penalty as a phase of its own, and with `static_graph`, by torch's wrapper: does every rank get the same?"""
     return {
@@ -246,7 +255,12 @@ def go_on_alone(checkpoints: Path) -> Rig:
     return rig
 
 
-WORK: Mapping[str, Callable[..., None]] = {"compare": compare, "compare-and-lose": compare_and_lose, "go-on": go_on}
+WORK: Mapping[str, Callable[..., None]] = {
+    "compare": compare,
+    "compare-and-lose": compare_and_lose,
+    "freeze": freeze_one,
+    "go-on": go_on,
+}
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The result does not depend on the number of ranks: real processes over gloo beside one that trains alone."""
 
 import json
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, assert_same, largest_difference
-from distributed.processes import together
+from distributed.processes import AFTER_SECONDS, together
 from distributed.rank_work import (
     STEPS,
     critic,
@@ -142,6 +143,18 @@ def test_a_lost_rank_is_named_at_once(ranks: Run, folder: Path) -> None:
     assert said.startswith("rank 1 (")
     assert ") is lost; noticed while adding up phase critic" in said
     assert "torchrun --max-restarts" in said
+
+
+@pytest.mark.long
+def test_a_rank_that_falls_silent_is_lost_within_a_minute(tmp_path: Path) -> None:
+    """Rank 0 waits in a sum that nobody can wake it from: the watch ends it, and rank 1, all with the name."""
+    began = time.monotonic()
+    first, second, frozen = together(3, "freeze", tmp_path)
+    assert time.monotonic() - began < 60 + 60 + AFTER_SECONDS  # to start, to notice, and until the frozen one is killed
+    assert (first.returncode, second.returncode, frozen.returncode) == (1, 1, -9)
+    for rank, done in enumerate((first, second)):
+        assert "training stopped: rank 2 (" in done.stdout
+        assert f") is lost: no sign of life for 30 seconds; rank {rank} (" in done.stdout
 
 
 def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path) -> None:
