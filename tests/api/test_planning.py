@@ -150,7 +150,7 @@ def test_options_that_cannot_be(options: dict[str, object], message: str, small:
 def test_cards_share_the_batch_and_talk(small: str) -> None:
     one, two = (frugan.plan(small, "6GiB", options=frugan.PlanOptions(gpus=n)) for n in (1, 2))
     assert two.micro_batch * two.accumulation == one.batch // 2
-    assert {"gathered gradients", "communication"} <= two.categories.keys() - one.categories.keys()
+    assert {"gradient buckets", "communication"} <= two.categories.keys() - one.categories.keys()
     assert sum(two.categories.values()) == two.peak_bytes
 
 

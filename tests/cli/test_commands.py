@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,8 +19,6 @@ from frugan.cli.main import run
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.recipes import built_in
-
-COMMAND = [sys.executable, "-m", "frugan"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,23 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return Result(code, out, err)
 
     return call
+
+
+def test_a_scheduler_is_told_by_75_to_come_back(frugan: Frugan, tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    words = ("train", recipe, "--data", str(pictures), "--out", str(tmp_path / "run"), "--device", "cpu", "--requeue")
+    assert frugan(*words, "--stop-after", "0.001s").returncode == 75
+    assert frugan(*words).returncode == 0
+    refused = frugan(*words, "--stop-after", "4 steps")
+    assert refused.returncode == 2
+    assert "--stop-after 4 steps: expected a time such as 23h" in refused.stderr
+
+
+def test_torchrun_starts_training_alone(frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused = frugan("recipes")
+    assert refused.returncode == 2
+    assert "run `frugan recipes` without it" in refused.stderr
 
 
 def test_recipes_as_json_and_table(frugan: Frugan) -> None:
@@ -150,9 +164,8 @@ def test_prepare_train_sample_evaluate_report_info(
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["step"] == 4
     assert "step 1 " in result.stderr
-    result = frugan(
-        "sample", str(out), "--out", str(tmp_path / "s"), "--interpolate", "both", "--device", "cpu", "--json"
-    )
+    words = ["--interpolate", "both", "--columns", "2", "--device", "cpu", "--json"]
+    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), *words)
     assert result.returncode == 0, result.stderr
     assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
     both = ["--columns", "2", "--rows", "2"]
@@ -161,6 +174,7 @@ def test_prepare_train_sample_evaluate_report_info(
     for words, names in (
         (both, ["samples.png", "interpolation.png"]),
         (["--classes", "1", *both], ["samples.png"]),
+        (["--classes", "hell,0", *both], ["samples.png"]),
         (films, ["film.gif"]),
         (many, ["samples.npz", "random.png"]),
     ):
@@ -189,8 +203,9 @@ def test_prepare_train_sample_evaluate_report_info(
     assert "20 samples of seed 0" in result.stdout.replace("\n", " ")
     assert Path(plot).is_file()
     assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 3
+    assert (out / "scores.jsonl").read_text("utf-8") == (tmp_path / "scores.jsonl").read_text("utf-8")
     result = frugan("report", str(out))
-    assert Path(result.stdout.strip()).is_file()
+    assert "Scores by frugan evaluate" in Path(result.stdout.strip()).read_text("utf-8")
     found = json.loads(frugan("info", str(out), "--device", "cpu", "--json").stdout)
     assert found["networks"]["G"]["parameters"] > 0
     assert found["networks"]["G"]["latency_seconds"] > 0
@@ -202,15 +217,17 @@ def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) 
     recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "100k steps"))
     pictures, out = write_pictures(tmp_path / "pictures"), tmp_path / "run"
     words = ["train", recipe, "--data", str(pictures), "--out", str(out), "--device", "cpu"]
-    process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     events = out / "events.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (events.exists() and '"step": 3,' in events.read_text()):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    printed, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "stopped and saved" in printed
+
+    def interrupt() -> None:
+        while not (events.exists() and '"step": 3,' in events.read_text("utf-8")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    result = frugan(*words)
+    assert result.returncode == 0, result.stderr
+    assert "stopped and saved" in result.stdout
     last = [json.loads(line) for line in events.read_text().splitlines()]
     stopped = next(e for e in last if e["event"] == "stop")
     assert stopped["signal"] == "SIGINT"

@@ -13,6 +13,7 @@ from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
 from frugan.engine.probe import Probe
+from frugan.engine.ranks import OneRank, Ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed
@@ -49,8 +50,14 @@ class TrainingSetup:
         return self.phases if self.later_phases is None else self.later_phases
 
     def used(self, networks: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-        """Of a family's networks those that some phase runs; others are not even made room for."""
+        """Of a family's networks those that some phase runs; others are not even made room for.
+
+        Raises:
+            ValueError: a phase uses a network that the family has not built.
+        """
         names = {name for phase in self.every_phase for name in phase.uses}
+        if unknown := names - set(networks):
+            raise ValueError(f"phases use {', '.join(sorted(unknown))}; the family builds {', '.join(networks)}")
         return {name: network for name, network in networks.items() if name in names}
 
     def state(self, networks: dict[str, nn.Module], plan: Plan, device: torch.device) -> TrainingState:
@@ -82,12 +89,19 @@ class TrainingSetup:
         )
 
     def step(
-        self, pictures: PictureFeed, draws: DrawFeed, *, originals: bool = False, probe: Probe | None = None
+        self,
+        pictures: PictureFeed,
+        draws: DrawFeed,
+        *,
+        originals: bool = False,
+        probe: Probe | None = None,
+        ranks: Ranks | None = None,
     ) -> Step:
         """What runs its steps.
 
         Args:
             originals: prepare, carry and commit at every micro-batch, as the original programs do.
+            ranks: the processes that share each update; None: this one alone.
         """
         return Step(
             self.phases,
@@ -99,6 +113,7 @@ class TrainingSetup:
             self.normalisation_batch,
             originals,
             probe or Probe(),
+            ranks or OneRank(),
         )
 
 

@@ -26,7 +26,7 @@ def _table() -> dict[Any, Rule]:
             aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar, aten.mul.Tensor,
             aten.mul.Scalar, aten.addcmul.default, aten.addcdiv.default, aten.maximum.default, aten.minimum.default,
             aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
-            aten.bitwise_xor.Tensor, 
+            aten.bitwise_xor.Tensor,
             aten.softplus_backward.default, aten.sigmoid_backward.default, aten.tanh_backward.default,
             aten.lerp.Scalar, aten.lerp.Tensor, aten.remainder.Scalar, aten.remainder.Tensor,
         ),

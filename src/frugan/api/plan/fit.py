@@ -17,6 +17,7 @@ from frugan.api.plan.recipe_planner import (
 from frugan.api.plan.recipe_relatives import Largest, relatives, smaller_recipes
 from frugan.api.progress import Say, quiet
 from frugan.engine.plan import check_micro_batch
+from frugan.engine.rank_sums import BUCKET_BYTES
 from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.folders import Folders
@@ -215,8 +216,7 @@ def _told_when_refused(planner: Planner) -> Iterator[None]:
 
 def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool, say: Say) -> PlanReport:
     search, card = planner.search, planner.card
-    gathered = _gathered_bytes(search) if planner.gpus > 1 else 0
-    between = gathered + COMMUNICATION_BYTES if planner.gpus > 1 else 0
+    between = 2 * BUCKET_BYTES + COMMUNICATION_BYTES if planner.gpus > 1 else 0  # one is made as the last one goes
     budget = None
     if budget_bytes is not None:
         budget = Budget(budget_bytes - between, card.context_bytes, card.workspace_bytes)
@@ -230,7 +230,7 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
     categories["CUDA context"] = card.context_bytes
     categories["library workspaces"] = card.workspace_bytes
     if between:
-        categories["gathered gradients"] = gathered
+        categories["gradient buckets"] = 2 * BUCKET_BYTES
         categories["communication"] = COMMUNICATION_BYTES
     fastest_seconds = search.estimates.fastest_seconds
     rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
@@ -259,12 +259,6 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
         nearest_change=change,
         duration_seconds=_duration_seconds(recipe, choice.whole_seconds),
     )
-
-
-def _gathered_bytes(search: Search) -> int:
-    """Of one flat fp32 copy of a phase's gradients, in which they travel between cards."""
-    sizes = search.space.fp32_bytes
-    return max(sum(sizes[name] for name in phase.trainable) for phase in search.space.task.phases)
 
 
 def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastest_seconds: float) -> Rung:
@@ -317,9 +311,8 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     )
     if between_bytes:
         yield (
-            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gathered gradients and messages, of which "
-            f"{show_size(COMMUNICATION_BYTES)} are a guess; "
-            "this is planning ahead: frugan trains on one card so far"
+            f"{planner.gpus} cards: {show_size(between_bytes)} on each for adding up gradients and for messages, a "
+            f"guess; torchrun --nproc-per-node={planner.gpus} -m frugan train ... trains so (docs/cluster.md)"
         )
     kind = "guesses; `frugan plan --calibrate` on the card measures them"
     if card.source == "measured":
