@@ -67,17 +67,20 @@ def _kind(dtype: torch.dtype) -> int:
 
 
 def pointwise(*args: Any, **_: Any) -> Spec:
+    """Arithmetic on single elements."""
     operands = _tensors(args)
     shape = _broadcast(operands)
     return shape, elementwise(shape, operands), promoted(args)
 
 
 def float_pointwise(*args: Any, **kwargs: Any) -> Spec:
+    """The same where whole numbers give fractions."""
     shape, strides, dtype = pointwise(*args, **kwargs)
     return shape, strides, dtype if dtype.is_floating_point else torch.get_default_dtype()
 
 
 def compared(*args: Any, **_: Any) -> Spec:
+    """Comparisons and logic."""
     operands = _tensors(args)
     shape = _broadcast(operands)
     return shape, elementwise(shape, operands), torch.bool
@@ -90,6 +93,7 @@ def second_first(gradient: Tensor, x: Tensor, *_: Any) -> Spec:
 
 
 def where(condition: Tensor, a: Tensor, b: Tensor) -> Spec:
+    """One of two, by a condition."""
     shape = _broadcast((condition, a, b))
     return shape, elementwise(shape, (condition, a, b)), promoted((a, b))
 
@@ -100,6 +104,7 @@ def as_first(x: Tensor, *_: Any, **__: Any) -> Spec:
 
 
 def like(x: Tensor, *_: Any, dtype: torch.dtype | None = None, memory_format: Any = None, **__: Any) -> Spec:
+    """Made like an operand, unless said otherwise."""
     shape = tuple(x.shape)
     if memory_format is torch.channels_last:
         strides = channels_last(shape)
@@ -111,41 +116,50 @@ def like(x: Tensor, *_: Any, dtype: torch.dtype | None = None, memory_format: An
 
 
 def new(x: Tensor, size: Sequence[int], *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Spec:
+    """Made in rows, of an operand's dtype."""
     return tuple(size), contiguous(size), dtype or x.dtype
 
 
 def new_strided(x: Tensor, size: Shape, stride: Shape, *, dtype: torch.dtype | None = None, **_: Any) -> Spec:
+    """Made as said, of an operand's dtype."""
     return tuple(size), tuple(stride), dtype or x.dtype
 
 
 def made(size: Sequence[int], *_: Any, dtype: torch.dtype | None = None, memory_format: Any = None, **__: Any) -> Spec:
+    """Made of a size."""
     last = memory_format is torch.channels_last
     return tuple(size), channels_last(size) if last else contiguous(size), dtype or torch.get_default_dtype()
 
 
 def made_strided(size: Shape, stride: Shape, *, dtype: torch.dtype | None = None, **_: Any) -> Spec:
+    """Made of a size and strides."""
     return tuple(size), tuple(stride), dtype or torch.get_default_dtype()
 
 
 def full(size: Sequence[int], value: float, *, dtype: torch.dtype | None = None, **_: Any) -> Spec:
+    """Filled with a number."""
     return tuple(size), contiguous(size), dtype or _with(None, value, ())
 
 
 def number(value: float, *, dtype: torch.dtype | None = None, **_: Any) -> Spec:
+    """A number as a tensor."""
     return (), (), dtype or _with(None, value, ())
 
 
 def integers(_: int, size: Sequence[int], *__: Any, dtype: torch.dtype | None = None, **___: Any) -> Spec:
+    """Random whole numbers below a limit."""
     return tuple(size), contiguous(size), dtype or torch.int64
 
 
 def integers_from(
     _: int, __: int, size: Sequence[int], *___: Any, dtype: torch.dtype | None = None, **____: Any
 ) -> Spec:
+    """Random whole numbers between limits."""
     return tuple(size), contiguous(size), dtype or torch.int64
 
 
 def range_(*args: Any, dtype: torch.dtype | None = None, **_: Any) -> Spec:
+    """Numbers in a row."""
     start, end, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
     count = math.ceil((end - start) / step)
     whole = all(isinstance(each, int) for each in args)
@@ -161,55 +175,67 @@ def _reduced(x: Tensor, dim: Sequence[int] | int | None, *, keepdim: bool) -> Sh
 
 
 def sum_(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Spec:
+    """Sums and means."""
     shape = _reduced(x, dim, keepdim=keepdim)
     return shape, contiguous(shape), dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
 
 
 def extreme(x: Tensor, dim: Any = None, keepdim: bool = False) -> Spec:
+    """Largest and smallest."""
     shape = _reduced(x, dim, keepdim=keepdim)
     return shape, contiguous(shape), x.dtype
 
 
 def variance(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Spec:
+    """Variances."""
     shape = _reduced(x, dim, keepdim=keepdim)
     return shape, contiguous(shape), x.dtype
 
 
 def judged(x: Tensor, dim: Any = None, keepdim: bool = False) -> Spec:
+    """Whether all or any are true."""
     shape = _reduced(x, dim, keepdim=keepdim)
     return shape, contiguous(shape), torch.bool
 
 
 def norm(x: Tensor, _: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Spec:
+    """Norms."""
     shape = _reduced(x, dim, keepdim=keepdim)
     return shape, contiguous(shape), dtype or x.dtype
 
 
 def counted(x: Tensor, dim: Any = None) -> Spec:
+    """How many are not zero."""
     shape = _reduced(x, dim, keepdim=False)
     return shape, contiguous(shape), torch.int64
 
 
 def mm(a: Tensor, b: Tensor) -> Spec:
+    """Products of matrices, of batches of them too."""
     shape = (*a.shape[:-1], b.shape[-1])
     return shape, contiguous(shape), a.dtype
 
 
 def addmm(_: Tensor, a: Tensor, b: Tensor, **__: Any) -> Spec:
+    """The same added to something."""
     return mm(a, b)
 
 
 def mv(a: Tensor, _: Tensor) -> Spec:
+    """A matrix times a vector."""
     return (a.shape[0],), (1,), a.dtype
 
 
 def dot(a: Tensor, _: Tensor) -> Spec:
+    """Two vectors."""
     return (), (), a.dtype
 
 
 def each(tensors: Sequence[Tensor], *_: Any, **__: Any) -> list[Spec]:
+    """Elementwise on each of several tensors."""
     return [as_first(x) for x in tensors]
 
 
 def each_norm(tensors: Sequence[Tensor], _: float = 2, dtype: torch.dtype | None = None) -> list[Spec]:
+    """A norm of each."""
     return [((), (), dtype or x.dtype) for x in tensors]

@@ -34,6 +34,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Spec:
+    """Convolutions, transposed ones too."""
     spatial = []
     for d, (size, kernel) in enumerate(zip(x.shape[2:], weight.shape[2:], strict=True)):
         reach = dilation[d % len(dilation)] * (kernel - 1)
@@ -53,6 +54,7 @@ def _convolved_strides(shape: Shape, x: Tensor, weight: Tensor) -> Shape:
 
 
 def convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *rest: Any) -> Specs:
+    """Their gradients."""
     mask = rest[-1]
     found: list[Spec | None] = []
     for wanted, of in zip(mask, (x, weight), strict=False):
@@ -64,6 +66,7 @@ def convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes
 
 
 def average_pool(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil: bool = False, *_: Any) -> Spec:
+    """Means over windows."""
     shape = _pooled(x, kernel, stride, padding, (1,), ceil=ceil)
     return shape, as_preferred(shape, x), x.dtype
 
@@ -71,6 +74,7 @@ def average_pool(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, cei
 def max_pool(
     x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Specs:
+    """Largest over windows, and where they were."""
     shape = _pooled(x, kernel, stride, padding, dilation, ceil=ceil)
     strides = as_preferred(shape, x)
     return (shape, strides, x.dtype), (shape, strides, torch.int64)
@@ -101,21 +105,25 @@ def as_second(gradient: Tensor, x: Tensor, *_: Any, **__: Any) -> Spec:
 
 
 def upsampled(x: Tensor, size: Sequence[int], *_: Any) -> Spec:
+    """Nearest pixels."""
     shape = (*x.shape[:2], *size)
     return shape, as_preferred(shape, x), x.dtype
 
 
 def upsampled_backward(gradient: Tensor, _: Any, input_size: Sequence[int], *__: Any) -> Spec:
+    """Their gradient."""
     return tuple(input_size), as_preferred(input_size, gradient), gradient.dtype
 
 
 def batch_norm(x: Tensor, weight: Tensor | None, *_: Any) -> Specs:
+    """Normalised, with the mean and deviation kept for backward."""
     channels, shape = (x.shape[1],), tuple(x.shape)
     kept = (channels, (1,), torch.float32 if x.dtype.itemsize < 4 else x.dtype)
     return (shape, elementwise(shape, (x,)), x.dtype), kept, kept
 
 
 def batch_norm_backward(gradient: Tensor, x: Tensor, weight: Tensor | None, *rest: Any) -> Specs:
+    """Its gradients."""
     mask, shape = rest[-1], tuple(x.shape)
     own = ((x.shape[1],), (1,), x.dtype if weight is None else weight.dtype)
     picture = (shape, elementwise(shape, (x,)), x.dtype)
@@ -123,6 +131,7 @@ def batch_norm_backward(gradient: Tensor, x: Tensor, weight: Tensor | None, *res
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Spec:
+    """One after the other."""
     parts = [x for x in tensors if tuple(x.shape) != (0,)] or tensors[:1]
     shape = list(parts[0].shape)
     shape[dim] = sum(x.shape[dim] for x in parts)
@@ -131,12 +140,14 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Spec:
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Spec:
+    """One beside the other."""
     shape = list(tensors[0].shape)
     shape.insert(dim % (len(shape) + 1), len(tensors))
     return tuple(shape), contiguous(shape), promoted(tensors)
 
 
 def padded(x: Tensor, pad: Sequence[int], *_: Any) -> Spec:
+    """With a margin."""
     shape = list(x.shape)
     for d in range(len(pad) // 2):
         shape[-1 - d] += pad[2 * d] + pad[2 * d + 1]
@@ -144,6 +155,7 @@ def padded(x: Tensor, pad: Sequence[int], *_: Any) -> Spec:
 
 
 def embedding(weight: Tensor, indices: Tensor, *_: Any) -> Spec:
+    """Rows of a table."""
     shape = (*indices.shape, *weight.shape[1:])
     return shape, contiguous(shape), weight.dtype
 
@@ -159,23 +171,28 @@ def indexed(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
 
 
 def embedding_backward(gradient: Tensor, _: Tensor, rows: int, *__: Any) -> Spec:
+    """Gradient of the table."""
     shape = (rows, gradient.shape[-1])
     return shape, contiguous(shape), gradient.dtype
 
 
 def put_back(gradient: Tensor, sizes: Sequence[int], *_: Any) -> Spec:
+    """Gradient of a part, in the whole."""
     return tuple(sizes), contiguous(sizes), gradient.dtype
 
 
 def softmax(x: Tensor, _: int, half_to_float: bool) -> Spec:
+    """Shares."""
     return tuple(x.shape), contiguous(x.shape), torch.float32 if half_to_float else x.dtype
 
 
 def softmax_backward(gradient: Tensor, _: Tensor, __: int, dtype: torch.dtype) -> Spec:
+    """Their gradient."""
     return tuple(gradient.shape), contiguous(gradient.shape), dtype
 
 
 def attention(query: Tensor, *_: Any, **__: Any) -> Specs:
+    """Fused attention, with its sums kept for backward."""
     shape = tuple(query.shape)
     batch, heads, length = shape[:3]
     sums = ((batch, heads, length), (length * heads, 1, heads), torch.float32)
@@ -183,6 +200,8 @@ def attention(query: Tensor, *_: Any, **__: Any) -> Specs:
 
 
 def attention_backward(_: Tensor, query: Tensor, key: Tensor, value: Tensor, *__: Any, **___: Any) -> Specs:
+    """Its gradients."""
+
     def spec(x: Tensor) -> Spec:
         batch, heads, length, width = x.shape
         return (batch, heads, length, width), (length * heads * width, width, heads * width, 1), x.dtype
