@@ -77,7 +77,8 @@ def _shift(count: int) -> Words:
     """The matrix [32 columns] that carries a state over `count` bytes of zeros."""
     if count == 1:
         units = np.uint32(1) << np.arange(32, dtype=np.uint32)
-        return _table()[units & 0xFF] ^ (units >> np.uint32(8))
+        carried: Words = _table()[units & 0xFF] ^ (units >> np.uint32(8))
+        return carried
     half = _shift(count // 2)
     twice = _times(half, half)
     return _times(_shift(1), twice) if count % 2 else twice

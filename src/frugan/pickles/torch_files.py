@@ -200,7 +200,7 @@ def _read_legacy(path: Path) -> Any:
 
 
 def _layer_in(identity: Any) -> Any:
-    """A layer's class out of ("module", class, file, text of its program), which is passed over; None: no such thing."""
+    """A layer's class out of ("module", class, file, text of its program); None: no such thing."""
     if type(identity) is tuple and len(identity) == 4 and type(identity[0]) is str and identity[0] == "module":
         return identity[1]
     return None

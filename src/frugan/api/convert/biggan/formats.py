@@ -1,11 +1,16 @@
 """Files of the programs that BigGAN comes from, as `convert` asks for them."""
 
+import shlex
+from pathlib import Path
+
 from frugan.api.convert.biggan.export_release import to_biggan_pytorch
+from frugan.api.convert.biggan.fine_tuning import RECIPE, differing_networks
 from frugan.api.convert.biggan.import_hub import from_biggan_tfhub
 from frugan.api.convert.biggan.import_release import from_biggan_pytorch
 from frugan.api.convert.written import RECIPE_FILE, WEIGHTS_SUFFIX
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
+from frugan.recipe import Recipe
 
 
 class BigGANPyTorch:
@@ -32,7 +37,7 @@ class BigGANPyTorch:
             facts["difference"] = made.verified.difference
             lines.append(made.verified.line)
         if made.path.suffix == WEIGHTS_SUFFIX:
-            return Converted(facts, [*lines, *_next_of_weights(made.path)])
+            return Converted(facts, [*lines, *_next(made.path, made.recipe, discriminator="D" in made.networks)])
         recipe = made.path / RECIPE_FILE
         return Converted(facts, [*lines, f"Next: frugan train {recipe} --data PICTURES --out {made.path}"])
 
@@ -66,7 +71,7 @@ class BigGANHub:
         if made.verified is not None:
             facts["difference"] = made.verified.difference
             lines.append(made.verified.line)
-        return Converted(facts, [*lines, *_next_of_weights(made.path)])
+        return Converted(facts, [*lines, *_next(made.path, made.recipe, discriminator=False)])
 
     def write(self, asked: Conversion) -> Converted:
         """There is no such thing.
@@ -79,8 +84,11 @@ class BigGANHub:
         )
 
 
-def _next_of_weights(path: object) -> list[str]:
-    return [
-        f"Next: frugan sample {path} --out samples",
-        f"Or: frugan train biggan-finetune-128 networks.classes=N --init {path} --init-classes mean --data PICTURES",
-    ]
+def _next(path: Path, recipe: Recipe, *, discriminator: bool) -> list[str]:
+    """What to do with weights now; to fine-tune them, by a recipe whose networks are made theirs."""
+    lines = [f"Next: frugan sample {path} --out samples"]
+    started = f"--init {path} --init-classes mean --data PICTURES"
+    if path.suffix != WEIGHTS_SUFFIX:
+        return [*lines, f"Or: frugan train {path / RECIPE_FILE} networks.classes=N {started}"]
+    words = [f"networks.{name}={value}" for name, value in differing_networks(recipe, discriminator=discriminator)]
+    return [*lines, f"Or: frugan train {shlex.join([RECIPE, 'networks.classes=N', *words])} {started}"]

@@ -70,8 +70,8 @@ def file_name(name: str, suffix: str) -> str:
 
 def suffixes(folder: Path) -> list[str]:
     """Sets of files in a folder, by the suffixes of their networks; "" is the newest."""
-    found = {path.stem for path in folder.glob("*.pth")}
-    return sorted({_suffix(stem) for stem in found} - {None}, key=lambda suffix: suffix or "")  # type: ignore[return-value]
+    found = (_suffix(path.stem) for path in folder.glob("*.pth"))
+    return sorted({suffix for suffix in found if suffix is not None})
 
 
 def _suffix(stem: str) -> str | None:
@@ -166,10 +166,12 @@ def _adam(path: Path, network: Mapping[str, Tensor]) -> AdamState:
 
 
 def _slots(state: Any, parameter: Tensor, name: str, path: Path) -> dict[str, Tensor]:
-    step = state.get("step") if type(state) is dict else None
+    if type(state) is not dict:
+        raise BadInput(f"{path}: {name} has no state; expected Adam's")
+    step = state.get("step")
     if type(step) is np.ndarray and step.ndim == 0:
         step = step.item()
-    if type(step) not in (int, float):
+    if not isinstance(step, int | float):
         raise BadInput(f"{path}: {name} has no count of steps; expected Adam's state")
     found = {"step": torch.tensor(float(step))}
     for slot in SLOTS:

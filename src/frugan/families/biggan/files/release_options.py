@@ -92,8 +92,8 @@ def training_values(options: Options) -> dict[str, Any]:
     if generated != batch:
         raise BadInput(
             f"num_G_accumulations {options['num_G_accumulations']}, num_D_accumulations "
-            f"{options['num_D_accumulations']}: the generator is updated on {generated:,} samples and the discriminator "
-            f"on {batch:,}, which no recipe field has"
+            f"{options['num_D_accumulations']}: the generator is updated on {generated:,} samples and the "
+            f"discriminator on {batch:,}, which no recipe field has"
         )
     return {
         "objective": {
