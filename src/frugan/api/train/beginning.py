@@ -17,6 +17,7 @@ from frugan.api.networks import (
     weights_metadata,
 )
 from frugan.api.setup import setup_of
+from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
@@ -51,11 +52,18 @@ Found = tuple[Checkpoint, dict[str, Any], list[str]]
 """A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""
 
 
-def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopRequest) -> Loop:
+def begin(
+    run: OpenRun,
+    init: str | Path | None,
+    requests: Requests,
+    stop: StopRequest,
+    init_classes: ClassStart | None = None,
+) -> Loop:
     """Make ready to train: what the loop goes on from is loaded, said and written down.
 
     Args:
         init: weights that a new run starts from.
+        init_classes: what its tables of classes start from.
 
     Raises:
         BadInput: the checkpoint is of another recipe, or damaged, or `init` cannot be used.
@@ -82,7 +90,7 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
                 f"duration: 'training.duration={2 * steps} steps'"
             )
     elif init is not None:
-        start_from(Path(init), recipe, state, run.class_names, run.choose)
+        start_from(Path(init), recipe, state, run.class_names, run.choose, init_classes)
     else:
         refuse_untaught(state.networks)
 

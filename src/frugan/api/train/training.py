@@ -12,6 +12,7 @@ import torch
 from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say
 from frugan.api.train.beginning import begin, changed_fields
+from frugan.api.train.class_tables import ClassStart, parse_class_start
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
@@ -73,6 +74,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     init: str | Path | None = None,
+    init_classes: str | None = None,
     map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
     say: Say = _quiet,
@@ -87,6 +89,8 @@ def train(
         out: run folder; default: a new one, named after the recipe, in the folder for runs.
         overrides: `key.sub=value` words.
         init: weights file, checkpoint or run whose weights a new run starts from.
+        init_classes: what tables of classes start from where those weights know other classes: "mean", "fresh" or
+            "copy=FILE", a file with a line `CLASS = CLASS OF THE WEIGHTS` for each.
         map_classes: class of the pictures -> its name in the run that goes on, where classes were renamed; those not
             named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
             those of the run.
@@ -110,8 +114,7 @@ def train(
     _check_fields(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
-    if init is not None:
-        find_starting_weights(Path(init))  # a mistyped path shows before the pictures are read
+    class_start = _class_start(init, init_classes)  # what is mistyped shows before the pictures are read
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
     if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
@@ -138,9 +141,8 @@ def train(
             log.subscribe(show)
             log.subscribe(follow)
             command = _command(run, data, options)
-            loop = begin(
-                OpenRun(loaded, name, sources, trained_on, run, log, options, say, command), init, requests, stop
-            )
+            opened = OpenRun(loaded, name, sources, trained_on, run, log, options, say, command)
+            loop = begin(opened, init, requests, stop, class_start)
             finished = loop.train(stop)
             return TrainingResult(run.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
     except OSError as error:
@@ -151,6 +153,19 @@ def train(
         if is_new and not run.exists:
             shutil.rmtree(run.path, ignore_errors=True)
         raise
+
+
+def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | None:
+    """What tables of classes start from.
+
+    Raises:
+        BadInput: the weights, or the file that it names, cannot be meant.
+    """
+    if init is None and classes is not None:
+        raise BadInput(f"--init-classes {classes}: goes with --init, whose classes it is about")
+    if init is not None:
+        find_starting_weights(Path(init))
+    return None if classes is None else parse_class_start(classes)
 
 
 def _what_overrides_do(recipe: str | Recipe, overrides: Sequence[str]) -> list[str]:
