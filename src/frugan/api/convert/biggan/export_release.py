@@ -175,15 +175,10 @@ def _optimizers(path: Path, files: Mapping[str, Any], recipe: Recipe, step: int)
             slots = {slot: tensors.get(f"{name}/{name}.{ours}/{slot}") for slot in ("step", *SLOTS)}
             if all(value is not None for value in slots.values()):
                 state[index] = slots
-        group = {
-            "lr": of["learning_rate"],
-            "betas": (of["beta1"], of["beta2"]),
-            "eps": of["eps"],
-            "weight_decay": 0,
-            "amsgrad": False,
-            "params": list(range(len(order))),
-        }
-        found[f"{name}_optim"] = {"state": state, "param_groups": [group]}
+        betas = (of["beta1"], of["beta2"])
+        adam = torch.optim.Adam([torch.zeros(())], lr=of["learning_rate"], betas=betas, eps=of["eps"])
+        (group,) = adam.state_dict()["param_groups"]  # with all that torch keeps there
+        found[f"{name}_optim"] = {"state": state, "param_groups": [group | {"params": list(range(len(order)))}]}
     return found
 
 
