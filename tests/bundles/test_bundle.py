@@ -32,7 +32,8 @@ def test_what_tensorflow_wrote() -> None:
     found = {name: bundle.tensor(name) for name in whole}
     assert found["Generator/GBlock/CrossReplicaBN/accumulation_counter"].shape == ()
     weights = found["Generator/GBlock/HyperBN/beta/w"]
-    assert (weights.shape, weights.dtype) == ((148, 64), np.float32)
+    assert weights.shape == (148, 64)
+    assert weights.dtype == np.float32
     assert weights.reshape(-1)[:3].tolist() == pytest.approx(FIRST["trained"], rel=1e-6)
     averaged = found["Generator/GBlock/HyperBN/beta/w/ema_b999900"]
     assert averaged.reshape(-1)[:3].tolist() == pytest.approx(FIRST["averaged"], rel=1e-6)
@@ -45,8 +46,8 @@ def test_what_tensorflow_wrote() -> None:
 @pytest.mark.parametrize("place", ["", "variables", "variables/variables.index"])
 def test_there_and_back(tmp_path: Path, packing: int, place: str) -> None:
     random = np.random.default_rng(0)
-    tensors = {f"block_{i}/w": random.normal(size=(3, i)).astype(np.float32) for i in range(40)}
-    tensors |= {"scalar": np.float64(2.5).reshape(()), "whole": np.arange(6), "half": np.ones((2, 2), np.float16)}
+    tensors: dict[str, np.ndarray] = {f"block_{i}/w": random.normal(size=(3, i)).astype(np.float32) for i in range(40)}
+    tensors |= {"scalar": np.array(2.5), "whole": np.arange(6), "half": np.ones((2, 2), np.float16)}
     bundle = read_bundle(write_bundle(tmp_path / "module", tensors, packing) / place)
     assert bundle.entries.keys() == tensors.keys()
     for name, expected in tensors.items():
@@ -122,7 +123,10 @@ GOOD = table({b"": header(), b"a": entry((2,), 0, bytes(8))})
         (table({b"": header(endianness=1)}), "another order of bytes"),
         (table({b"a": b""}), "speaks of 0 data files"),
         (table({b"": header(shards=1 << 30)}), r"speaks of 1,073,741,824 data files"),
-        (table({b"": header(), b"a": field(2, b"".join(field(2, field(1, 1)) for _ in range(40)))}), "a tensor of shape"),
+        (
+            table({b"": header(), b"a": field(2, b"".join(field(2, field(1, 1)) for _ in range(40)))}),
+            "a tensor of shape",
+        ),
         (table({b"": header()}, packing=7), r"packed in way 7; expected 0 \(plain\) or 1 \(Snappy\)"),
         (GOOD[:-48] + varint(1 << 50) * 4 + bytes(8) + GOOD[-8:], "lies beyond its end"),
     ],

@@ -5,6 +5,7 @@ import os
 import pickle
 import zipfile
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,9 @@ class Hostile:
 def test_nothing_is_run(tmp_path: Path, zipped: bool, deep: bool) -> None:
     hostile: Any = Hostile(os.mkdir, str(tmp_path / "was-run"))
     value = {"config": {"a": [hostile]}} if deep else hostile
-    with pytest.raises(BadInput, match=r"refers to .*mkdir', which could run a program; expected numbers, text, tensors"):
+    with pytest.raises(
+        BadInput, match=r"refers to .*mkdir', which could run a program; expected numbers, text, tensors"
+    ):
         read_torch_file(saved(tmp_path / "s.pth", value, zipped))
     with pytest.raises(BadInput, match=r"refers to 'torch\.nn\.modules\.linear\.Linear'"):
         read_torch_file(saved(tmp_path / "s.pth", {"config": nn.Linear(2, 2)}, zipped))
@@ -143,10 +146,8 @@ def test_any_byte_changed_is_told_or_harmless(data: st.DataObject, zipped: bool,
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "changed.pth"
     path.write_bytes(raw)
-    try:
+    with suppress(BadInput):
         read_torch_file(path)
-    except BadInput:
-        pass
 
 
 def rewritten(path: Path, change: Any, compression: int = zipfile.ZIP_STORED) -> Path:

@@ -1,7 +1,7 @@
 """Between the tensors of a family and those of another program: one table, read in both directions."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -72,15 +72,19 @@ class NameTable:
     rows: Sequence[Row]
     holes: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
 
-    def to_ours(self, theirs: Mapping[str, Tensor], expected: Mapping[str, Sequence[int]]) -> Translated:
+    def to_ours(self, theirs: Mapping[str, Tensor], expected: Mapping[str, Sequence[int]] | None = None) -> Translated:
         """Tensors of the other program under our names.
 
         Args:
-            expected: name here -> shape; those that the other program has no counterpart of are made.
+            expected: name here -> shape; those that the other program has no counterpart of are made, and given names
+                that become none of them are unused. None: whatever comes of it.
         """
         found = _Collected()
         for name, value in theirs.items():
             self._pass_on(self._readers, name, value, found, ours=True)
+        if expected is None:
+            return found.result(())
+        found.keep(expected)
         for name in expected.keys() - found.tensors.keys():
             made = next((row.made for pattern, row in self._makers if pattern.fullmatch(name)), None)
             if made is not None:
@@ -112,7 +116,7 @@ class NameTable:
                 into = row.ours if ours else row.theirs
                 if into is not None:
                     change = row.to_ours if ours else row.to_theirs
-                    found.add(self._filled(into, match.groupdict(), ours=ours), change(value))
+                    found.add(name, self._filled(into, match.groupdict(), ours=ours), change(value))
                 return
         found.unused.append(name)
 
@@ -156,11 +160,18 @@ class _Collected:
         self.tensors: dict[str, Tensor] = {}
         self.unused: list[str] = []
         self._doubled: list[str] = []
+        self._given: dict[str, str] = {}
 
-    def add(self, name: str, value: Tensor) -> None:
+    def add(self, given: str, name: str, value: Tensor) -> None:
         if name in self.tensors:
             self._doubled.append(name)
         self.tensors[name] = value
+        self._given[name] = given
+
+    def keep(self, expected: Collection[str]) -> None:
+        for name in [name for name in self.tensors if name not in expected]:
+            del self.tensors[name]
+            self.unused.append(self._given[name])
 
     def result(self, expected: Iterable[str]) -> Translated:
         missing = tuple(sorted(set(expected) - self.tensors.keys()))

@@ -171,7 +171,7 @@ def _optimizers(path: Path, files: Mapping[str, Any], recipe: Recipe, step: int)
         order = parameter_order(files[name])
         state = {}
         for index, key in enumerate(order):
-            (ours,) = table.to_ours({key: files[name][key]}, {}).tensors
+            (ours,) = table.to_ours({key: files[name][key]}).tensors
             slots = {slot: tensors.get(f"{name}/{name}.{ours}/{slot}") for slot in ("step", *SLOTS)}
             if all(value is not None for value in slots.values()):
                 state[index] = slots

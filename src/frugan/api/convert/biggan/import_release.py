@@ -1,7 +1,7 @@
 """A checkpoint of BigGAN-PyTorch becomes a run that training goes on with, or weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,7 +20,8 @@ from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import in_layout_of
 from frugan.errors import BadInput
-from frugan.families.biggan.files.release_checkpoint import ReleaseCheckpoint, read_checkpoint
+from frugan.families.biggan.files.release_checkpoint import STATE, ReleaseCheckpoint, read_checkpoint
+from frugan.families.biggan.files.release_defaults import DEFAULTS
 from frugan.families.biggan.files.release_names import averaged_statistics, release_table
 from frugan.recipe import Recipe
 
@@ -82,7 +83,7 @@ def from_biggan_pytorch(
     if raw and not to_file:
         raise BadInput(f"--raw is for a file ending in {WEIGHTS_SUFFIX}; a run has both, the generator and its average")
     run = None if to_file else free_for_a_run(out)
-    checkpoint = read_checkpoint(source, name or "", optimizers=not to_file)
+    checkpoint = _complete(read_checkpoint(source, name or "", optimizers=not to_file), say)
     if not to_file and (missing := [n for n in ("G", "D") if n not in checkpoint.networks]):
         raise BadInput(
             f"{checkpoint.file(missing[0])}: missing; training goes on with both networks. Weights alone become a "
@@ -103,6 +104,14 @@ def from_biggan_pytorch(
         imported = {"options": checkpoint.options, "counters": checkpoint.counters, "set": checkpoint.suffix}
         write_run(run, recipe, state, {"format": FORMAT, **imported})
     return ImportedCheckpoint(out, recipe, tuple(checkpoint.networks), int(checkpoint.counters["itr"]), checked)
+
+
+def _complete(checkpoint: ReleaseCheckpoint, say: Say) -> ReleaseCheckpoint:
+    """The checkpoint with all options: what an older version of that program did not write is as by default."""
+    if missing := [name for name in DEFAULTS if name not in checkpoint.options]:
+        shown = ", ".join(f"{name} {DEFAULTS[name]}" for name in missing)
+        say(f"{checkpoint.file(STATE)}: says nothing of some options, which are taken as by default: {shown}")
+    return replace(checkpoint, options={**DEFAULTS, **checkpoint.options})
 
 
 def _weights(checkpoint: ReleaseCheckpoint, recipe: Recipe, say: Say, *, raw: bool) -> dict[str, Tensor]:
@@ -166,7 +175,7 @@ def _take_optimizer(checkpoint: ReleaseCheckpoint, name: str, state: TrainingSta
     parameters = named_parameters(state.networks, (name,))
     optimizer = state.optimizers[name]
     for key, slots in adam.slots.items():
-        (ours,) = table.to_ours({key: slots["exp_avg"]}, {}).tensors
+        (ours,) = table.to_ours({key: slots["exp_avg"]}).tensors
         of = parameters[f"{name}.{ours}"]
         for slot, value in slots.items():
             placed = value if slot == "step" else in_layout_of(of, value.float())

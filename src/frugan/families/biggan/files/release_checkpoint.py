@@ -102,8 +102,8 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
     known = suffixes(folder)
     if suffix not in known:
         there = ", ".join(repr(each) for each in known if each) or "none with a suffix"
-        named = f"a set named {suffix!r}" if suffix else "G.pth, D.pth or G_ema.pth"
-        raise BadInput(f"{folder}: has no {named}; there: {there} (--name NAME)")
+        named = f"a set named {suffix!r}" if suffix else "a set without a suffix (G.pth)"
+        raise BadInput(f"{folder}: {named} is not there; expected one of: {there} (--name NAME)")
     state = _state(folder / file_name(STATE, suffix))
     networks = {name: _network(path) for name in NETWORKS if (path := folder / file_name(name, suffix)).is_file()}
     found = {

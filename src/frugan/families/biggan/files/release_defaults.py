@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from frugan.errors import BadInput
 from frugan.families.biggan.files.release_options import (
     ARCHITECTURES,
     DEEP_GENERATOR_DEPTH,
     INITIALISATIONS,
 )
 
+MOST_PIXELS = 256
+"""Of its discriminators."""
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
         "dataset": "I128_hdf5",
@@ -113,7 +116,11 @@ def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]])
     Args:
         recipe: as a dict, of the step in question.
         adam: settings of the optimizers "D" and "G".
+
+    Raises:
+        BadInput: that program builds no such networks.
     """
+    _check_networks(recipe["networks"])
     networks, objective, training, ema = (recipe[name] for name in ("networks", "objective", "training", "ema"))
     deep = networks["architecture"] == "biggan-deep"
     batch = training["batch"]
@@ -164,6 +171,19 @@ def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]])
             f"{name}_B2": settings["beta2"],
         }
     return options, _without_counterpart(recipe, adam)
+
+
+def _check_networks(networks: Mapping[str, Any]) -> None:
+    at_32 = networks["resolution"] == 32 and networks["discriminator_attention"]
+    if at_32 and not networks["reference_attention_at_32"]:
+        raise BadInput(
+            "networks.discriminator_attention at 32 pixels: BigGAN-PyTorch puts it after every block, and could not "
+            "load these weights; networks.reference_attention_at_32=true trains such a discriminator"
+        )
+    if networks["channels"] != 3:
+        raise BadInput(f"networks.channels {networks['channels']}: BigGAN-PyTorch draws pictures in colour only")
+    if networks["resolution"] > MOST_PIXELS:
+        raise BadInput(f"networks.resolution {networks['resolution']}: BigGAN-PyTorch has no such discriminator")
 
 
 def _without_counterpart(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -133,7 +133,7 @@ def _adam(options: Options, network: str) -> dict[str, Any]:
 
 def _attention(options: Options, name: str, resolution: int, *, deep: bool) -> list[int]:
     """Sides with attention; what stands at none of a network's blocks is passed over, as that program does."""
-    text = options.get(name)
+    text = _given(options, name)
     if not isinstance(text, str) or not all(part.isdigit() and len(part) < 5 for part in text.split("_")):
         raise BadInput(f"{name} {_shown(text)}: expected sides such as 64 or 32_64, or 0")
     try:
