@@ -84,17 +84,26 @@ def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a", "b"], "neither --from nor --to: expected one of --from leras (a model of DeepFaceLab's)"),
+        (["a", "b"], "neither --from nor --to: expected one of --from biggan-pytorch (a checkpoint of BigGAN-PyTorch)"),
         (["a", "b", "--from", "dfm"], "--from dfm: a file for DeepFaceLive can only be written (--to)"),
-        (["a", "b", "--from", "leras", "--to", "dfm"], "--from leras --to dfm: expected one of --from leras"),
+        (["a", "b", "--from", "leras", "--to", "dfm"], "--from leras --to dfm: expected one of --from biggan-pytorch"),
         (["a", "b", "--from", "leras", "--half"], "--half is for --to dfm; leave it out"),
         (["a", "b", "--from", "leras", "--data", "c"], "--data is for --to dfm and --to leras"),
         (["a", "b", "--to", "leras", "--half"], "--half is for --to dfm"),
-        (["a", "b", "training.seed=1", "--to", "leras"], "training.seed=1 is for --from leras"),
-        (["a", "b.dfm", "--to", "dfm", "--name", "x"], "--name is for --from leras and --to leras"),
+        (
+            ["a", "b", "training.seed=1", "--to", "leras"],
+            "training.seed=1 is for --from biggan-pytorch and --from leras",
+        ),
+        (
+            ["a", "b.dfm", "--to", "dfm", "--name", "x"],
+            "--name is for --from biggan-pytorch and --from leras",
+        ),
         (["a", "b", "--from", "leras"], "a: no such folder; expected the folder of a DeepFaceLab model"),
         (["a", "b", "--to", "leras"], "a: expected a run folder"),
-        (["a", "b", "--from", "keras"], "format 'keras' is unknown; expected one of: frugan, dfm, leras"),
+        (
+            ["a", "b", "--from", "keras"],
+            "format 'keras' is unknown; expected one of: frugan, biggan-pytorch,",
+        ),
         (["a"], "Missing argument"),
     ],
 )

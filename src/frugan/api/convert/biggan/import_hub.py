@@ -1,27 +1,18 @@
 """A generator of TensorFlow Hub becomes weights that sampling and training start from."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from frugan.api.convert.biggan.fine_tuning import fine_tuning
 from frugan.api.convert.verification import Verified, verify
 from frugan.api.convert.written import WEIGHTS_SUFFIX, write_weights_file, write_weights_folder
 from frugan.api.progress import Say
-from frugan.bundles.bundle import Bundle, read_bundle
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
-from frugan.families.biggan.files.hub_names import (
-    AVERAGED,
-    HubShape,
-    hub_table,
-    means_of_sums,
-    prefix_of,
-    without_prefix,
-)
+from frugan.families.biggan.files.hub_module import HubModule, read_module
+from frugan.families.biggan.files.hub_names import HubShape, hub_table, means_of_sums
 from frugan.families.biggan.files.hub_networks import hub_networks
 from frugan.recipe import Recipe
 from frugan.recipe_loading import parse_recipe
@@ -69,24 +60,22 @@ def from_biggan_tfhub(
     to_file = out.suffix == WEIGHTS_SUFFIX
     if raw and not to_file:
         raise BadInput(f"--raw is for a file ending in {WEIGHTS_SUFFIX}; a folder has both, as trained and averaged")
-    bundle = read_bundle(source)
-    variables = _variables(bundle)
-    has_average = any(kind == "averaged" for kinds in variables.values() for kind in kinds)
-    if not has_average:
+    module = read_module(source)
+    if not module.has_average:
         say("the module has no average: the generator as it was trained stands for it")
-    recipe, shape = _recipe(bundle, variables)
-    say(f"{recipe.about.summary}, from {bundle.index}")
+    recipe, shape = _recipe(module)
+    say(f"{recipe.about.summary}, from {module.index}")
     published = recipe.kind.build(recipe.networks, "meta")["G"]
     expected = {key: tuple(value.shape) for key, value in published.state_dict().items()}
 
     def generator(*, averaged: bool) -> dict[str, Tensor]:
-        read = means_of_sums(_read(bundle, variables, averaged=averaged))
+        read = means_of_sums(module.read(averaged=averaged))
         found = hub_table(shape).to_ours(read, expected)
         if found.faults:
             shown = found.faults[:MOST_SHOWN] + (["…"] if len(found.faults) > MOST_SHOWN else [])
-            raise BadInput(f"{bundle.index}: not the generator that it looks like:\n  " + "\n  ".join(shown))
+            raise BadInput(f"{module.index}: not the generator that it looks like:\n  " + "\n  ".join(shown))
         tensors = {f"G.{key}": value.float().contiguous() for key, value in found.tensors.items()}
-        load_networks({"G": published}, tensors, str(bundle.index))  # copies nothing: there is no data on "meta"
+        load_networks({"G": published}, tensors, str(module.index))  # copies nothing: there is no data on "meta"
         return tensors
 
     chosen = generator(averaged=not raw)
@@ -95,42 +84,17 @@ def from_biggan_tfhub(
         write_weights_file(out, chosen, recipe)
     else:
         write_weights_folder(out, generator(averaged=False), chosen, recipe)
-    return ImportedGenerator(out, recipe, has_average, checked)
+    return ImportedGenerator(out, recipe, module.has_average, checked)
 
 
-def _variables(bundle: Bundle) -> dict[str, dict[str, str]]:
-    """Name without prefix and mark -> kind ("trained", "averaged") -> name in the file."""
-    prefix = prefix_of(bundle.entries)
-    if prefix is None:
-        raise BadInput(f"{bundle.index}: no generator of BigGAN's; expected the module biggan-128, -256 or -512")
-    found: dict[str, dict[str, str]] = {}
-    for name in bundle.entries:
-        plain = without_prefix(name, prefix)
-        if plain is None:
-            continue
-        average = AVERAGED.fullmatch(plain)
-        key, kind = (plain, "trained") if average is None else (average[1], "averaged")
-        if kind in found.setdefault(key, {}):
-            raise BadInput(f"{bundle.index}: has {key} twice, as {found[key][kind]} and as {name}")
-        found[key][kind] = name
-    return found
-
-
-def _recipe(bundle: Bundle, variables: Mapping[str, Mapping[str, str]]) -> tuple[Recipe, HubShape]:
-    shapes = {key: bundle.entries[next(iter(kinds.values()))].shape for key, kinds in variables.items()}
+def _recipe(module: HubModule) -> tuple[Recipe, HubShape]:
     try:
-        networks, shape = hub_networks(shapes)
+        networks, shape = hub_networks(module.shapes)
     except BadInput as error:
-        raise BadInput(f"{bundle.index}: {error}") from error
+        raise BadInput(f"{module.index}: {error}") from error
     about = {
         "summary": f"BigGAN at {networks['resolution']} pixels, imported",
-        "source": f"TensorFlow Hub's module {bundle.index.parent.parent.name}",
+        "source": f"TensorFlow Hub's module {module.index.parent.parent.name}",
     }
     values = {"family": "biggan", "about": about, "networks": networks, **fine_tuning()}
-    return parse_recipe(values, str(bundle.index)), shape
-
-
-def _read(bundle: Bundle, variables: Mapping[str, Mapping[str, str]], *, averaged: bool) -> dict[str, Tensor]:
-    """All variables of one kind, and those of which there is but one."""
-    first, second = ("averaged", "trained") if averaged else ("trained", "averaged")
-    return {key: torch.from_numpy(bundle.tensor(kinds.get(first) or kinds[second])) for key, kinds in variables.items()}
+    return parse_recipe(values, str(module.index)), shape
