@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from frugan.errors import BadInput
-from frugan.families.biggan.files.release_defaults import DEFAULTS, options_of
+from frugan.families.biggan.files.recipe_options import options_of
+from frugan.families.biggan.files.release_defaults import DEFAULTS
 from frugan.families.biggan.files.release_options import network_values, training_values
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe, parse_recipe

@@ -17,8 +17,9 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
+from frugan.families.biggan.files.recipe_options import options_of
 from frugan.families.biggan.files.release_checkpoint import SLOTS, STATE, file_name
-from frugan.families.biggan.files.release_defaults import DEFAULTS, options_of
+from frugan.families.biggan.files.release_defaults import DEFAULTS
 from frugan.families.biggan.files.release_names import parameter_order, release_table
 from frugan.families.biggan.files.release_options import network_values, training_values
 from frugan.recipe import Recipe
@@ -108,14 +109,9 @@ def _options(recipe: Recipe, step: int, before: Mapping[str, Any] | None) -> tup
     now, lines = _stated(recipe.at_step(step))
     if before is None:
         return {**DEFAULTS, **now}, lines
-    networks, training = network_values(before), training_values({**DEFAULTS, **before, **_harmless(before)})
-    then, _ = _stated(parse_recipe({"family": "biggan", "networks": networks, **training}, "the imported options"))
+    values = {"family": "biggan", "networks": network_values(before), **training_values(before)}
+    then, _ = _stated(parse_recipe(values, "the imported options"))
     return {**DEFAULTS, **before, **{k: v for k, v in now.items() if v != then[k]}}, lines
-
-
-def _harmless(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of training that could not be carried over, as they are by default: they are not compared."""
-    return {name: DEFAULTS[name] for name in ("which_train_fn",) if name not in options}
 
 
 def _stated(recipe: Recipe) -> tuple[dict[str, Any], list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from frugan.api.convert.biggan.fine_tuning import fine_tuning
-from frugan.api.convert.verification import Verified, verify
+from frugan.api.convert.biggan.verification import Verified, verify
 from frugan.api.convert.written import WEIGHTS_SUFFIX, write_weights_file, write_weights_folder
 from frugan.api.progress import Say
 from frugan.engine.checkpoint import load_networks

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from frugan.api.convert.biggan.release_recipe import release_recipe, say_what_differs
+from frugan.api.convert.biggan.verification import Verified, verify
 from frugan.api.convert.overridden import overridden
-from frugan.api.convert.verification import Verified, verify
 from frugan.api.convert.written import WEIGHTS_SUFFIX, free_for_a_run, write_run, write_weights_file
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
@@ -115,7 +115,7 @@ def _complete(checkpoint: ReleaseCheckpoint, say: Say) -> ReleaseCheckpoint:
 
 
 def _weights(checkpoint: ReleaseCheckpoint, recipe: Recipe, say: Say, *, raw: bool) -> dict[str, Tensor]:
-    """ "network.parameter" of the generator, and of the discriminator if there is one."""
+    """Tensors "network.parameter" of the generator, and of the discriminator if there is one."""
     wanted, other = ("G", "G_ema") if raw else ("G_ema", "G")
     generator = wanted if wanted in checkpoint.networks else other
     if generator not in checkpoint.networks:

@@ -95,8 +95,9 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
         BadInput: files are missing, damaged, hostile, or of another program.
     """
     if not folder.is_dir():
+        what = "a file" if folder.is_file() else "no such folder"
         raise BadInput(
-            f"{folder}: no such folder; expected the folder of an experiment below BigGAN-PyTorch's weights folder, "
+            f"{folder}: {what}; expected the folder of an experiment below BigGAN-PyTorch's weights folder, "
             "with G.pth, D.pth and state_dict.pth in it"
         )
     known = suffixes(folder)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from frugan.contract.name_table import NameTable, Row
 
-FILES: Mapping[str, str] = {"G": "G", "D": "D", "G_ema": "G_ema"}
 _BUFFERS = re.compile(
     r"(?:.*\.)?(?:u\d+|sv\d+|stored_mean|stored_var|running_mean|running_var|accumulation_counter|num_batches_tracked)"
 )
