@@ -199,6 +199,15 @@ def test_zips_whose_members_lie_on_each_other(tmp_path: Path) -> None:
         read_torch_file(path)
 
 
+def test_zips_whose_members_would_lie_before_their_beginning(tmp_path: Path) -> None:
+    path = saved(tmp_path / "s.pth", {"a": torch.zeros(3)})
+    data = path.read_bytes()
+    for length in (8, 30, 100, 400):
+        path.write_bytes(data[:4] + data[4 + length :])
+        with pytest.raises(BadInput, match="damaged or cut off"):
+            read_torch_file(path)
+
+
 def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         read_torch_file(tmp_path / "none.pth")

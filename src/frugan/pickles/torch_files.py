@@ -38,6 +38,13 @@ MOST_FILE_BYTES = 16 << 30
 MOST_MEMBERS = 100_000
 DATA = "data.pkl"
 BYTE_ORDER = "byteorder"
+_DAMAGED_ZIP = (
+    *DAMAGED,
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,
+    OSError,
+)  # the last: a place before its beginning
 _COUNT = struct.Struct("<q")
 
 
@@ -132,9 +139,9 @@ def _read_zip(path: Path, size: int) -> Any:
             reader = _Reader(data, builders, constants=STORAGE_KINDS, persistent=stored)
             reader.size_bytes = size  # the numbers stand beside the pickle
             return read_whole(reader, where)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
-        if isinstance(error, BadInput):
-            raise
+    except BadInput:
+        raise
+    except _DAMAGED_ZIP as error:
         raise BadInput(f"{where} is damaged or cut off ({error}). Copy or make it again.") from error
 
 
