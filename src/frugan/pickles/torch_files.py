@@ -38,13 +38,8 @@ MOST_FILE_BYTES = 16 << 30
 MOST_MEMBERS = 100_000
 DATA = "data.pkl"
 BYTE_ORDER = "byteorder"
-_DAMAGED_ZIP = (
-    *DAMAGED,
-    zipfile.BadZipFile,
-    zlib.error,
-    RuntimeError,
-    OSError,
-)  # the last: a place before its beginning
+# What zipfile raises; OSError: of members that should lie before the file's beginning.
+_DAMAGED_ZIP = (*DAMAGED, zipfile.BadZipFile, zlib.error, RuntimeError, OSError)
 _COUNT = struct.Struct("<q")
 
 
