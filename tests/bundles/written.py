@@ -89,11 +89,11 @@ def write_bundle(folder: Path, tensors: Mapping[str, np.ndarray], packing: int =
     codes = {np.dtype(code): number for number, code in TYPES.items()}
     inner = folder / "variables"
     inner.mkdir(parents=True)
-    data, entries = b"", {b"": header()}
-    for name, array in sorted(tensors.items()):
-        raw = array.tobytes()
-        entries[name.encode()] = entry(array.shape, len(data), raw, codes[array.dtype])
-        data += raw
+    entries = {b"": header()}
+    with (inner / "variables.data-00000-of-00001").open("wb") as file:
+        for name, array in sorted(tensors.items()):
+            raw = array.tobytes()
+            entries[name.encode()] = entry(array.shape, file.tell(), raw, codes[array.dtype])
+            file.write(raw)
     (inner / "variables.index").write_bytes(table(entries, packing))
-    (inner / "variables.data-00000-of-00001").write_bytes(data)
     return folder
