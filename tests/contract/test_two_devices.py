@@ -6,6 +6,7 @@ Every operation is looked at: none may mix the two, look at a value, or copy bet
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, HostDraws, Rig, adam
+from contract.rig import BF16, OPTIMIZERS, HostDraws, Rig, adam, rmsprop
 from contract.test_families import Augmented
 from frugan.contract.family import Family
 from frugan.engine import offload
@@ -102,7 +103,11 @@ def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
 @pytest.mark.parametrize(
     ("family", "optimizers"),
     [
-        *((family, kind) for family in ALL for kind in OPTIMIZERS if (family.name, kind) != ("biggan", adam)),
+        *(
+            pytest.param(family, kind, marks=[] if family.name == "made-up" or kind is adam else pytest.mark.long)
+            for family, kind in product(ALL, OPTIMIZERS)
+            if (family.name, kind) != ("biggan", adam)
+        ),
         (Augmented("biggan-ada"), adam),  # all that BigGAN alone does, and more
     ],
     ids=lambda value: getattr(value, "name", None) or value.__name__,
@@ -122,7 +127,9 @@ def test_a_step_mixes_no_devices_and_waits_for_none(
     assert all(tensor.is_meta for tensor in rig.tensors().values())
 
 
-@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizers", [pytest.param(kind, marks=pytest.mark.long if kind is rmsprop else []) for kind in OPTIMIZERS]
+)
 def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
     optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
