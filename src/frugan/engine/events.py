@@ -1,14 +1,19 @@
 """The event file: one JSON object a line, the truth about a run, of which everything shown is a reader."""
 
+import errno
 import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 Event = dict[str, Any]
+
+MOST_LINE_BYTES = 16 << 20
+"""Of an event: those with the gradients of all parameters take up to 1 MiB."""
 
 
 def _jsonable(value: Any) -> Any:
@@ -68,13 +73,59 @@ def read_events(path: Path, damaged: Callable[[int], None] = lambda _: None) -> 
     Args:
         damaged: is told the number of each such line, from 1.
     """
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                event = json.loads(line)
-            except json.JSONDecodeError:
-                event = None
-            if isinstance(event, dict):
-                yield event
-            else:
-                damaged(number)
+    return EventTail(path, damaged).added(to_the_end=True)
+
+
+@dataclass
+class EventTail:
+    """Reads an event file piece by piece: each time what was added since.
+
+    Attributes:
+        path: the file.
+        damaged: is told the number of each line that is no event, from 1.
+    """
+
+    path: Path
+    damaged: Callable[[int], None] = lambda _: None
+    _position: int = 0
+    _lines: int = 0
+
+    def begun_anew(self) -> bool:
+        """Whether the file is shorter than what was read of it; then it is read from its beginning."""
+        if self.path.stat().st_size >= self._position:
+            return False
+        self._position = self._lines = 0
+        return True
+
+    def added(self, *, to_the_end: bool = False) -> Iterator[Event]:
+        """Events since the last time.
+
+        Args:
+            to_the_end: also of a last line without an end, which may still be in the making.
+
+        Raises:
+            OSError: it cannot be read, or is no file.
+        """
+        if not self.path.is_file():
+            raise FileNotFoundError(errno.ENOENT, "no event file", str(self.path))
+        with self.path.open("rb") as file:
+            file.seek(self._position)
+            while line := file.readline(MOST_LINE_BYTES):
+                if not line.endswith(b"\n") and len(line) < MOST_LINE_BYTES and not to_the_end:
+                    return
+                self._position += len(line)
+                self._lines += 1
+                event = _event(line)
+                if event is None:
+                    self.damaged(self._lines)
+                else:
+                    yield event
+
+
+def _event(line: bytes) -> Event | None:
+    """None: the line is none."""
+    try:
+        event = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
