@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from tokenize import TokenError
 from typing import Literal
 
 import numpy as np
@@ -124,7 +125,7 @@ def open_prepared(path: Path, *, verify: bool = False, mend: Callable[[int], Non
     where, again = shown(str(path / PICTURES_FILE)), prepared_again(path, about)
     try:
         pictures = np.load(path / PICTURES_FILE, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, TokenError, TypeError, OverflowError) as error:
         raise DamagedSet(path, f"{where} is damaged ({error})", again) from error
     expected = (about.pictures, 3, about.resolution, about.resolution)
     if not isinstance(pictures, np.memmap) or pictures.dtype != np.uint8 or pictures.shape != expected:

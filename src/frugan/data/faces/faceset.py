@@ -22,6 +22,7 @@ from frugan.errors import BadInput
 
 EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAME}"
 HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
+MOST_FILE_BYTES = 256 << 20  # of a JPEG: one of 8192 x 8192 pixels that are all noise
 MOST_UNREADABLE = 0.01  # of the files
 END_OF_IMAGE = b"\xff\xd9"
 
@@ -215,8 +216,12 @@ def _read_head(path: Path) -> tuple[Face, int, bytes]:
     """
     where = shown(str(path))
     try:
+        if not path.is_file():  # a pipe would be waited for, and a device never ends
+            raise BadInput(f"{where} is no file. Take it out.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
+            if size > MOST_FILE_BYTES:
+                raise BadInput(f"{where} has {size:,} bytes; expected at most {MOST_FILE_BYTES:,}. Take it out.")
             head = file.read(HEAD_BYTES)
             try:
                 return read_face_jpeg(head, where), size, head
