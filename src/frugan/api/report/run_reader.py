@@ -7,6 +7,7 @@ from typing import Any
 
 from frugan.api.report.report_pictures import Sheets
 from frugan.api.report.run_facts import facts, json_object, tiles
+from frugan.api.report.taken_scores import taken_scores
 from frugan.engine.events import EventTail
 from frugan.engine.run_folder import RunFolder
 from frugan.memory.sizes import GIB
@@ -55,6 +56,7 @@ class RunReader:
         last, charts = self._last, deepcopy(self._charts)  # to finish them ends their curves
         metrics = last.get("metrics", {})
         shown = charts.finish()
+        scores, doubts = taken_scores(self.folder.scores)
         plan = json_object(self.folder.plan)
         measured = shown.get("Memory (GiB)", {}).get("measured")
         if isinstance(peak := plan.get("peak_bytes"), int | float) and peak and measured:
@@ -67,11 +69,12 @@ class RunReader:
             charts=shown,
             facts=facts(last.get("start", {}), plan, json_object(self.folder.recipe), scored_with),
             pictures=tuple(self._sheets.pictures(picture_bytes)),
-            notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics)])),
+            notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
             tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
             damaged=self._damaged,
             gradients=charts.gradients.finish(),
             never=charts.gradients.never(),
+            scores=scores,
         )
 
     def _count_damaged(self, line: int) -> None:
