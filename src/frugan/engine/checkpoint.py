@@ -160,14 +160,15 @@ def set_aside_newer(folder: Path, than: Checkpoint, prefix: str = DAMAGED) -> li
     Returns:
         Where they are now.
     """
-    moved = []
-    for newer in list_checkpoints(folder):
-        if newer.step > than.step:
-            free = (folder / f"{prefix}{newer.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
-            to = next(path for path in free if not path.exists())
-            newer.path.replace(to)
-            moved.append(to)
-    return moved
+    return [set_aside(newer, prefix) for newer in list_checkpoints(folder) if newer.step > than.step]
+
+
+def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
+    """Rename one checkpoint, so that it is none any more, and return where it is."""
+    names = (f"{prefix}{checkpoint.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
+    to = next(path for name in names if not (path := checkpoint.path.with_name(name)).exists())
+    checkpoint.path.replace(to)
+    return to
 
 
 def verify(checkpoint: Checkpoint) -> dict[str, Any]:

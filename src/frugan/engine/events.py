@@ -5,6 +5,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,15 @@ class EventLog:
     def subscribe(self, reader: Callable[[Event], None]) -> None:
         """Let somebody read every event from now on, once it is written; readers may write events of their own."""
         self._readers.append(reader)
+
+    @contextmanager
+    def subscribers_of_its_own(self) -> Iterator[None]:
+        """Those who subscribe within the block read events until its end."""
+        before = list(self._readers)
+        try:
+            yield
+        finally:
+            self._readers = before
 
     def write(self, event: str, **values: Any) -> None:
         """Append one event, and show it to all readers as it will be read."""

@@ -120,7 +120,7 @@ class Loop:
             Whether the duration is over (False: stopped before).
 
         Raises:
-            TrainingFailed: updates were skipped too often in a row.
+            Diverged: updates were skipped too often in a row.
         """
         began_all, before = time.perf_counter(), self.seconds
         with ExitStack() as opened:

@@ -65,6 +65,7 @@ class SourceFeed:
         recipe: as it is at present: seed, and how samples are made.
         pinned: host memory that a GPU can copy from by itself.
         workers: processes that make samples, for all sources together; 0: threads of this one.
+        seed: of the order in which pictures are shown; None: the recipe's.
         say: is told what cannot be had here.
     """
 
@@ -72,6 +73,7 @@ class SourceFeed:
     recipe: Recipe
     pinned: bool
     workers: int
+    seed: int | None = None
     say: Say = lambda _: None
     _open: ExitStack = field(default_factory=ExitStack)
     _streams: dict[str, Prefetcher] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class SourceFeed:
         if known is not None and known[0] == (position, count):
             return known[1]
         if stream not in self._streams:
-            reader = self._reader(source, stream, self._shared)
+            reader = self._reader(source, stream, self._shared, self.seed)
             prefetched = Prefetcher(reader, pin_memory=self.pinned, say=self._say_once)
             self._streams[stream] = self._open.enter_context(prefetched)
         self._last.pop(stream, None)  # else two batches would be held while the third is read
@@ -109,19 +111,25 @@ class SourceFeed:
             self._previews[source, count] = self._reader(source, f"{source}/{PREVIEW}", None).take(0, count)
         return self._previews[source, count]
 
-    def _reader(self, source: str, stream: str, workers: FeedWorkers | None) -> Reader:
+    def _reader(self, source: str, stream: str, workers: FeedWorkers | None, order: int | None = None) -> Reader:
         recipe = self.recipe
         need = recipe.kind.sources(recipe.networks, recipe.objective)[source]
         opened: Any = self.sources[source]
-        seed, settings = recipe.training.seed, recipe.data
+        seed, settings = recipe.training.seed if order is None else order, recipe.data
         return need.reader(opened, self.sources, seed=seed, stream=stream, settings=settings, workers=workers)
 
 
 @contextmanager
 def feeding(
-    sources: Mapping[str, Source], recipe: Recipe, *, pinned: bool, workers: int, say: Say = lambda _: None
+    sources: Mapping[str, Source],
+    recipe: Recipe,
+    *,
+    pinned: bool,
+    workers: int,
+    seed: int | None = None,
+    say: Say = lambda _: None,
 ) -> Iterator[SourceFeed]:
     """A feed whose reading threads and processes end with the block."""
-    feed = SourceFeed(sources, recipe, pinned, workers, say)
+    feed = SourceFeed(sources, recipe, pinned, workers, seed, say)
     with feed._open:
         yield feed

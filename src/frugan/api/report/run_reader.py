@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from frugan.api.report.report_pictures import Sheets
@@ -89,17 +90,25 @@ class RunReader:
 
 def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """A line for a person, and whether it is a warning."""
-    match event.get("event"):
-        case "choice":
-            return "choice", str(event.get("line"))
-        case "warning":
-            return "warning", f"step {event.get('step')}: {event.get('line')}"
-        case "out_of_memory":
-            return "warning", f"step {event.get('step')}: out of memory in phase {event.get('phase')}; a smaller plan"
-        case "snapshot_failed":
-            return "warning", f"step {event.get('step')}: no sample grid: {event.get('reason')}"
-        case _:
-            return None
+    kind = event.get("event")
+    if kind == "choice":
+        return "choice", str(event.get("line"))
+    if (words := _WARNINGS.get(str(kind))) is None:
+        return None
+    about = {name: event.get(name) for name in ("line", "phase", "reason", "rollbacks")}
+    return "warning", f"step {event.get('step')}: {words.format(**about)}"
+
+
+_WARNINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "warning": "{line}",
+        "out_of_memory": "out of memory in phase {phase}; a smaller plan",
+        "diverged": "training stopped, as updates of phase {phase} stay not finite ({reason}); ways back: {rollbacks}",
+        "checkpoint_failed": "no checkpoint: {reason}",
+        "snapshot_failed": "no sample grid: {reason}",
+    }
+)
+"""What events mean that are no choice."""
 
 
 def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -22,6 +22,7 @@ from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
 from frugan.api.train.plan_in_force import TrainingPlanner
+from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, rolled_back
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
@@ -51,11 +52,18 @@ Found = tuple[Checkpoint, dict[str, Any], list[str]]
 """A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""
 
 
-def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopRequest) -> Loop:
+def begin(
+    run: OpenRun,
+    init: str | Path | None,
+    requests: Requests,
+    stop: StopRequest,
+    recovery: Recovery = NOTHING_HAPPENED,
+) -> Loop:
     """Make ready to train: what the loop goes on from is loaded, said and written down.
 
     Args:
         init: weights that a new run starts from.
+        recovery: what became of the run in this process so far.
 
     Raises:
         BadInput: the checkpoint is of another recipe, or damaged, or `init` cannot be used.
@@ -72,7 +80,7 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
     run.choose(f"device: {device} ({why})")
     restarts = {name for change in changed.values() for name in change.restarts}
     with told_when_full(device, "training was set up"):
-        state, plan, planner = _create(run, device, found, restarts)
+        state, plan, planner = _create(run, device, found, restarts, recovery.precision)
     if found is not None:
         _tell_resumed(run, found, state.step, before, init)
         steps = training.duration.known_steps(training.batch)
@@ -103,17 +111,19 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
             name: each.numel() for name, each in named_parameters(state.networks, list(state.networks)).items()
         },
     )
-    kept = {
+    kept: dict[str, Any] = {
         "data": {name: data.as_json() for name, data in run.data.items()},
         "device": state.device.type,
         "card": planner.where,
         "memory_budget_bytes": planner.asked_bytes,
     }
+    rollbacks = max(recovery.rollbacks, rolled_back(saved))
+    kept |= {ROLLBACKS: rollbacks} if rollbacks else {}
     opening = Opening(recipe, run.name, run.choose, stop, saved, kept)
     return Loop(
         state=state,
         plan=plan,
-        stages=stages_of(run, losses, opening),
+        stages=stages_of(run, losses, opening, rollbacks),
         next_plan=planner.next,
         duration=training.duration,
         batch=training.batch,
@@ -137,7 +147,11 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
 
 
 def _create(
-    run: OpenRun, device: torch.device, found: Found | None, restarts: Collection[str]
+    run: OpenRun,
+    device: torch.device,
+    found: Found | None,
+    restarts: Collection[str],
+    wanted: Precision | None,
 ) -> tuple[TrainingState, Plan, TrainingPlanner]:
     """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
     recipe = run.recipe
@@ -145,7 +159,7 @@ def _create(
     pin_arithmetic()
     if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
         run.choose(line)
-    precision = _precision(run, device, saved)
+    precision = wanted or _precision(run, device, saved)
     setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
     planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose)

@@ -18,17 +18,18 @@ from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.loop import Loop, Stage, Stages
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
-from frugan.engine.streams import Streams
+from frugan.engine.streams import Streams, derive_seed
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe_differences import differences
 
 
-def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
+def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: int = 0) -> Stages:
     """What opens a run's stages one after the other.
 
     Args:
         losses: drawn above the sheets.
         opening: looks at each stage before its first step.
+        rollbacks: how often the run went back: each time it goes on with another order of data and other draws.
     """
     measure_variety = variety_measurement(run)
 
@@ -42,7 +43,9 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
         device, workers = loop.state.device, run.options.workers
         if workers is None:
             workers = default_workers(device)
-        with feeding(run.sources, recipe, pinned=device.type == "cuda", workers=workers, say=run.choose) as feed:
+        pinned = device.type == "cuda"
+        seed = derive_seed(training.seed, "rollback", rollbacks) if rollbacks else training.seed
+        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=run.choose) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
                 folder, curves = run.folder.samples, losses.curves
@@ -51,7 +54,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
                 return paths
 
             made = Stage(
-                step=setup_of(run.recipe, step).step(feed, Streams(training.seed)),
+                step=setup_of(run.recipe, step).step(feed, Streams(seed)),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,

@@ -15,12 +15,15 @@ from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
 from frugan.engine.events import Event, EventLog
-from frugan.engine.interrupt import stop_on_signals
-from frugan.engine.requests import KEYS_HINT, listening
+from frugan.engine.interrupt import StopRequest, stop_on_signals
+from frugan.engine.out_of_memory import release_memory
+from frugan.engine.requests import KEYS_HINT, Requests, listening
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.soundness import Diverged
 from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
@@ -138,11 +141,8 @@ def train(
             log.subscribe(show)
             log.subscribe(follow)
             command = _command(run, data, options)
-            loop = begin(
-                OpenRun(loaded, name, sources, trained_on, run, log, options, say, command), init, requests, stop
-            )
-            finished = loop.train(stop)
-            return TrainingResult(run.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
+            opened = OpenRun(loaded, name, sources, trained_on, run, log, options, say, command)
+            return _train(opened, init, requests, stop)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -151,6 +151,26 @@ def train(
         if is_new and not run.exists:
             shutil.rmtree(run.path, ignore_errors=True)
         raise
+
+
+def _train(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopRequest) -> TrainingResult:
+    """Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
+
+    Raises:
+        TrainingFailed: it stopped by itself.
+    """
+    recovery = NOTHING_HAPPENED
+    while True:
+        with run.log.subscribers_of_its_own():
+            loop = begin(run, init, requests, stop, recovery)
+            device = loop.state.device
+            try:
+                finished = loop.train(stop)
+                return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
+            except Diverged as error:
+                recovery = recover(run, error, recovery, device)
+        del loop  # before the next one takes its room
+        release_memory(device)
 
 
 def _what_overrides_do(recipe: str | Recipe, overrides: Sequence[str]) -> list[str]:
