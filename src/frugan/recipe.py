@@ -92,6 +92,11 @@ class SavingSettings(BaseModel):
         json_schema_extra=CHANGEABLE,
         description="sample grids; besides after 1, 10, 100 ... steps, and when none was drawn for long",
     )
+    when_full: Literal["stop", "go-on"] = Field(
+        "stop",
+        json_schema_extra=CHANGEABLE,
+        description="when the disk has no room for a checkpoint: stop, or go-on until there is (the last one must fit)",
+    )
     report_every: Interval = Field(
         Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"
     )

@@ -7,7 +7,7 @@ step is their whole state.
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,15 @@ def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
 
 def _network_tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     return {f"{name}.{key}": value for name, network in networks.items() for key, value in network.state_dict().items()}
+
+
+def checkpoint_tensors(state: TrainingState) -> Iterator[Tensor]:
+    """Every tensor that goes into a checkpoint of a state."""
+    for parked in state.parked.values():
+        yield from parked.values()
+    for networks in (state.networks, state.ema.networks):
+        yield from _network_tensors(networks).values()
+    yield from _optimizer_tensors(state).values()
 
 
 def save_checkpoint(

@@ -33,9 +33,10 @@ class EventLog:
 
     Args:
         path: the file; made if missing. A last line cut short by a crash is ended first.
+        keeps: called with an error of writing: whether events wait in memory until there is room.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keeps: Callable[[OSError], bool] = lambda _: False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         cut = False
         if path.exists() and path.stat().st_size > 0:
@@ -43,6 +44,7 @@ class EventLog:
                 file.seek(-1, os.SEEK_END)
                 cut = file.read() != b"\n"
         self._readers: list[Callable[[Event], None]] = []
+        self._keeps = keeps
         self._file = path.open("a", encoding="utf-8", newline="\n")
         if cut:
             self._file.write("\n")
@@ -63,8 +65,12 @@ class EventLog:
     def write(self, event: str, **values: Any) -> None:
         """Append one event, and show it to all readers as it will be read."""
         record: Event = {"event": event, **_jsonable(values)}
-        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:  # what could not be written stays in the buffer
+            if not self._keeps(error):
+                raise
         for reader in self._readers:
             reader(record)
 

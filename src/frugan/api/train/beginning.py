@@ -141,6 +141,7 @@ def begin(
         metadata=weights_metadata(recipe, run.class_names),
         kept=kept,
         requests=requests,
+        goes_on_when_full=recipe.saving.when_full == "go-on",
         seconds=float(saved.get("seconds", 0.0)),
         images=int(saved.get("images", state.step * training.batch)),
     )

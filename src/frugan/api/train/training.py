@@ -18,6 +18,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
+from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest, stop_on_signals
 from frugan.engine.out_of_memory import release_memory
@@ -128,11 +129,11 @@ def train(
     is_new = not run.path.exists()
     try:
         with (
-            run.locked(),
+            run.locked(say),
             threads_put_back(),
             stop_on_signals(say) as stop,
             listening(run.requests) as (requests, keys),
-            EventLog(run.events) as log,
+            EventLog(run.events, _keeps_events(loaded)) as log,
             following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
             if keys:
@@ -171,6 +172,10 @@ def _train(run: OpenRun, init: str | Path | None, requests: Requests, stop: Stop
                 recovery = recover(run, error, recovery, device)
         del loop  # before the next one takes its room
         release_memory(device)
+
+
+def _keeps_events(recipe: Recipe) -> Callable[[OSError], bool]:
+    return no_room if recipe.saving.when_full == "go-on" else lambda _: False
 
 
 def _what_overrides_do(recipe: str | Recipe, overrides: Sequence[str]) -> list[str]:
