@@ -1,5 +1,6 @@
 """A prepared set of pictures, mapped into memory."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -62,11 +63,19 @@ class PictureSet:
         Raises:
             BadInput: they are not what was prepared, and could not be made again.
         """
-        if self.blocks is not None:
-            places = indices if isinstance(indices, np.ndarray) else np.atleast_1d(np.arange(len(self))[indices])
-            self.blocks.check(places)
+        self.check(indices if isinstance(indices, np.ndarray) else np.atleast_1d(np.arange(len(self))[indices]))
         stored = self.pictures[indices]
         return stored if self.channels == 3 else luma(stored)
+
+    def check(self, indices: NDArray[np.int64]) -> None:
+        """Check that pictures, int64 [n], are what was prepared, where that was not done yet.
+
+        Raises:
+            BadInput: they are not, and could not be made again.
+        """
+        _refuse_cut_short(self.pictures)
+        if self.blocks is not None:
+            self.blocks.check(indices)
 
     @cached_property
     def all_grey(self) -> bool:
@@ -89,6 +98,19 @@ class PictureSet:
     def resolution(self) -> int:
         """Return the side R of the pictures in pixels."""
         return int(self.pictures.shape[-1])
+
+
+def _refuse_cut_short(pictures: NDArray[np.uint8]) -> None:
+    """Refuse a map whose file has been cut: to read what is no more in the file ends the process."""
+    path = getattr(pictures, "filename", None)
+    if not isinstance(pictures, np.memmap) or path is None:
+        return
+    try:
+        size = os.stat(path).st_size
+    except OSError:  # deleted: the map keeps what was there
+        return
+    if size < pictures.offset + pictures.nbytes:
+        raise BadInput(f"{shown(str(path))} was cut short while it was in use; prepare the set again")
 
 
 def label_bytes(labels: NDArray[np.int64]) -> bytes:

@@ -45,7 +45,13 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
             workers = default_workers(device)
         pinned = device.type == "cuda"
         seed = derive_seed(training.seed, "rollback", rollbacks) if rollbacks else training.seed
-        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=run.choose) as feed:
+
+        def lost(source: str, picture: str, reason: str, count: int) -> None:
+            reached = loop.state.step
+            run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
+            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
+
+        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=run.choose, lost=lost) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
                 folder, curves = run.folder.samples, losses.curves
