@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from fuzz.hostile_pictures import PICTURES, ZIPS, listed_pipe, pipe, pipe_of_faces
+from fuzz.hostile_pictures import PICTURES, TARS, ZIPS, listed_pipe, pipe, pipe_of_faces
 from fuzz.hostile_tensors import CODE, HDF5, MOMENTS, WEIGHTS, model
 from fuzz.made import Make, file
 from fuzz.whole_files import RECIPE, checkpoint_folder, run_folder
@@ -99,6 +99,7 @@ def corpus() -> list[tuple[str, str, Make]]:
     """Target, name and maker of every file."""
     by_target: dict[str, Mapping[str, Make]] = {
         "zip of pictures": ZIPS,
+        "webdataset tar": TARS,
         "picture": PICTURES,
         "dataset.json": {"pipes and links": pipe, "a pipe for a listing": listed_pipe},
         "faceset folder": {"pipes and links": pipe_of_faces},

@@ -48,6 +48,7 @@ from fuzz.whole_files import (
     rig,
     run_folder,
     run_recipe_folder,
+    tar_files,
     weights_file,
     zip_files,
 )
@@ -190,6 +191,7 @@ def targets() -> Mapping[str, Target]:
         Target("faceset.pak", one_of("faceset.pak", PAK.read_bytes()), _read_faces, 512 * MIB, 80),
         Target("picture", _picture_case, _read_picture, pixels, 250),
         Target("zip of pictures", one_of("p.zip", *zip_files()), _read_pictures, pixels, 160),
+        Target("webdataset tar", one_of("s.tar", *tar_files()), _read_pictures, pixels, 160),
         Target("dataset.json", folder_of(listed_folder), _read_pictures, pixels, 120),
         Target("hdf5", _hdf5_case, _read_pictures, 1536 * MIB, 60),
         Target("cifar", folder_of(cifar_folder), _read_pictures, small, 40),

@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -115,3 +116,48 @@ def listed_pipe(folder: Path) -> Path:
     (folder / "a.png").write_bytes(PNG)
     os.mkfifo(folder / "dataset.json")
     return folder
+
+
+def _tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for member, content in members:
+            archive.addfile(member, io.BytesIO(content))
+    return made.getvalue()
+
+
+def _member(name: str, size: int, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.type, member.linkname = size, kind, link
+    return member
+
+
+def _absurd_tar(field: slice, value: bytes) -> bytes:
+    """With a field of the first header overwritten, and its checksum right."""
+    data = bytearray(_tar((_member("a.png", len(PNG)), PNG)))
+    data[field] = value
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    return bytes(data)
+
+
+TARS: Mapping[str, Make] = {
+    "tar-slip": file("s.tar", lambda: _tar((_member("../../slipped.png", len(PNG)), PNG))),
+    "absolute name": file("s.tar", lambda: _tar((_member("/tmp/slipped.png", len(PNG)), PNG))),
+    "links out": file(
+        "s.tar",
+        lambda: _tar(
+            (_member("a.png", 0, tarfile.SYMTYPE, "/etc/passwd"), b""),
+            (_member("b.png", 0, tarfile.LNKTYPE, "/etc/passwd"), b""),
+            (_member("c.png", 0, tarfile.FIFOTYPE), b""),
+            (_member("d.png", 0, tarfile.CHRTYPE), b""),
+        ),
+    ),
+    "size of 2^60": file("s.tar", lambda: _absurd_tar(slice(124, 136), b"\x80" + (1 << 60).to_bytes(11, "big"))),
+    "size below nothing": file("s.tar", lambda: _absurd_tar(slice(124, 136), b"\xff" * 12)),
+    "name that takes the file": file("s.tar", lambda: _absurd_tar(slice(156, 157), b"L")),
+    "label of 40 digits": file(
+        "s.tar", lambda: _tar((_member("a.cls", 40), b"9" * 40), (_member("a.png", len(PNG)), PNG))
+    ),
+    "label of 10^30": file("s.tar", lambda: _tar((_member("a.cls", 30), b"9" * 30), (_member("a.png", len(PNG)), PNG))),
+}

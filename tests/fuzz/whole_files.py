@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -250,5 +251,21 @@ def pth_files() -> tuple[bytes, ...]:
     for zipped in (True, False):
         file = io.BytesIO()
         torch.save(tensors, file, _use_new_zipfile_serialization=zipped)
+        made.append(file.getvalue())
+    return tuple(made)
+
+
+@cache
+def tar_files() -> tuple[bytes, ...]:
+    """WebDataset shards, in the three forms of tar."""
+    made = []
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w", format=form) as archive:
+            for number, picture in enumerate((picture_files()[0], picture_files()[4])):
+                for kind, content in (("png", picture), ("cls", str(number).encode())):
+                    member = tarfile.TarInfo(f"{'long/' * 30}{number:03}.{kind}" if form else f"{number:03}.{kind}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
         made.append(file.getvalue())
     return tuple(made)

@@ -144,7 +144,7 @@ def _split(name: str) -> tuple[str, str, str]:
 def _label(archive: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> int:
     opened = archive.extractfile(member) if member.size <= MOST_LABEL_BYTES else None
     text = opened.read() if opened is not None else b""
-    if not text.strip().isdigit():
+    if not text.strip().isdigit() or int(text) >= 1 << 62:  # beyond all numbers that arrays hold
         raise BadInput(
             f"{where}: {shown(member.name)} holds {shown(text[:20].decode('utf-8', 'replace'))!r}; expected a class "
             "number such as 3"
