@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from frugan.api.report.run_report import page, readers_of
 from frugan.api.train.options import TrainingOptions
@@ -71,7 +72,7 @@ class Watch:
             self._readers = readers_of([self.run])
         page(self._readers, live=True)
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, Any]:
         """At the start, once everything has run once, and at the end: medians of a tenth of the looks."""
         tenth = max(1, len(self.steps) // 10)
         start, end = slice(tenth, 2 * tenth), slice(-tenth, None)
@@ -81,6 +82,10 @@ class Watch:
             "resident_bytes_at_start": before,
             "resident_bytes_at_end": after,
             "drift": round(after / before - 1, 4),
+            "resident_mebibytes_by_tenths": [
+                round(statistics.median(self.resident_bytes[at : at + tenth]) / 2**20, 1)
+                for at in range(0, len(self.steps) - tenth + 1, tenth)
+            ],
             "open_files_at_start": files[0],
             "open_files_at_end": files[1],
         }

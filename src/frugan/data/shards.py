@@ -43,10 +43,17 @@ class _Place:
 def holds_shards(folder: Path) -> bool:
     """Whether a folder holds tar files, and no pictures or folders beside them."""
     with os.scandir(folder) as entries:
-        names = [(entry.name, entry.is_file()) for entry in entries if not entry.name.startswith(".")]
+        names = [(entry.name, _is_file(entry)) for entry in entries if not entry.name.startswith(".")]
     tars = [name for name, is_file in names if is_file and name.endswith(".tar")]
     others = [name for name, is_file in names if not is_file or Path(name).suffix.lower() in SUFFIXES]
     return bool(tars) and not others
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def open_shards(path: Path, background: Background = WHITE) -> Source:

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import io
 import os
+import struct
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ MOST_PTH_BYTES = 1 << 30
 """Of a weights file; the public one has 91 MiB."""
 DAMAGED = (
     *(RuntimeError, ValueError, EOFError, LookupError, UnpicklingError, TypeError, AttributeError),
-    *(OSError, AssertionError, OverflowError, NotImplementedError, RecursionError),
+    *(OSError, AssertionError, OverflowError, NotImplementedError, RecursionError, struct.error),
 )
 """What torch's reader of weights raises on files that are none."""
 INCEPTION_SETTING = "FRUGAN_INCEPTION"

@@ -36,6 +36,7 @@ class Sheets:
 
     folder: Path
     _known: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
+    _before: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
 
     def pictures(self, most_bytes: int) -> Iterator[Picture]:
         """Sheets of all kinds, evenly over the training, as many as there is room for; the last ones always."""
@@ -45,8 +46,10 @@ class Sheets:
             step, _, kind = path.stem.removeprefix("step-").partition("-")
             if step.isascii() and step.isdigit() and len(step) <= MOST_DIGITS and _own(path, here):
                 by_kind.setdefault(kind, []).append((int(step), path))
+        self._before, self._known = self._known, {}
         for kind, paths in by_kind.items():
             yield from self._of_kind(kind, paths, most_bytes // len(by_kind))
+        self._before = {}
 
     def _of_kind(self, kind: str, paths: list[tuple[int, Path]], share: int) -> Iterator[Picture]:
         while paths and (last := self._shown(paths[-1][1], share)) is None:
@@ -66,8 +69,8 @@ class Sheets:
         """None: it cannot be read."""
         try:
             key = (path, path.stat().st_mtime_ns, most_bytes)
-            if key not in self._known:
-                self._known[key] = _encoded(path, most_bytes)
+            if key not in self._known:  # what the last page no longer showed is forgotten
+                self._known[key] = self._before.get(key) or _encoded(path, most_bytes)
             return self._known[key]
         except UNREADABLE:
             return None
