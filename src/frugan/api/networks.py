@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.progress import Say
-from frugan.engine.checkpoint import EMA, NETWORKS, load_networks, newest_whole, step_in_name
+from frugan.engine.checkpoint import (
+    EMA,
+    NETWORKS,
+    load_networks,
+    newest_whole,
+    refuse_others,
+    step_in_name,
+)
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_metadata, read_tensors, write_tensors
@@ -126,15 +133,17 @@ def _recipe(metadata: Mapping[str, str], path: Path) -> Recipe:
         )
     try:
         values = json.loads(metadata["recipe"])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: the recipe in its metadata is damaged: {error}") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: the recipe in its metadata is damaged: it is no table")
     return parse_recipe(values, str(path))
 
 
 def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
     try:
         names = json.loads(metadata.get("class_names", "[]"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: the class names in its metadata are damaged: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f"{path}: the class names in its metadata are no list of names")
@@ -156,11 +165,18 @@ def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[s
 
 
 def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-    """The networks that a weights file holds, for the engine."""
-    built = weights.recipe.kind.build(weights.recipe.networks, device)
-    present = {name: network for name, network in built.items() if name in weights.networks}
-    if unknown := set(weights.networks) - set(built):
+    """The networks that a weights file holds, for the engine.
+
+    Raises:
+        BadInput: its tensors are not those of its recipe; no memory was taken for networks then.
+    """
+    kind, config = weights.recipe.kind, weights.recipe.networks
+    described = kind.build(config, "meta")
+    if unknown := set(weights.networks) - set(described):
         raise BadInput(f"{weights.path}: holds {sorted(unknown)}, unknown to family {weights.recipe.family}")
+    refuse_others({name: described[name] for name in weights.networks}, weights.tensors, str(weights.path))
+    built = kind.build(config, device)
+    present = {name: network for name, network in built.items() if name in weights.networks}
     load_networks(present, weights.tensors, str(weights.path))
     return present
 

@@ -142,7 +142,7 @@ def _index_of(path: Path) -> Path:
     if not path.exists():
         raise BadInput(f"{path}: no such file or folder (looked from {Path.cwd()})")
     folder = path / "variables" if (path / "variables").is_dir() else path
-    found = sorted(folder.glob(f"*{INDEX}"))
+    found = sorted(file for file in folder.glob(f"*{INDEX}") if file.is_file())
     if len(found) != 1:
         many = f"{len(found)} files" if found else "no file"
         raise BadInput(f"{folder}: {many} ending in {INDEX}; expected the folder of one TensorFlow checkpoint")

@@ -1,9 +1,12 @@
 """Batches as a pure function of position: to resume, a counter is enough."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from frugan.data.lost import refuse_many_lost
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_bits, random_order
 from frugan.errors import BadInput
@@ -33,6 +36,7 @@ class Batches:
         self._seed = seed
         self._name = name
         self._flip = flip
+        self._lost: dict[str, str] = {}
         self._epochs: dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
 
     def take(self, position: int, count: int) -> dict[str, torch.Tensor]:
@@ -50,10 +54,38 @@ class Batches:
             BadInput: as `PictureSet.__getitem__`.
         """
         indices, mirrored = self.places(position, count)
+        indices = self._readable(indices)
         pictures = self._set[indices]  # [count, C, R, R], a copy out of the memory map
         pictures[mirrored] = pictures[mirrored, :, :, ::-1]
         labels = self._set.labels[indices]  # [count]
         return {"pictures": torch.from_numpy(np.asarray(pictures)), "labels": torch.from_numpy(labels)}
+
+    @property
+    def passed_over(self) -> Mapping[str, str]:
+        """Pictures that cannot be read any more -> why; others stand in their places."""
+        return self._lost
+
+    def _readable(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same pictures, those that cannot be read any more replaced by the next that can, int64 [n].
+
+        Raises:
+            BadInput: too many cannot.
+        """
+        try:
+            self._set.check(indices)
+            return indices
+        except BadInput:
+            return np.array([self._next_readable(int(index)) for index in indices], np.int64)
+
+    def _next_readable(self, index: int) -> int:
+        while True:
+            try:
+                self._set.check(np.array([index]))
+                return index
+            except BadInput as error:
+                self._lost[f"picture {index}"] = str(error)
+                refuse_many_lost(self._lost, len(self._set))
+                index = (index + 1) % len(self._set)
 
     def places(self, position: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return which pictures of the set `take` gives, int64 [count], and which of them mirrored, bool [count].

@@ -17,15 +17,19 @@ from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.other_ranks import device_of_rank, ranks_in_words, train_along
+from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
+from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
-from frugan.engine.interrupt import stop_on_signals
+from frugan.engine.interrupt import StopRequest, stop_on_signals
+from frugan.engine.out_of_memory import release_memory
 from frugan.engine.rank_place import Place
-from frugan.engine.ranks import OneRank, Ranks
-from frugan.engine.requests import KEYS_HINT, listening
+from frugan.engine.ranks import OneRank, Order, Ranks
+from frugan.engine.requests import KEYS_HINT, Requests, listening
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.soundness import Diverged
 from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
@@ -162,11 +166,11 @@ def _train(
     is_new = not run.path.exists()
     try:
         with (
-            run.locked(),
+            run.locked(say),
             threads_put_back(),
             stop_on_signals(say) as stop,
             listening(run.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
-            EventLog(run.events) as log,
+            EventLog(run.events, _keeps_events(loaded)) as log,
             following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
             if keys and ranks.size == 1:  # torchrun keeps the console to itself
@@ -179,9 +183,7 @@ def _train(
             opened = OpenRun(
                 loaded, name, sources, trained_on, run, log, options, say, command, known, map_classes, ranks
             )
-            loop = begin(opened, init, requests, stop, class_start)
-            finished = loop.train(stop)
-            return TrainingResult(run.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
+            return _led(opened, init, requests, stop, class_start)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -203,6 +205,37 @@ def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | N
     if init is not None:
         find_starting_weights(Path(init))
     return None if classes is None else parse_class_start(classes)
+
+
+def _led(
+    run: OpenRun,
+    init: str | Path | None,
+    requests: Requests,
+    stop: StopRequest,
+    init_classes: ClassStart | None,
+) -> TrainingResult:
+    """Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
+
+    Raises:
+        TrainingFailed: it stopped by itself.
+    """
+    recovery = NOTHING_HAPPENED
+    while True:
+        with run.log.subscribers_of_its_own():
+            loop = begin(run, init, requests, stop, recovery, init_classes)
+            device = loop.state.device
+            try:
+                finished = loop.train(stop)
+                return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
+            except Diverged as error:
+                recovery = recover(run, error, recovery, device)
+                run.ranks.tell(Order.AGAIN)
+        del loop  # before the next one takes its room
+        release_memory(device)
+
+
+def _keeps_events(recipe: Recipe) -> Callable[[OSError], bool]:
+    return no_room if recipe.saving.when_full == "go-on" else lambda _: False
 
 
 def _what_overrides_do(recipe: str | Recipe, overrides: Sequence[str]) -> list[str]:
