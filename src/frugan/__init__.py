@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from frugan.api.train.training import TrainingResult as TrainingResult
     from frugan.api.train.training import train as train
     from frugan.data.prepare import prepare as prepare
+    from frugan.ema_hook import EmaHook as EmaHook
+    from frugan.engine.ema import EmaSettings as EmaSettings
     from frugan.errors import BadInput as BadInput
     from frugan.errors import TrainingFailed as TrainingFailed
     from frugan.recipe_loading import load_recipe as load_recipe
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "DrawRequest",
+    "EmaHook",
+    "EmaSettings",
     "Evaluation",
     "EvaluationOptions",
     "PlanOptions",
@@ -73,6 +77,8 @@ _WHERE = MappingProxyType(
     {
         "BadInput": "frugan.errors",
         "DrawRequest": "frugan.api.sample.generation",
+        "EmaHook": "frugan.ema_hook",
+        "EmaSettings": "frugan.engine.ema",
         "Evaluation": "frugan.api.evaluate.scorer",
         "EvaluationOptions": "frugan.api.evaluate.scorer",
         "PlanOptions": "frugan.api.plan.fit",
