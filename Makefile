@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint types unit faults install clean
+.PHONY: demo test test-long lint types unit faults docs install clean
 
 # how many threads are fastest here is found out by timing a step; OMP_NUM_THREADS=2 make demo says it beforehand
 demo: install
@@ -30,6 +30,11 @@ test-long: lint types
 # puts one fault after the other into a copy of the code: tests that are never seen to fail prove nothing
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/deliberate_faults.py
+
+# the docs as a site, in build/site: open build/site/index.html
+docs: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/zensical build --config-file mkdocs.yml --strict
 
 install: $(VENV)/.installed
 

@@ -1,5 +1,6 @@
 """The documents name only what exists."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,18 +13,58 @@ from frugan.recipe import known_keys
 from frugan.recipes import built_in
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name_of(page: Path) -> str:
+    """Its path from the root, as tests are named by it."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(page: Path) -> set[str]:
+    """What links into a page may name: its headings, in lower case, spaces as hyphens, without other signs."""
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    headings = [heading.replace("`", "") for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#\s]+)", prose):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose):
         assert "://" not in target, f"{page.name}: name no host"
-        assert (page.parent / target).exists(), f"{page.name}: {target}"
+        found = page.parent / target if target else page
+        assert found.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if DOCS in page.parents], ids=name_of)
+def test_pages_of_the_site_link_to_what_is_on_it(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)#\s]+)", prose)
+    outside = [target for target in targets if DOCS not in (page.parent / target).resolve().parents]
+    assert outside == [], "name files of the repository as `path`, without a link"
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    """English pages in the menu; Chinese ones under zh."""
+    listed = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text("utf-8")))
+    assert listed == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def test_the_notebook_is_one() -> None:
+    book = json.loads((DOCS / "frugan.ipynb").read_text("utf-8"))
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] for cell in cells)
+    text = "".join(line for cell in cells for line in cell["source"])
+    commands = {command.name or command.callback.__name__ for command in application().registered_commands}  # type: ignore[union-attr]
+    assert set(re.findall(r"!frugan (\w+)", text)) - {"demo"} <= commands
+    (recipe,) = re.findall(r'RECIPE = "([^"]+)"', text)
+    assert recipe in built_in()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_recipes_and_keys_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     commands = {command.name or command.callback.__name__ for command in application().registered_commands}  # type: ignore[union-attr]
@@ -36,7 +77,7 @@ def test_commands_recipes_and_keys_exist(page: Path) -> None:
     keys = {key for family in families().values() for key in known_keys(family.name, family.optimizers)}
     sections = r"networks|objective|training|data|ema|saving|optimizers\.default"
     for key in re.findall(rf"\b((?:{sections})\.[a-z_]+)(?:=|`)", text):
-        assert key in keys or key.endswith(".safetensors"), f"{page.name}: {key}"
+        assert key in keys or key.endswith((".safetensors", ".py")), f"{page.name}: {key}"
 
 
 def test_options_in_the_readme_exist() -> None:

@@ -161,3 +161,27 @@ def test_the_server_gives_the_page_and_nothing_else(tmp_path: Path) -> None:
         strange.close()
         with pytest.raises(BadInput, match=f"--port {port}"):
             report_server([run], port)
+
+
+def taken(step: int, fid: float, **provenance: object) -> str:
+    """A line as `frugan evaluate` leaves it in a run."""
+    of = {"step": step, "samples": 100, "truncation": 1.0, "psi": 1.0, "classes": "all", "real": 90, "data": "pictures"}
+    of |= {"split": "all", "ema": True, "network": "inception"} | provenance
+    warnings = ["recall is far below precision"] if fid > 90 else []
+    return json.dumps({"scores": {"fid": fid}, "by_class": {}, "provenance": of, "warnings": warnings}) + "\n"
+
+
+def test_scores_of_evaluate_are_in_the_report(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run")
+    lines = [taken(10, 99.0), "{damaged\n", '{"scores": {}}\n', taken(30, 7.25, truncation=0.5), taken(10, 98.5)]
+    RunFolder(run).scores.write_text("".join(lines), "utf-8")
+    found = view(RunFolder(run), "run")
+    assert [(row["step"], row["truncation"], row["fid"]) for row in found.scores] == [
+        ("30", "0.5", "7.25"),
+        ("10", "1", "98.5"),
+    ]
+    assert ("warning", "evaluate, step 10: recall is far below precision") in found.notes
+    page = page_of([run])
+    assert "<td>98.5</td>" in page
+    assert "99.0" not in page
+    assert "Scores by frugan evaluate" not in page_of([made_run(tmp_path / "other")])

@@ -161,6 +161,7 @@ def test_prepare_train_sample_evaluate_report_info(
     for words, names in (
         (both, ["samples.png", "interpolation.png"]),
         (["--classes", "1", *both], ["samples.png"]),
+        (["--classes", "hell,0", *both], ["samples.png"]),
         (films, ["film.gif"]),
         (many, ["samples.npz", "random.png"]),
     ):
@@ -189,8 +190,9 @@ def test_prepare_train_sample_evaluate_report_info(
     assert "20 samples of seed 0" in result.stdout.replace("\n", " ")
     assert Path(plot).is_file()
     assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 3
+    assert (out / "scores.jsonl").read_text("utf-8") == (tmp_path / "scores.jsonl").read_text("utf-8")
     result = frugan("report", str(out))
-    assert Path(result.stdout.strip()).is_file()
+    assert "Scores by frugan evaluate" in Path(result.stdout.strip()).read_text("utf-8")
     found = json.loads(frugan("info", str(out), "--device", "cpu", "--json").stdout)
     assert found["networks"]["G"]["parameters"] > 0
     assert found["networks"]["G"]["latency_seconds"] > 0

@@ -1,13 +1,15 @@
 """From pictures to a memory-mapped set."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
+from frugan.data.background import background
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput
@@ -58,6 +60,20 @@ def test_mixed_sizes_are_reported(folder: MakeFolder, picture: MakePicture, tmp_
     assert "1 picture of 3 cropped to the square in the middle" in text
     assert "1 picture resized to 16 x 16 (bilinear; or resample=lanczos)" in text
     assert "unlabelled" in text
+
+
+def test_transparent_pictures_are_counted(folder: MakeFolder, tmp_path: Path) -> None:
+    clear, opaque = (Image.new("RGBA", (16, 16), (10, 20, 30, alpha)) for alpha in (254, 255))
+    turned = io.BytesIO()
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    clear.save(turned, "PNG", exif=exif)
+    source = folder({"1.png": clear, "2.png": opaque, "3.png": opaque.convert("RGB"), "4.png": turned.getvalue()})
+    report = prepare(source, tmp_path / "out", resolution=16)
+    assert report.transparent == 2
+    assert any("2 pictures are transparent in places: they were laid on white (" in line for line in report.lines)
+    black = prepare(source, tmp_path / "black", resolution=16, background=background("black"))
+    assert any("they were laid on #000000" in line for line in black.lines)
 
 
 def test_lanczos(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:

@@ -110,6 +110,15 @@ def recipe_of(path: Path) -> Recipe:
     return _recipe(read_metadata(path), path)
 
 
+def class_names_of(path: Path) -> tuple[str, ...]:
+    """What the labels of a weights file mean; its tensors are not read. Empty: no classes, or the file does not say.
+
+    Raises:
+        BadInput: no weights file, or its metadata are damaged.
+    """
+    return _class_names(read_metadata(path), path)
+
+
 def _recipe(metadata: Mapping[str, str], path: Path) -> Recipe:
     if metadata.get("format") != "frugan" or "recipe" not in metadata:
         raise BadInput(

@@ -1,5 +1,6 @@
 """From a recipe to its training set-up."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from frugan.contract.phase import Phase
@@ -8,10 +9,16 @@ from frugan.recipe import Recipe
 
 
 def setup_of(recipe: Recipe, step: int = 0) -> TrainingSetup:
-    """What a recipe trains at a step, its stages before and after included."""
+    """What a recipe trains at a step, its stages before and after included.
+
+    Raises:
+        ValueError: a phase of its family reads a data source that the family does not have.
+    """
     now, training = recipe.at_step(step), recipe.training
+    phases = now.kind.phases(now.networks, now.objective)
+    _check_sources(now, phases)
     return TrainingSetup(
-        phases=now.kind.phases(now.networks, now.objective),
+        phases=phases,
         settings=now.optimizer_settings(),
         averaged=now.kind.averaged(),
         ema=now.ema,
@@ -20,6 +27,18 @@ def setup_of(recipe: Recipe, step: int = 0) -> TrainingSetup:
         length=training.duration.known_steps(training.batch),
         later_phases=every_phase(recipe),
     )
+
+
+def _check_sources(recipe: Recipe, phases: Sequence[Phase]) -> None:
+    """A family is other people's code: names that do not agree are told before anything runs."""
+    sources = recipe.kind.sources(recipe.networks, recipe.objective)
+    for phase in phases:
+        for name in phase.sources:
+            if name not in sources:
+                raise ValueError(
+                    f"family {recipe.family}: phase {phase.name} reads the source {name!r}; its `sources` names "
+                    f"{', '.join(sources) or 'none'}"
+                )
 
 
 def every_phase(recipe: Recipe) -> tuple[Phase, ...]:

@@ -8,14 +8,22 @@ after it. One period, upsampled, is therefore all that is ever sampled, with coo
 is known beforehand, and no picture of a batch matters to another. The reference program extends all pictures of a
 batch by the largest margin that one of them needs, at most by side - 1, with zeros beyond: there alone it differs.
 
-Both filters are band matrices, which hold the reflection too: a product is several times as fast as a convolution of
-one channel up to 128 pixels, as fast at 256, exact in fp32 whatever cuDNN may round, and has every derivative.
+Moving a picture is linear in the picture and nothing differentiates in where it is moved to. So the whole of it is one
+operation with its adjoint, each the other's derivative: R1 through an augmentation keeps nothing but the matrices, and
+few pictures are upsampled at a time, however many there are.
+
+The filters are band matrices, applied in blocks along the diagonal: a product is several times as fast as a convolution
+of one channel on a processor, is exact in fp32 whatever cuDNN may round, and does without the zeros of a dense matrix.
 """
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.augment.sampling import sample
+from frugan.augment.sampling import sample, spread
 
 SYM6 = (
     0.015404109327027373,
@@ -39,6 +47,12 @@ BEFORE = TAPS // 2 - 1
 """Canvas values before the picture's first one."""
 
 
+BLOCK = 32
+"""Pixels that one block of a filter makes, or makes upsampled values from."""
+MOST_AT_ONCE = 2**24
+"""Upsampled values that are there at a time, unless one channel of a picture has more: 64 MiB in fp32."""
+
+
 def resample(pictures: Tensor, inverse: Tensor) -> Tensor:
     """Move pictures.
 
@@ -49,33 +63,137 @@ def resample(pictures: Tensor, inverse: Tensor) -> Tensor:
     Returns:
         [N, C, H, W], differentiable in the pictures any number of times.
     """
+    return cast(Tensor, _Resample.apply(pictures, inverse.to(pictures.dtype)))
+
+
+class _Resample(torch.autograd.Function):
+    """Pictures [N, C, H, W] -> moved ones [N, C, H, W]."""
+
+    @staticmethod
+    def forward(ctx: Any, pictures: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse)
+        return _piecewise(_moved, pictures, inverse)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (inverse,) = ctx.saved_tensors
+        return cast(Tensor, _Adjoint.apply(gradients[0], inverse)), None
+
+
+class _Adjoint(torch.autograd.Function):
+    """Gradients of moved pictures [N, C, H, W] -> those of the pictures [N, C, H, W]."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse)
+        return _piecewise(_moved_back, gradients, inverse)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (inverse,) = ctx.saved_tensors
+        return cast(Tensor, _Resample.apply(gradients[0], inverse)), None
+
+
+Piece = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""What is done to some channels of few pictures [n, c, H, W], with their grid and the bands of `_bands`."""
+
+
+def _piecewise(move: Piece, pictures: Tensor, inverse: Tensor) -> Tensor:
+    """Few pictures [N, C, H, W] at a time, or few channels of one."""
+    _, channels, height, width = pictures.shape
+    values = (4 * height - 2) * (4 * width - 2)
+    count, few = max(1, MOST_AT_ONCE // (channels * values)), max(1, MOST_AT_ONCE // values)
+    bands = _bands(pictures)
+    found = []
+    for some, of in zip(pictures.split(count), inverse.split(count), strict=True):
+        grid = _grid(of, height, width)
+        found.append(torch.cat([move(x, grid, *bands) for x in some.split(few, 1)], 1))
+    return torch.cat(found)
+
+
+def _moved(pictures: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """Reflected, upsampled, sampled and downsampled."""
     height, width = pictures.shape[2:]
-    period = _upsampling(height, pictures) @ pictures @ _upsampling(width, pictures).T  # [N, C, 4·H - 2, 4·W - 2]
-    canvas = sample(period, _grid(inverse.to(pictures.dtype), height, width))  # [N, C, 2·H + 10, 2·W + 10]
-    return _downsampling(height, canvas) @ canvas @ _downsampling(width, canvas).T
+    period = pictures
+    for dim, side in ((2, height), (3, width)):  # the larger tensor of the two is then read in order
+        reflected = period.index_select(dim, _reflection(side, pictures.device))
+        period = _spread(reflected, dim, up, 4 * side - 2, before=0)
+    del reflected
+    canvas = sample(period, grid)  # [n, c, 2·H + 10, 2·W + 10]
+    del period
+    for dim, side in ((3, width), (2, height)):
+        canvas = _gather(canvas, dim, down, side, before=0)
+    return canvas
 
 
-def _upsampling(side: int, like: Tensor) -> Tensor:
-    """Pixels -> one period of the reflected picture upsampled, and a value more on either end. [4·side - 2, side]."""
+def _moved_back(gradients: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """The adjoint of `_moved`, from the last step to the first."""
+    height, width = gradients.shape[2:]
+    canvas = gradients
+    for dim, side in ((2, height), (3, width)):
+        canvas = _spread(canvas, dim, up, 2 * side + MARGIN, before=TAPS // 2 - 1)
+    period = spread(canvas, grid, (4 * height - 2, 4 * width - 2))
+    del canvas
+    for dim, side in ((3, width), (2, height)):
+        reflection = _reflection(side, gradients.device)
+        reflected = _gather(period, dim, down, len(reflection), before=TAPS - 2)
+        shape = list(reflected.shape)
+        shape[dim] = side
+        period = torch.zeros(shape, dtype=reflected.dtype, device=reflected.device)
+        period.index_add_(dim, reflection, reflected)
+    return period
+
+
+def _reflection(side: int, device: torch.device) -> Tensor:
+    """Which pixel stands at each place that one period of upsampled values looks at. [2·side + 4]."""
     period = 2 * (side - 1)
-    pixels = torch.arange(-(TAPS // 4), period + TAPS // 4, device=like.device)  # all that the period looks at
-    values = torch.arange(-1, 2 * period + 1, device=like.device)
-    extended = _taps(values[:, None] - 2 * pixels + BEFORE, like)
-    back = pixels.remainder(period)
-    reflected = torch.minimum(back, period - back)
-    return extended @ (reflected[:, None] == torch.arange(side, device=like.device)).to(like.dtype)
+    back = torch.arange(-(TAPS // 4), period + TAPS // 4, device=device).remainder(period)
+    return torch.minimum(back, period - back)
 
 
-def _downsampling(side: int, like: Tensor) -> Tensor:
-    """Canvas -> pixels, by the flipped filter. [side, 2·side + 10]."""
-    values, pixels = (torch.arange(count, device=like.device) for count in (2 * side + MARGIN, side))
-    return _taps(values - 2 * pixels[:, None], like)
+def _bands(like: Tensor) -> tuple[Tensor, Tensor]:
+    """A block of each filter: pixels -> upsampled values [2·B, B + 5], and values -> pixels [B, 2·B + 10].
 
-
-def _taps(index: Tensor, like: Tensor) -> Tensor:
-    """The filter's taps by their index, 0 where there is none."""
+    Upsampled value v takes pixel p by tap v - 2·p, and so does pixel p value v.
+    """
     taps = torch.tensor(SYM6, dtype=like.dtype).to(like.device, non_blocking=True)  # without waiting for the device
+    values, pixels = (torch.arange(count, device=like.device) for count in (2 * BLOCK, BLOCK + TAPS // 2 - 1))
+    up = _tap(taps, values[:, None] - 2 * pixels + TAPS - 2)
+    values, pixels = (torch.arange(count, device=like.device) for count in (2 * BLOCK + TAPS - 2, BLOCK))
+    return up, _tap(taps, values - 2 * pixels[:, None])
+
+
+def _tap(taps: Tensor, index: Tensor) -> Tensor:
+    """The filter's taps by their index, 0 where there is none."""
     return torch.where((index >= 0) & (index < TAPS), taps[index.clamp(0, TAPS - 1)], 0.0)
+
+
+def _spread(x: Tensor, dim: int, band: Tensor, length: int, *, before: int) -> Tensor:
+    """Twice as many values of x along a dimension: value v is the sum of x[p] by tap v - 2·p + 10 - 2·before."""
+    return _blockwise(x, dim, band, BLOCK, length, before)
+
+
+def _gather(x: Tensor, dim: int, band: Tensor, length: int, *, before: int) -> Tensor:
+    """Half as many values of x along a dimension: value p is the sum of x[v] by tap v - 2·p + before."""
+    return _blockwise(x, dim, band, 2 * BLOCK, length, before)
+
+
+def _blockwise(x: Tensor, dim: int, band: Tensor, step: int, length: int, before: int) -> Tensor:
+    """Products of a block [outputs, inputs] with windows of x [n, C, H, W] along a dimension, 2 or 3.
+
+    Args:
+        step: inputs from one window to the next.
+        length: outputs in all.
+        before: zeros before the first input.
+    """
+    outputs, inputs = band.shape
+    blocks = -(-length // outputs)
+    after = (blocks - 1) * step + inputs - before - x.shape[dim]  # below 0: nothing looks at the last ones
+    along = F.pad(x.transpose(dim, 3), (before, after))
+    lines = along.shape[:3]
+    # one product of many rows: without `reshape` it would be a small one of each row of pictures
+    along = along.unfold(3, inputs, step).reshape(-1, inputs)  # [n · C · H or W · blocks, inputs]
+    return (along @ band.T).view(*lines, blocks * outputs)[..., :length].transpose(dim, 3)
 
 
 def _grid(inverse: Tensor, height: int, width: int) -> Tensor:

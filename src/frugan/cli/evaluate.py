@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
-from frugan.cli.numbers import parse_classes
+from frugan.cli.class_choice import choose_classes
 from frugan.cli.output import Bar, print_json, say
 from frugan.cli.sample import NoiseOf, StatisticsOf
 from frugan.errors import BadInput
@@ -70,7 +70,9 @@ def evaluate(
     statistics: Annotated[StatisticsOf, typer.Option(help="what batch normalisation uses")] = StatisticsOf.RUNNING,
     standing_batches: Annotated[int, typer.Option(help="batches for standing statistics")] = STANDING_BATCHES,
     standing_size: Annotated[int | None, typer.Option(help="samples in each; default: the recipe's groups")] = None,
-    classes: Annotated[str | None, typer.Option(help="generate these only, such as 0,3,7-9")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="generate these only, by number or name: 0,3,7-9 or cat,dog")
+    ] = None,
     ema: Annotated[bool, typer.Option(help="score the averaged networks")] = True,
     split: Annotated[str, typer.Option(help="what the real pictures are, for the record")] = "all",
     seed: Annotated[int, typer.Option(help="of the latents")] = 0,
@@ -84,7 +86,7 @@ def evaluate(
     """Score generated pictures against real ones: FID, IS, KID, precision and recall.
 
     Every score comes with what it was measured by: feature network, counts, seed, truncation, statistics. Moments of
-    real pictures are computed once and kept.
+    real pictures are computed once and kept. The scores of a run are kept in its folder, for its report.
 
     Example: frugan evaluate runs/first --data pictures --samples 10000
 
@@ -92,7 +94,7 @@ def evaluate(
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
-    from frugan.api.evaluate.evaluation import save_evaluations, truncation_curve
+    from frugan.api.evaluate.evaluation import keep_in_run, save_evaluations, truncation_curve
     from frugan.api.evaluate.scorer import EvaluationOptions
     from frugan.api.evaluate.truncation_plot import plot_truncation_curve
     from frugan.api.sample.generation import DrawRequest
@@ -104,7 +106,7 @@ def evaluate(
         psi=psi,
         psi_layers=psi_layers,
         noise=noise.value,
-        classes=parse_classes(classes) if classes is not None else None,
+        classes=choose_classes(classes, source) if classes is not None else None,
         statistics=statistics.value,
         standing_batches=standing_batches,
         standing_size=standing_size,
@@ -126,6 +128,7 @@ def evaluate(
         raise BadInput(f"--plot {plot}: draws a curve over --truncations; give at least two of them")
     with Bar("pictures") as bar:
         found = truncation_curve(source, data, several, options, say=say, progress=bar)
+    keep_in_run(found, say)
     if out is not None:
         save_evaluations(found, out)
     if plot is not None:

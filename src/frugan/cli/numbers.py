@@ -7,17 +7,6 @@ MOST_NUMBERS = 10_000_000
 MOST_DIGITS = 18
 
 
-def parse_classes(text: str) -> tuple[int, ...]:
-    """Read "0,3,7-9".
-
-    Raises:
-        BadInput: not numbers, or a range that goes down.
-    """
-    if any(len(number.strip()) > 7 for part in text.split(",") for number in part.split("-")):
-        raise BadInput(f"--classes {text[:80]}: no network has so many classes")
-    return parse_numbers(text, "--classes")
-
-
 def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     """Read "0,3,7-9".
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frugan.api.defaults import STANDING_BATCHES
-from frugan.cli.numbers import parse_classes, parse_mixing, parse_numbers
+from frugan.cli.class_choice import choose_classes
+from frugan.cli.numbers import parse_mixing, parse_numbers
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -43,7 +44,7 @@ class NoiseOf(StrEnum):
 def sample(
     source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
     out: Annotated[Path, typer.Option(help="folder for the pictures")],
-    classes: Annotated[str | None, typer.Option(help="a row for each, such as 0,3,7-9")] = None,
+    classes: Annotated[str | None, typer.Option(help="a row for each, by number or name: 0,3,7-9 or cat,dog")] = None,
     columns: Annotated[int, typer.Option(help="pictures in a row")] = 10,
     rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents; below 1: less variety")] = 1.0,
@@ -134,7 +135,7 @@ def sample(
     _refuse_standing(statistics, {"--standing-batches": standing_batches, "--standing-size": standing_size})
     _refuse_film(animate, frames)
     at_once = micro_batch if micro_batch is not None else default_micro_batch(source)
-    chosen = parse_classes(classes) if classes is not None else None
+    chosen = choose_classes(classes, source) if classes is not None else None
     numbers = parse_numbers(seeds, "--seeds") if seeds is not None else ()
     mixing = parse_mixing(style_mixing) if style_mixing is not None else None
     request = SheetRequest(

@@ -28,6 +28,9 @@ DAMAGED = (
     *(EOFError, LookupError, ArithmeticError, RuntimeError, struct.error, zlib.error),
 )
 
+TRANSPARENT = "frugan: transparent"
+"""In a picture's `info`: some of it was transparent, and was laid on the background."""
+
 UPRIGHT = {  # EXIF orientation to the turn that undoes it
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -54,7 +57,7 @@ def read_size(file: Path | BinaryIO) -> tuple[int, int]:
 
 
 def read_picture(file: Path | BinaryIO, background: Background = WHITE) -> Image.Image:
-    """Return the upright 8-bit RGB picture of a file, what is transparent on `background`.
+    """Return the upright 8-bit RGB picture of a file, what is transparent on `background` and marked `TRANSPARENT`.
 
     Raises:
         Unreadable: not a picture, damaged, too large, or of a kind without a known range (32-bit, floating point).
@@ -93,7 +96,10 @@ def _to_rgb(opened: Image.Image, background: Background) -> Image.Image:
         )
     if opened.has_transparency_data:
         clear = opened.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", clear.size, background), clear).convert("RGB")
+        laid = Image.alpha_composite(Image.new("RGBA", clear.size, background), clear).convert("RGB")
+        if np.asarray(clear.getchannel("A")).min() < 255:  # many files are opaque throughout, alpha channel or not
+            laid.info[TRANSPARENT] = True
+        return laid
     return opened.convert("RGB")
 
 

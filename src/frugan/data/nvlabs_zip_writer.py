@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from frugan.data.decoding import TRANSPARENT
 from frugan.data.fitting import Fitting
 from frugan.data.formats import open_source
 from frugan.data.nvlabs_zip import LISTING
 from frugan.data.ordered import in_order
-from frugan.data.preparation_report import fitting_lines, source_lines
+from frugan.data.preparation_report import fitting_lines, source_lines, transparency_lines
 from frugan.data.source import Source, Unreadable
 from frugan.data.survey import Progress, refuse_bad, refuse_small, survey
 from frugan.data.wording import first_names, shown
@@ -68,7 +69,7 @@ def write_nvlabs_zip(
         refuse_small(opened, found, fitting)
         try:
             with _appears(out) as file:
-                good, bad = _write_pictures(opened, file, fitting, found.bad, workers, progress)
+                good, bad, transparent = _write_pictures(opened, file, fitting, found.bad, workers, progress)
         except OSError as error:  # reading errors are Unreadable: this is the writing side
             raise BadInput(
                 f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some room, "
@@ -76,6 +77,7 @@ def write_nvlabs_zip(
             ) from error
         upscaled = int(np.isin(found.smaller_than(fitting.resolution), good).sum())
         lines = [*source_lines(opened), *fitting_lines(opened, fitting, found, bad, upscaled)]
+        lines += transparency_lines(transparent, fitting.background)
         names = opened.classes.names
         if opened.classes.labelled and names != tuple(map(str, range(len(names)))):
             named = first_names([f"{number} {name}" for number, name in enumerate(names)])
@@ -93,9 +95,14 @@ def _write_pictures(
     unreadable: dict[int, str],
     workers: int,
     progress: Progress | None,
-) -> tuple[list[int], dict[int, str]]:
-    """Write all pictures that can be read, then their labels; return their indices, and the others with reasons."""
+) -> tuple[list[int], dict[int, str], int]:
+    """Write all pictures that can be read, then their labels.
+
+    Returns:
+        Their indices; the others with reasons; and how many were transparent in places.
+    """
     good: list[int] = []
+    transparent: list[int] = []
     labels: list[tuple[str, int]] = []
     bad = dict(unreadable)
 
@@ -103,9 +110,12 @@ def _write_pictures(
         if index in unreadable:
             return unreadable[index]
         try:
-            return _png(fitting(source.picture(index)))
+            picture = source.picture(index)
         except Unreadable as error:
             return str(error)
+        if picture.info.get(TRANSPARENT):
+            transparent.append(index)  # by several threads at once: appending is one operation
+        return _png(fitting(picture))
 
     with (
         zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
@@ -124,7 +134,7 @@ def _write_pictures(
                 progress(index + 1, len(source))
         listing = json.dumps({"labels": labels if source.classes.labelled else None})
         archive.writestr(zipfile.ZipInfo(LISTING, MADE), listing)
-    return good, bad
+    return good, bad, len(transparent)
 
 
 def _png(picture: NDArray[np.uint8]) -> bytes:

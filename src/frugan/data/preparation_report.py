@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from frugan.data.background import WHITE, Background
 from frugan.data.classes import Classes
 from frugan.data.fitting import Fitting
 from frugan.data.set_file import SetFile
@@ -29,6 +30,7 @@ class PreparationReport:
         labelled: whether the classes mean anything.
         bad: name and reason of each picture that was left out.
         upscaled: how many pictures were enlarged.
+        transparent: how many were transparent in places; None: they were not counted, by an earlier version.
         digest: of pixels and labels, as in PictureSet.
         grey: how many pictures are grey; None: they were not counted, by an earlier version.
         lines: everything that was decided automatically, one line each, for the user to read.
@@ -41,6 +43,7 @@ class PreparationReport:
     labelled: bool
     bad: tuple[tuple[str, str], ...]
     upscaled: int
+    transparent: int | None
     digest: str
     grey: int | None
     lines: tuple[str, ...]
@@ -56,6 +59,7 @@ def report_of(path: Path, about: SetFile, lines: tuple[str, ...]) -> Preparation
         about.labelled,
         tuple(about.origin.bad),
         about.origin.upscaled,
+        about.origin.transparent,
         about.digest,
         about.grey,
         lines,
@@ -112,3 +116,15 @@ def grey_lines(pictures: int, grey: int) -> tuple[str, ...]:
     if grey == pictures:
         return ("all pictures are grey",)
     return (f"{count(grey, 'picture')} of {pictures:,} {'is' if grey == 1 else 'are'} grey, the others in colour",)
+
+
+def transparency_lines(transparent: int, background: Background) -> tuple[str, ...]:
+    """Return what became of transparent places, if there were any."""
+    if not transparent:
+        return ()
+    colour = "white" if background == WHITE else background
+    is_, it = ("is", "it was") if transparent == 1 else ("are", "they were")
+    return (
+        f"{count(transparent, 'picture')} {is_} transparent in places: {it} laid on {colour} "
+        "(another colour: data.background=black; --background of prepare)",
+    )

@@ -4,6 +4,7 @@ import importlib.metadata
 import platform
 import shutil
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,21 @@ import PIL
 from numpy.typing import NDArray
 
 from frugan.data.background import WHITE, Background
+from frugan.data.decoding import TRANSPARENT
 from frugan.data.fingerprint import fingerprint
 from frugan.data.fitting import Fitting, Resample
 from frugan.data.formats import open_source
 from frugan.data.ordered import in_order
 from frugan.data.picture_file import PictureFile
 from frugan.data.picture_set import open_prepared
-from frugan.data.preparation_report import PreparationReport, fitting_lines, grey_lines, report_of, source_lines
+from frugan.data.preparation_report import (
+    PreparationReport,
+    fitting_lines,
+    grey_lines,
+    report_of,
+    source_lines,
+    transparency_lines,
+)
 from frugan.data.set_file import (
     FORMAT,
     PICTURES_FILE,
@@ -115,7 +124,8 @@ def _write(
 ) -> PreparationReport:
     _check_room(out, len(source), fitting.resolution)
     with unfinished_folder(out) as folder:
-        good, bad, digest, file = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
+        written = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
+        good, bad, file = written.good, written.bad, written.file
         upscaled = int(np.isin(found.smaller_than(fitting.resolution), good).sum())
         origin = Origin(
             source=storable(str(source.path.resolve())),
@@ -124,6 +134,7 @@ def _write(
             files=[storable(source.names[index]) for index in good],
             bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(bad.items())],
             upscaled=upscaled,
+            transparent=len(written.transparent),
             resample=fitting.resample,
             allow_upscale=fitting.allow_upscale,
             background=fitting.background,
@@ -137,30 +148,54 @@ def _write(
             labelled=source.classes.labelled,
             class_names=[storable(name) for name in source.classes.names],
             labels=source.classes.labels[good].tolist(),
-            digest=digest,
+            digest=written.digest,
             grey=file.grey,
             block_digests=file.blocks,
             origin=origin,
         )
         write_set_file(folder, about)
     lines = (*source_lines(source), *fitting_lines(source, fitting, found, bad, upscaled))
+    lines += transparency_lines(len(written.transparent), fitting.background)
     return report_of(out, about, (*lines, *grey_lines(len(good), file.grey)))
+
+
+@dataclass
+class _Written:
+    """What was written of a source's pictures.
+
+    Attributes:
+        file: that holds them.
+        good: their indices in the source, in order.
+        bad: the others, with reasons.
+        transparent: those that were transparent in places.
+        digest: of pixels and labels.
+    """
+
+    file: PictureFile
+    good: list[int]
+    bad: dict[int, str]
+    transparent: list[int]
+    digest: str
 
 
 def _write_pictures(
     source: Source, path: Path, fitting: Fitting, found: Survey, workers: int, progress: Progress | None
-) -> tuple[list[int], dict[int, str], str, PictureFile]:
-    """Write all pictures that can be read; return their indices, the others with reasons, the digest, and the file."""
-    good: list[int] = []
+) -> _Written:
+    """Write all pictures that can be read."""
     bad = dict(found.bad)
+    good: list[int] = []
+    transparent: list[int] = []
 
     def fitted(index: int) -> NDArray[np.uint8] | str:
         if index in found.bad:
             return found.bad[index]
         try:
-            return fitting(source.picture(index))  # [3, R, R]
+            picture = source.picture(index)
         except Unreadable as error:
             return str(error)
+        if picture.info.get(TRANSPARENT):
+            transparent.append(index)  # by several threads at once: appending is one operation
+        return fitting(picture)  # [3, R, R]
 
     with PictureFile(path, fitting.resolution) as file, closing(in_order(fitted, len(source), workers)) as results:
         for index, result in enumerate(results):
@@ -172,7 +207,7 @@ def _write_pictures(
                 good.append(index)
             if progress is not None:
                 progress(index + 1, len(source))
-        return good, bad, file.finish(source.classes.labels[good]), file
+        return _Written(file, good, bad, transparent, file.finish(source.classes.labels[good]))
 
 
 def _check_room(out: Path, pictures: int, resolution: int) -> None:

@@ -49,6 +49,7 @@ class Origin(BaseModel):
         files: name of each picture in the source, [N].
         bad: name and reason of each picture left out.
         upscaled: how many pictures were enlarged.
+        transparent: how many were transparent in places; None: written by a version that did not count them.
         background: what transparent pictures were laid on.
         versions: of the programs that prepared it.
     """
@@ -61,6 +62,7 @@ class Origin(BaseModel):
     files: list[str]
     bad: list[tuple[str, str]]
     upscaled: int
+    transparent: int | None = None
     resample: str
     allow_upscale: bool
     background: str = WHITE

@@ -40,9 +40,9 @@ class Pace:
             self._usual = min(self._usual, self._recent())
 
     @property
-    def seconds_per_step(self) -> float:
-        """Mean of the last steps, with what was written between them."""
-        return sum(self._times) / len(self._times)
+    def seconds_per_step(self) -> float | None:
+        """Mean of the last steps, with what was written between them; None: the very first alone says too little."""
+        return sum(self._times) / len(self._times) if self._steps > 1 else None
 
     def slowed(self) -> float | None:
         """How many times as long as usual steps take now; None: not many, or it was looked into a short while ago."""

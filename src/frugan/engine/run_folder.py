@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from filelock import FileLock, Timeout
 
@@ -59,6 +60,11 @@ class RunFolder:
         return self.path / "samples"
 
     @property
+    def scores(self) -> Path:
+        """What `frugan evaluate` found of this run, a line of JSON each."""
+        return self.path / "scores.jsonl"
+
+    @property
     def requests(self) -> Path:
         """Empty files named save, preview or stop ask a running training for that."""
         return self.path / "requests"
@@ -72,6 +78,11 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.recipe.is_file()
+
+    @classmethod
+    def holding(cls, path: Path) -> Self | None:
+        """The run that a file of one of its checkpoints belongs to; None: it is no run's."""
+        return next((run for run in map(cls, path.resolve().parents[:3]) if run.exists), None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -49,8 +49,14 @@ class TrainingSetup:
         return self.phases if self.later_phases is None else self.later_phases
 
     def used(self, networks: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-        """Of a family's networks those that some phase runs; others are not even made room for."""
+        """Of a family's networks those that some phase runs; others are not even made room for.
+
+        Raises:
+            ValueError: a phase uses a network that the family has not built.
+        """
         names = {name for phase in self.every_phase for name in phase.uses}
+        if unknown := names - set(networks):
+            raise ValueError(f"phases use {', '.join(sorted(unknown))}; the family builds {', '.join(networks)}")
         return {name: network for name, network in networks.items() if name in names}
 
     def state(self, networks: dict[str, nn.Module], plan: Plan, device: torch.device) -> TrainingState:

@@ -128,9 +128,10 @@ class StepLog:
         self._judge(pending, phases)
 
     def _eta(self, step: Step, number: int, seconds: float) -> float | None:
-        """Seconds that are left; None: there is no end."""
+        """Seconds that are left; None: there is no end, or one step alone does not tell."""
         if (steps := self.duration.known_steps(step.batch)) is not None:
-            return (steps - number) * self.pace.seconds_per_step
+            pace = self.pace.seconds_per_step
+            return None if pace is None else (steps - number) * pace
         return max(0.0, self.duration.amount - seconds) if math.isfinite(self.duration.amount) else None
 
     def _judge(self, pending: _Pending, phases: Mapping[str, Any]) -> None:

@@ -42,6 +42,7 @@ def render(runs: Sequence[RunView], *, live: bool = False) -> str:
         f"<title>{html.escape(title)} · frugan</title><style>{style}</style></head><body>"
         f"<header><h1>{html.escape(title)}</h1></header><main>"
         + "".join(_head(run, several=len(runs) > 1) for run in runs)
+        + "".join(_scores(run, several=len(runs) > 1) for run in runs)
         + '<section id="sheets" hidden><h2>Samples through time</h2><div id="sheet-rows"></div></section>'
         + '<section><h2>Curves</h2><div id="charts"></div></section>'
         + '<section id="gradients" hidden><h2>Gradients by layer</h2>'
@@ -119,6 +120,25 @@ def _head(run: RunView, *, several: bool) -> str:
         else ""
     )
     return f'<section>{name}<div class="tiles">{tiles}</div>{warnings}{damaged}</section>'
+
+
+def _scores(run: RunView, *, several: bool) -> str:
+    """A table of what `frugan evaluate` found."""
+    if not run.scores:
+        return ""
+    of = f" of {html.escape(run.name)}" if several else ""
+    columns = list(dict.fromkeys(name for row in run.scores for name in row))
+    last = ("compared with", "features", "weights")  # how it was measured stands behind what was
+    columns = [name for name in columns if name not in last] + [name for name in last if name in columns]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(row.get(name, ''))}</td>" for name in columns) + "</tr>"
+        for row in run.scores
+    )
+    return (
+        f"<section><h2>Scores{of} by frugan evaluate</h2>"
+        f'<div class="wide"><table class="scores"><tr>{head}</tr>{rows}</table></div></section>'
+    )
 
 
 def _facts(run: RunView, *, several: bool) -> str:

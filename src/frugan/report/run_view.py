@@ -117,6 +117,7 @@ class RunView:
         damaged: lines of the event file that could not be read.
         gradients: by layer through time, of each network and phase.
         never: network -> parameters that never got a gradient.
+        scores: rows of what `frugan evaluate` found, column -> value, as text; oldest first.
     """
 
     name: str
@@ -128,6 +129,7 @@ class RunView:
     damaged: int = 0
     gradients: tuple[GradientMap, ...] = ()
     never: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    scores: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass

@@ -18,6 +18,7 @@ from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.precision import resolve_precision
+from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
@@ -176,3 +177,20 @@ def save_evaluations(found: Sequence[Evaluation], file: Path) -> None:
     with file.open("a", encoding="utf-8", newline="\n") as opened:
         for each in found:
             opened.write(json.dumps(each.as_json(), ensure_ascii=False) + "\n")
+
+
+def keep_in_run(found: Sequence[Evaluation], say: Say = print) -> None:
+    """Keep evaluations in the run whose weights they are of, for its report; nothing where they are no run's.
+
+    Args:
+        say: is told where they were kept, or why they were not.
+    """
+    run = RunFolder.holding(Path(found[0].provenance.weights))
+    if run is None:
+        return
+    try:
+        save_evaluations(found, run.scores)
+    except OSError as error:
+        say(f"not kept in {run.scores}, and not in the report: {error.strerror or error}")
+    else:
+        say(f"kept in {run.scores}: `frugan report` shows it")

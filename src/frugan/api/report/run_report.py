@@ -10,6 +10,7 @@ from typing import Any
 
 from PIL import Image
 
+from frugan.api.report.taken_scores import taken_scores
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
@@ -96,6 +97,8 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
         elif note := _note(event):
             notes[note] = None
     notes |= dict.fromkeys(_in_words(last.get("metrics", {})))
+    scores, doubts = taken_scores(folder.scores)
+    notes |= dict.fromkeys(("warning", line) for line in doubts)
     shown = charts.finish()
     plan = _json(folder.plan)
     if (peak := plan.get("peak_bytes")) and (measured := shown.get("Memory (GiB)", {}).get("measured")):
@@ -111,6 +114,7 @@ def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> Ru
         damaged=len(damaged),
         gradients=charts.gradients.finish(),
         never=charts.gradients.never(),
+        scores=scores,
     )
 
 

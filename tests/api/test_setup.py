@@ -1,0 +1,27 @@
+"""A family whose parts call things by different names is told so before anything runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from frugan.api.setup import setup_of
+from frugan.families.biggan import BigGANFamily
+from frugan.recipe_loading import load_recipe
+
+
+def test_a_source_that_the_family_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = BigGANFamily.phases
+    monkeypatch.setattr(
+        BigGANFamily,
+        "phases",
+        lambda family, *config: tuple(replace(phase, sources=("pixels",)) for phase in usual(family, *config)),
+    )
+    with pytest.raises(ValueError, match="phase D reads the source 'pixels'; its `sources` names images"):
+        setup_of(load_recipe("biggan-digits-32"))
+
+
+def test_networks_that_are_not_built() -> None:
+    recipe = load_recipe("biggan-digits-32")
+    built = recipe.kind.build(recipe.networks, "meta")
+    with pytest.raises(ValueError, match="phases use D; the family builds G"):
+        setup_of(recipe).used({"G": built["G"]})
