@@ -265,6 +265,35 @@ FAULTS = (
         "LARGE_SEGMENT_BYTES = 10 * MIB",
         "memory/test_allocator.py",
     ),
+    # the doctor
+    Fault(
+        "the self-test lets a wrong prediction pass",
+        "api/doctor/memory_check.py",
+        "passed=abs(off) < TRACKED",
+        "passed=True",
+        "api/doctor/test_selftest.py -k wrong_prediction",
+    ),
+    Fault(
+        "the self-test lets a saving pass that changes the result",
+        "api/doctor/step_checks.py",
+        "passed=difference < limit and not unused",
+        "passed=not unused",
+        "api/doctor/test_selftest.py -k changes_the_result",
+    ),
+    Fault(
+        "the self-test lets a step pass that waits",
+        "api/doctor/waiting_check.py",
+        "passed=not watcher.found and",
+        "passed=",
+        "api/doctor/test_selftest.py -k waits",
+    ),
+    Fault(
+        "an average in one's own loop follows a step that a scaler skips",
+        "ema_hook.py",
+        "(found == 0)",
+        "(found >= 0)",
+        "test_ema_hook.py -k scaler",
+    ),
     # checkpoints, events, report
     Fault(
         "a damaged checkpoint passes for whole",

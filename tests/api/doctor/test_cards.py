@@ -1,5 +1,7 @@
 """Cards that are there, that are not, and that cannot be used; no card is needed to tell."""
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 from api.doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_driver
 from frugan.api.doctor import cards
 from frugan.api.doctor.cards import calibration_finding, card_findings, device_finding, memory_finding
-from frugan.api.doctor.driver import Driver
+from frugan.api.doctor.driver import Driver, Said, ask_driver
 from frugan.api.doctor.no_card import why_no_card
 from frugan.memory.calibration import save_calibration
 from frugan.memory.cards import PUBLISHED
@@ -31,6 +33,17 @@ def test_the_driver_is_read_as_it_answers(monkeypatch: pytest.MonkeyPatch) -> No
     first, second = found.cards
     assert (first.index, first.total_bytes, first.used_bytes, first.shows) == (0, 12288 * MIB, 912 * MIB, True)
     assert (second.name, second.used_bytes, second.shows) == ("NVIDIA GeForce GTX 1080", None, None)
+
+
+def test_a_driver_that_knows_no_display_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(words: Sequence[str]) -> Said:
+        if "display_active" in words[1]:
+            return Said(2, 'Field "display_active" is not a valid field to query.')
+        return Said(0, "0, GPU-1, NVIDIA GeForce RTX 3060, 12288, 912, 999.1\n")
+
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
+    (card,) = ask_driver(run).cards
+    assert (card.used_bytes, card.shows) == (912 * MIB, None)
 
 
 @pytest.mark.parametrize(

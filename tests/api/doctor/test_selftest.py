@@ -43,6 +43,7 @@ from frugan.engine import recompute, retries
 from frugan.engine.dense_slices import SliceSum
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
+from frugan.errors import TrainingFailed
 from frugan.families import families
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import Prediction, predict
@@ -174,6 +175,18 @@ def test_a_wrong_prediction_is_reported_on_a_card(allocated: int, reserved: int,
     card = named_card("rtx-3060")
     found = judge_memory("recipe", PREDICTION, Taken(allocated * MIB, reserved * MIB), card)
     assert found.verdict == verdict, found.line
+
+
+def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
+    tiny: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(*_: Any) -> Outcome:
+        raise TrainingFailed("memory ran out in the midst of the update\nand more")
+
+    monkeypatch.setattr(memory_check, "_run_out", failed)
+    memory, _, cap = real_size_on_a_card(tiny, MadeUpCard(), RTX_3060, FP32)
+    assert memory.figures["taken_live_bytes"] > 0
+    assert (cap.verdict, cap.line) == ("failed", "not survived: memory ran out in the midst of the update")
 
 
 @pytest.mark.parametrize(("predicted", "measured", "verdict"), [(1, 1.2, "passed"), (1, 2, "failed"), (2, 1, "failed")])

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from frugan.api.card_support import not_served
-from frugan.api.devices import choose_device
+from frugan.api.devices import use_device
 from frugan.api.doctor.driver import Driver, PhysicalCard
 from frugan.api.doctor.finding import Finding
 from frugan.api.doctor.no_card import HIDDEN, torch_says, why_no_card
@@ -65,9 +65,9 @@ def logical_cards(driver: Driver) -> list[LogicalCard]:
 
 
 def device_finding(asked: str) -> tuple[Finding, torch.device | None]:
-    """What training would run on; None: nothing."""
+    """What training would run on; None: nothing. A card becomes torch's current one, as in training."""
     try:
-        device, why = choose_device(asked)
+        device, why = use_device(asked)
     except BadInput as error:
         reason, _, cure = str(error).partition("; ")
         return Finding("device", "impossible", reason, cure or None, {"device": None}), None

@@ -87,25 +87,32 @@ def ask_driver(run: Run | None = None) -> Driver:
     program = shutil.which("nvidia-smi") or (str(WSL_PROGRAM) if WSL_PROGRAM.is_file() else None)
     if program is None:
         return Driver(found=False)
-    said = (run or _run)([program, f"--query-gpu={','.join(ASKED)}", "--format=csv,noheader,nounits"])
+    said = _query(program, ASKED, run or _run)
+    if said.code not in (0, None) and "not a valid field" in said.text:  # names come and go with drivers
+        said = _query(program, ASKED[:-1], run or _run)
     if said.code != 0:
         words = " ".join(said.text.split()) or "nothing"
         return Driver(found=True, trouble=words if said.code is not None else f"no answer in {PATIENCE_SECONDS:.0f} s")
-    rows = [row for row in csv.reader(said.text.splitlines(), skipinitialspace=True) if len(row) == len(ASKED)]
+    least = len(ASKED) - 1
+    rows = [row for row in csv.reader(said.text.splitlines(), skipinitialspace=True) if len(row) >= least]
     if not rows:
         return Driver(found=True, trouble=" ".join(said.text.split()) or "no card")
     return Driver(found=True, version=rows[0][5].strip(), cards=tuple(map(_card, rows)))
 
 
+def _query(program: str, fields: Sequence[str], run: Run) -> Said:
+    return run([program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
+
+
 def _card(row: Sequence[str]) -> PhysicalCard:
-    index, uuid, name, total, used, _, shows = (word.strip() for word in row)
+    index, uuid, name, total, used, _, *shows = (word.strip() for word in row)
     return PhysicalCard(
         index=int(index),
         uuid=uuid,
         name=name,
         total_bytes=_mebibytes(total),
         used_bytes=_mebibytes(used),
-        shows={"Enabled": True, "Disabled": False, "Yes": True, "No": False}.get(shows),
+        shows={"Enabled": True, "Disabled": False, "Yes": True, "No": False}.get("".join(shows)),
     )
 
 

@@ -87,7 +87,11 @@ def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precis
         found.append(left_out(TIME, subject.name, f"all phases together take more than {MOST_SECONDS:.0f} s here"))
     else:
         found.append(judge_time(subject.name, figures.seconds(predicted.work, precision), seconds))
-    found.append(_run_out(subject, begun, plan, card, taken))
+    try:
+        found.append(_run_out(subject, begun, plan, card, taken))
+    except RuntimeError as error:  # what was found before it is kept
+        reason = str(error).partition("\n")[0]
+        found.append(judged(RUNS_OUT, subject.name, passed=False, line=f"not survived: {reason}", figures={}))
     return found
 
 
