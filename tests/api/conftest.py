@@ -1,5 +1,28 @@
-"""Tests that train draw small sheets."""
+"""Tests that train draw small sheets; those of DeepFaceLab's files share a small run."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.leras_models import allow_narrow
+from api.leras_runs import train_small
 from api.small_sheets import small_sheets
 
 __all__ = ["small_sheets"]
+
+
+@pytest.fixture(scope="module")
+def narrow_faces() -> Iterator[None]:
+    """Recipes may have networks as narrow as the recordings'."""
+    with pytest.MonkeyPatch.context() as patch:
+        allow_narrow(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, narrow_faces: None) -> Path:
+    """A run of two real steps."""
+    run = tmp_path_factory.mktemp("trained") / "two_steps"
+    train_small(run, 2)
+    return run

@@ -1,23 +1,35 @@
 """Sheets of a few pictures: those that a run draws by itself are most of what a tiny training takes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from frugan.contract.samples import SheetRequest
 from frugan.families.biggan import BigGANFamily
+from frugan.families.stylegan2 import StyleGAN2Family
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_sheets() -> Iterator[None]:
-    """BigGAN's own sheets get two columns and two rows; what is asked for in a test is left as it is."""
-    whole = BigGANFamily.snapshots
+    """A family's own sheets get two columns and two rows; what is asked for in a test is left as it is.
 
-    def small(family: BigGANFamily, networks: Any) -> Mapping[str, SheetRequest]:
-        return {name: replace(each, columns=2, rows=2) for name, each in whole(family, networks).items()}
+    Files of noise are not worth packing well, either.
+    """
+    save = Image.Image.save
+
+    def quickly(picture: Image.Image, *args: Any, **more: Any) -> None:
+        save(picture, *args, **{"compress_level": 1, **more})
+
+    def small(whole: Callable[[Any, Any], Mapping[str, SheetRequest]]) -> Callable[[Any, Any], dict[str, SheetRequest]]:
+        return lambda family, networks: {
+            name: replace(each, columns=2, rows=2) for name, each in whole(family, networks).items()
+        }
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BigGANFamily, "snapshots", small)
+        for kind in (BigGANFamily, StyleGAN2Family):
+            patch.setattr(kind, "snapshots", small(kind.snapshots))
+        patch.setattr(Image.Image, "save", quickly)
         yield

@@ -326,7 +326,9 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"
 
 
-@pytest.mark.parametrize("kind", [BadInput, OSError, ValueError, RuntimeError])
+@pytest.mark.parametrize(
+    "kind", [BadInput, RuntimeError, *(pytest.param(each, marks=pytest.mark.long) for each in (OSError, ValueError))]
+)
 def test_a_score_that_fails_ends_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:

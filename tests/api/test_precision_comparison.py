@@ -17,10 +17,11 @@ def silent(_: object) -> None:
     pass
 
 
-def test_two_precisions_are_compared(tmp_path: Path) -> None:
+def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frugan.api.train.precision_comparison.WINDOWS", 3)
     recipe = write_recipe(tmp_path, RECIPE.replace("\nbatch = 8", "\nbatch = 4"))  # bf16 is slow on most CPUs
     pictures = write_pictures(tmp_path / "pictures")
-    found = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=20, options=CPU, say=silent)
+    found = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
     assert found.precisions == ("fp32", "bf16")
     assert {drift.phase for drift in found.drifts} == {"D", "G"}
     assert {drift.what for drift in found.drifts} >= {"real", "fake", "gradient norm"}
@@ -28,7 +29,7 @@ def test_two_precisions_are_compared(tmp_path: Path) -> None:
     assert max(drift.first for drift in found.drifts) < 0.1
     assert all((run / "events.jsonl").is_file() for run in found.runs)
     with pytest.raises(BadInput, match="a comparison is there already"):
-        compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=20, options=CPU, say=silent)
+        compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
 
 
 @pytest.mark.parametrize(

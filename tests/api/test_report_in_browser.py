@@ -60,7 +60,7 @@ put("heard", heard.join("; "));
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("runs", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
     page = page_of([made_run(tmp_path / f"run{number}") for number in range(runs)])
     played = page.replace("<style>", f"{LISTEN}<style>", 1).replace("</body>", f"{PLAY}</body>", 1)

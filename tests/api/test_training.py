@@ -200,9 +200,10 @@ def test_precision_that_auto_chose_is_kept_at_resume(tmp_path: Path, monkeypatch
 
 def test_micro_batch_and_recompute_do_not_change_the_result(tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    train(recipe, pictures, tmp_path / "plain", options=CPU)
+    two = ["training.duration=2 steps"]
+    train(recipe, pictures, tmp_path / "plain", options=CPU, overrides=two)
     options = TrainingOptions(recompute=True, ema_on_host=True, device="cpu")
-    train(recipe, pictures, tmp_path / "saved", options=options)
+    train(recipe, pictures, tmp_path / "saved", options=options, overrides=two)
     _assert_same(tmp_path / "plain", tmp_path / "saved")
 
 

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,8 +19,6 @@ from frugan.cli.main import run
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.recipes import built_in
-
-COMMAND = [sys.executable, "-m", "frugan"]
 
 
 @dataclass(frozen=True)
@@ -150,9 +147,8 @@ def test_prepare_train_sample_evaluate_report_info(
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["step"] == 4
     assert "step 1 " in result.stderr
-    result = frugan(
-        "sample", str(out), "--out", str(tmp_path / "s"), "--interpolate", "both", "--device", "cpu", "--json"
-    )
+    words = ["--interpolate", "both", "--columns", "2", "--device", "cpu", "--json"]
+    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), *words)
     assert result.returncode == 0, result.stderr
     assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
     both = ["--columns", "2", "--rows", "2"]
@@ -204,15 +200,17 @@ def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) 
     recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "100k steps"))
     pictures, out = write_pictures(tmp_path / "pictures"), tmp_path / "run"
     words = ["train", recipe, "--data", str(pictures), "--out", str(out), "--device", "cpu"]
-    process = subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     events = out / "events.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (events.exists() and '"step": 3,' in events.read_text()):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    printed, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "stopped and saved" in printed
+
+    def interrupt() -> None:
+        while not (events.exists() and '"step": 3,' in events.read_text("utf-8")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    result = frugan(*words)
+    assert result.returncode == 0, result.stderr
+    assert "stopped and saved" in result.stdout
     last = [json.loads(line) for line in events.read_text().splitlines()]
     stopped = next(e for e in last if e["event"] == "stop")
     assert stopped["signal"] == "SIGINT"

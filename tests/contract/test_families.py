@@ -1,17 +1,22 @@
-"""Every registered family, and the made-up one, through the same tests."""
+"""Every registered family, and the made-up one, through the same tests.
+
+Of variants that share code one always runs, the one that does most; the others are `long`.
+"""
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, Rig, adam, assert_same, largest_difference, shows_given
+from contract.rig import BF16, OPTIMIZERS, Rig, adabelief, adam, assert_same, largest_difference, shows_given
 from frugan.api.doctor.made_pictures import MadePictures
 from frugan.augment.settings import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
@@ -21,6 +26,7 @@ from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
+from frugan.engine.update import PhaseResult
 from frugan.engine.working_weights import prepared, set_normalisation_batch
 from frugan.families import families
 from frugan.families.biggan import BigGANFamily
@@ -45,7 +51,8 @@ class Grey(BigGANFamily):
         return networks.model_copy(update={"channels": 1}), objective
 
 
-with_grey = pytest.mark.parametrize("family", [*ALL, Grey("biggan-grey")], ids=lambda family: family.name)
+GREY = Grey("biggan-grey")
+with_grey = pytest.mark.parametrize("family", [*ALL, GREY], ids=lambda family: family.name)
 """In place of the fixture, where the channels of the pictures matter."""
 
 
@@ -87,12 +94,14 @@ class Unconditional(StyleGAN2Family):
 
 
 AUGMENTED = Augmented("biggan-ada")
-with_augmentation = pytest.mark.parametrize(
-    "family",
-    [*ALL, AUGMENTED, Paired("biggan-paired"), Unconditional("stylegan2-ada")],
-    ids=lambda family: family.name,
-)
-"""In place of the fixture, where random inputs, carried state or double backward matter."""
+EVERY_ONE = (*ALL, AUGMENTED, Paired("biggan-paired"), Unconditional("stylegan2-ada"))
+"""For where random inputs, carried state or double backward matter."""
+
+
+def in_short(*names: str) -> list[Any]:
+    """Every family and variant as parameters; those that are not named are `long`."""
+    assert set(names) <= {family.name for family in EVERY_ONE}
+    return [pytest.param(f, id=f.name, marks=[] if f.name in names else pytest.mark.long) for f in EVERY_ONE]
 
 
 @pytest.fixture(params=ALL, ids=lambda family: family.name)
@@ -112,16 +121,29 @@ def _without_batch_statistics(rig: Rig) -> Rig:
     return rig
 
 
+@cache
+def _first_step(name: str) -> tuple[Rig, list[PhaseResult], dict[str, Tensor]]:
+    rig = Rig.create(next(family for family in (GREY, *EVERY_ONE) if family.name == name))
+    (results,) = rig.run(1)
+    return rig, results, rig.tensors()
+
+
+def plain(family: Family) -> tuple[Rig, list[PhaseResult], dict[str, Tensor]]:
+    """A family's first step, in which every phase is due, with what came of it and all that it moved."""
+    return _first_step(family.name)
+
+
 @with_grey
-def test_steps_are_finite_and_move_every_network(family: Family) -> None:
-    rig = Rig.create(family)
-    before = {k: v.detach().clone() for k, v in named_parameters(rig.state.networks, list(rig.state.networks)).items()}
+def test_a_step_is_finite_and_moves_every_network(family: Family) -> None:
+    rig, results, _ = plain(family)
+    fresh = Rig.create(family).state.networks
+    before = named_parameters(fresh, list(fresh))
+    assert {result.phase for result in results} == {phase.name for phase in rig.phases}
     reached: set[str] = set()
-    for results in rig.run(2):
-        for result in results:
-            assert bool(result.accepted), (result.phase, result.terms)
-            assert all(torch.isfinite(values).all() for values in result.terms.values())
-            reached |= set(result.gradients.names)
+    for result in results:
+        assert bool(result.accepted), (result.phase, result.terms)
+        assert all(torch.isfinite(values).all() for values in result.terms.values())
+        reached |= set(result.gradients.names)
     after = named_parameters(rig.state.networks, list(rig.state.networks))
     updated = {name for phase in rig.phases for name in phase.updates}
     moved = {key.split(".")[0] for key in before if not torch.equal(before[key], after[key])}
@@ -129,10 +151,10 @@ def test_steps_are_finite_and_move_every_network(family: Family) -> None:
     assert reached == {key for key in before if key.split(".")[0] in updated}
 
 
-@with_augmentation
+@pytest.mark.parametrize("family", in_short("made-up", "biggan-ada", "biggan-paired", "saehd", "stylegan2-ada"))
 def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     """Half precision runs, in half, and its first losses are fp32's to within its 8 bits."""
-    exact, half = Rig.create(family).run(1)[0], Rig.create(family, precision=BF16).run(1)[0]
+    exact, half = plain(family)[1], Rig.create(family, precision=BF16).run(1)[0]
     for a, b in zip(exact, half, strict=True):
         assert bool(b.accepted)
         for name in a.terms:
@@ -140,45 +162,62 @@ def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     assert any(not torch.equal(a.terms[n], b.terms[n]) for a, b in zip(exact, half, strict=True) for n in a.terms)
 
 
-@pytest.mark.parametrize("sent_to_host", [False, True])
-@with_augmentation
-def test_recompute_equals_plain(family: Family, sent_to_host: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
-    plain, again = Rig.create(family), Rig.create(family, recompute=True, offload=sent_to_host)
+def _assert_recompute_equals_plain(family: Family, *, sent_to_host: bool) -> None:
+    again = Rig.create(family, recompute=True, offload=sent_to_host)
     assert any(again.plan.recompute.values())
-    plain.run(2)
-    again.run(2)
-    assert_same(plain.tensors(), again.tensors())
+    again.run(1)
+    assert_same(plain(family)[2], again.tensors())
 
 
-@pytest.mark.parametrize("micro_batch", [4, 12])
+@pytest.mark.parametrize("family", in_short("biggan-ada", "biggan-paired", "saehd", "stylegan2-ada"))
+def test_recompute_equals_plain(family: Family) -> None:
+    _assert_recompute_equals_plain(family, sent_to_host=False)
+
+
+@pytest.mark.parametrize("family", in_short("biggan-ada", "saehd", "stylegan2"))
+def test_what_is_sent_to_the_host_comes_back_the_same(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    _assert_recompute_equals_plain(family, sent_to_host=True)
+
+
+@pytest.mark.parametrize("micro_batch", [12, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("family", in_short("made-up", "biggan", "stylegan2"))
 def test_split_batch_equals_whole(family: Family, micro_batch: int) -> None:
-    """In whole normalisation groups; 12 of 16 leaves a remainder. A face is a group, and two steps of 16 take long."""
+    """In whole normalisation groups; 12 of 16 leaves a remainder. A face is a group, and a step of 16 takes long."""
     group = 4 if shows_given(family) else 1
     whole = Rig.create(family, batch=16 // group, dtype=torch.float64)
     split = Rig.create(family, batch=16 // group, micro_batch=micro_batch // group, dtype=torch.float64)
-    whole.run(2)
-    split.run(2)
+    whole.run(1)
+    split.run(1)
     difference, where = largest_difference(whole.tensors(), split.tensors())
     assert difference < SPLIT, where
 
 
-@with_augmentation
+@pytest.mark.parametrize("family", in_short("made-up", "biggan-ada", "biggan-paired", "saehd", "stylegan2-ada"))
 def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> None:
     """Any micro-batch, down to one sample, where no layer looks across samples."""
     batch = 4 if shows_given(family) else 8
     whole = _without_batch_statistics(Rig.create(family, batch=batch, dtype=torch.float64))
     split = _without_batch_statistics(Rig.create(family, batch=batch, micro_batch=3, dtype=torch.float64))
-    whole.run(2)
-    split.run(2)
+    whole.run(1)
+    split.run(1)
     difference, where = largest_difference(whole.tensors(), split.tensors())
     assert difference < SPLIT, where
+
+
+USUAL = {("biggan-ada", adam), ("saehd", adabelief), ("stylegan2", adam), *product(["made-up"], OPTIMIZERS)}
+"""The optimizers that a family's recipes have; every kind once."""
 
 
 @pytest.mark.parametrize(
     ("family", "optimizers"),
     [
-        pytest.param(family, kind, id=f"{family.name}-{kind.__name__}")
+        pytest.param(
+            family,
+            kind,
+            id=f"{family.name}-{kind.__name__}",
+            marks=[] if (family.name, kind) in USUAL else pytest.mark.long,
+        )
         for family, kind in (*product(ALL, OPTIMIZERS), (AUGMENTED, adam))
     ],
 )
@@ -186,7 +225,7 @@ def test_checkpoint_restores_everything(
     family: Family, optimizers: Callable[[float], OptimizerSettings], tmp_path: Path
 ) -> None:
     rig, fresh = (Rig.create(family, optimizers=optimizers) for _ in range(2))
-    rig.run(3)
+    rig.run(2)  # so that in the next one every phase is due
     save_checkpoint(tmp_path, rig.state, {}, {"note": 1})
     found = newest_whole(tmp_path)
     assert found is not None
@@ -194,10 +233,10 @@ def test_checkpoint_restores_everything(
     assert (saved["note"], damage) == (1, [])
     fresh.run(1)  # a used state, so that what is not restored shows
     restore(checkpoint, saved, fresh.state)
-    assert fresh.state.step == 3
+    assert fresh.state.step == 2
     assert_same(rig.tensors(), fresh.tensors())
-    rig.run(2)
-    fresh.run(2)
+    rig.run(1)
+    fresh.run(1)
     assert_same(rig.tensors(), fresh.tensors())
 
 
@@ -212,24 +251,19 @@ def test_builds_without_data(family: Family) -> None:
         }
 
 
-def test_steps_on_tensors_without_data(family: Family) -> None:
-    """No look at a value anywhere in the step: no host synchronisation on a GPU, and a planner can run it."""
+@pytest.mark.parametrize("family", in_short("saehd", "stylegan2"))
+def test_a_step_on_tensors_without_data(family: Family) -> None:
+    """No look at a value anywhere in the step: no host synchronisation on a GPU, and a planner can run it.
+
+    BigGAN's is run so by `memory/test_shipped_predictions.py`, and augmentation on `meta` by `test_two_devices.py`.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        rig = Rig.create(family, micro_batch=4, recompute=True)
+        rig = Rig.create(family, recompute=True)
         rig.step = replace(rig.step, pictures=BlankPictures(family.sources(*family.tiny())))
-        rig.run(2)
-
-
-def test_an_augmented_step_on_tensors_without_data() -> None:
-    """Without recompute, which the families have gone through, and one of each phase: half the time."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        rig = Rig.create(AUGMENTED)
-        rig.step = replace(rig.step, pictures=BlankPictures(AUGMENTED.sources(*AUGMENTED.tiny())))
-        assert [result.phase for result in rig.run(1)[0]] == ["D", "D_r1", "G"]
+        (results,) = rig.run(1)
+    assert {result.phase for result in results} == {phase.name for phase in rig.phases}
 
 
 def test_initialisation_depends_on_its_stream_alone(family: Family) -> None:

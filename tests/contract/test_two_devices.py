@@ -6,6 +6,7 @@ Every operation is looked at: none may mix the two, look at a value, or copy bet
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, Rig, adam
+from contract.rig import BF16, OPTIMIZERS, Rig, adam, rmsprop
 from contract.test_families import Augmented
 from frugan.api.doctor.made_pictures import HostDraws
 from frugan.api.doctor.stand_in import META, Watcher
@@ -51,7 +52,11 @@ def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
 @pytest.mark.parametrize(
     ("family", "optimizers"),
     [
-        *((family, kind) for family in ALL for kind in OPTIMIZERS if (family.name, kind) != ("biggan", adam)),
+        *(
+            pytest.param(family, kind, marks=[] if family.name == "made-up" or kind is adam else pytest.mark.long)
+            for family, kind in product(ALL, OPTIMIZERS)
+            if (family.name, kind) != ("biggan", adam)
+        ),
         (Augmented("biggan-ada"), adam),  # all that BigGAN alone does, and more
     ],
     ids=lambda value: getattr(value, "name", None) or value.__name__,
@@ -71,7 +76,9 @@ def test_a_step_mixes_no_devices_and_waits_for_none(
     assert all(tensor.is_meta for tensor in rig.tensors().values())
 
 
-@pytest.mark.parametrize("optimizers", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizers", [pytest.param(kind, marks=pytest.mark.long if kind is rmsprop else []) for kind in OPTIMIZERS]
+)
 def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
     optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 from frugan.data.background import background
 from frugan.data.fitting import Fitting
 from frugan.data.formats import open_source
-from frugan.data.nvlabs_zip_writer import write_nvlabs_zip
+from frugan.data.nvlabs_zip_writer import NvlabsZip
+from frugan.data.pack_pictures import pack_pictures
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput
@@ -31,7 +32,7 @@ def test_the_release_s_zip_is_read_as_the_release_reads_it(tmp_path: Path) -> No
 
 
 def test_what_we_write_of_it_has_the_same_files(tmp_path: Path) -> None:
-    count, _ = write_nvlabs_zip(GOLDEN / "tiny_dataset.zip", tmp_path / "ours.zip", Fitting(16))
+    count, _ = pack_pictures(GOLDEN / "tiny_dataset.zip", tmp_path / "ours.zip", NvlabsZip(), Fitting(16))
     ours, theirs = zipfile.ZipFile(tmp_path / "ours.zip"), zipfile.ZipFile(GOLDEN / "tiny_dataset.zip")
     assert count == 10
     assert sorted(ours.namelist()) == sorted(theirs.namelist())
@@ -47,7 +48,7 @@ def test_what_we_write_of_it_has_the_same_files(tmp_path: Path) -> None:
 
 def test_class_folders_become_labels(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
     path = folder({f"{name}/{i}.png": picture(i, 20, 16) for name in ("cat", "dog") for i in range(2)})
-    _, lines = write_nvlabs_zip(path, tmp_path / "out" / "set.zip", Fitting(8))
+    _, lines = pack_pictures(path, tmp_path / "out" / "set.zip", NvlabsZip(), Fitting(8))
     assert any("0 cat, 1 dog" in line for line in lines)
     with open_source(tmp_path / "out" / "set.zip") as found:
         assert found.classes.labels.tolist() == [0, 0, 1, 1]
@@ -55,21 +56,21 @@ def test_class_folders_become_labels(folder: MakeFolder, picture: MakePicture, t
 
 
 def test_without_classes_labels_are_null(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
-    write_nvlabs_zip(folder({"1.png": picture(1)}), tmp_path / "set.zip", Fitting(16))
+    pack_pictures(folder({"1.png": picture(1)}), tmp_path / "set.zip", NvlabsZip(), Fitting(16))
     assert json.loads(zipfile.ZipFile(tmp_path / "set.zip").read("dataset.json")) == {"labels": None}
 
 
 def test_a_side_that_nvlabs_programs_refuse_is_told_of(
     folder: MakeFolder, picture: MakePicture, tmp_path: Path
 ) -> None:
-    _, lines = write_nvlabs_zip(folder({"1.png": picture(1)}), tmp_path / "set.zip", Fitting(12))
+    _, lines = pack_pictures(folder({"1.png": picture(1)}), tmp_path / "set.zip", NvlabsZip(), Fitting(12))
     assert "12 is no power of two" in lines[-1]
 
 
 def test_the_same_pictures_give_the_same_bytes(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
     path = folder({f"{i}.png": picture(i) for i in range(3)})
     for name, workers in (("a.zip", 1), ("b.zip", 3)):
-        write_nvlabs_zip(path, tmp_path / name, Fitting(16), workers=workers)
+        pack_pictures(path, tmp_path / name, NvlabsZip(), Fitting(16), workers=workers)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
@@ -79,10 +80,10 @@ def test_nothing_is_overwritten_and_nothing_is_left_behind(
     path = folder({f"{i}.png": picture(i) for i in range(3)})
     (tmp_path / "there.zip").write_bytes(b"mine")
     with pytest.raises(BadInput, match="exists; it is not overwritten"):
-        write_nvlabs_zip(path, tmp_path / "there.zip", Fitting(16))
+        pack_pictures(path, tmp_path / "there.zip", NvlabsZip(), Fitting(16))
     (path / "1.png").write_bytes((path / "1.png").read_bytes()[:200])
     with pytest.raises(BadInput, match="cannot be read, more than 1%"):
-        write_nvlabs_zip(path, tmp_path / "new.zip", Fitting(16))
+        pack_pictures(path, tmp_path / "new.zip", NvlabsZip(), Fitting(16))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source", "there.zip"]
 
 
@@ -92,7 +93,7 @@ def test_transparent_pictures_lie_on_the_colour_of_choice(folder: MakeFolder, tm
     with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
         archive.write(path / "1.png", "1.png")
     on = background("#102030")
-    write_nvlabs_zip(path, tmp_path / "set.zip", Fitting(8, background=on))
+    pack_pictures(path, tmp_path / "set.zip", NvlabsZip(), Fitting(8, background=on))
     with open_source(tmp_path / "set.zip") as found:
         assert found.picture(0).getpixel((3, 3)) == (16, 32, 48)
     for name in ("source", "packed.zip"):

@@ -13,7 +13,7 @@ FAMILY = SAEHDFamily()
 
 
 def _networks(**changes: Any) -> SAEHDNetworks:
-    return SAEHDNetworks.model_validate(FAMILY.tiny()[0].model_dump() | changes)
+    return FAMILY.tiny()[0].model_copy(update=changes)
 
 
 def _phases(networks: SAEHDNetworks, **objective: Any) -> dict[str, Phase]:

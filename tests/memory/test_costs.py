@@ -153,8 +153,8 @@ SKIP_G32, SKIP_D32 = 3 * 256**2 * (8**2 + 16**2 + 32**2) // 4, 3 * 256**2 * 16**
     [
         (BigGANNetworks(), "G", 42.243, SKIP_G128 - M * (96 - 24), 0.4217),
         (BigGANNetworks(), "D", 21.673, SKIP_D128 - M * (48 - 12), 0.5278),
-        (CIFAR, "G", 3.362, SKIP_G32, 0.0256),
-        (CIFAR, "D", 2.162, SKIP_D32, 0.0252),
+        pytest.param(CIFAR, "G", 3.362, SKIP_G32, 0.0256, marks=pytest.mark.long),
+        pytest.param(CIFAR, "D", 2.162, SKIP_D32, 0.0252, marks=pytest.mark.long),
     ],
 )
 def test_biggan_costs_what_the_reference_says(

@@ -31,12 +31,11 @@ def in_short(short: Collection[str], *choices: Family) -> list[Any]:
     return [pytest.param(f, id=f.name, marks=[] if f.name in short else pytest.mark.long) for f in choices or ALL]
 
 
-each_family = pytest.mark.parametrize("family", ALL, ids=lambda family: family.name)
 made_up_in_short = pytest.mark.parametrize("family", in_short(("made-up",)))
-"""Families differ in what `test_the_smallest_micro_batches` shows, and in predictions that ship, which are of cards."""
+"""That families run without data is seen in `contract/test_families.py` and in predictions that ship."""
 
 
-@each_family
+@made_up_in_short
 def test_the_smallest_micro_batches(family: Family) -> None:
     """By phase, and without asking for an address: tensors without data have none."""
     predicted, real = predicted_once(family.name, "cpu"), measured_once(family.name)
@@ -66,7 +65,8 @@ class Augmented(StyleGAN2Family):
         return networks, objective.model_copy(update={"augmentation": augmentation})
 
 
-@pytest.mark.parametrize("micro_batch", [pytest.param(2, marks=pytest.mark.long), 8])
+@pytest.mark.long
+@pytest.mark.parametrize("micro_batch", [2, 8])
 def test_augmentation_is_counted(micro_batch: int) -> None:
     """In every phase, the double backward of R1 included; and it takes something."""
     of = task(Augmented())
@@ -78,6 +78,7 @@ def test_augmentation_is_counted(micro_batch: int) -> None:
     assert predicted.by_phase["D_r1"] > without.by_phase["D_r1"]
 
 
+@pytest.mark.long
 def test_fp16() -> None:
     of = task(MadeUpFamily())
     plan = plan_of(of, 2, FP16)
@@ -92,6 +93,8 @@ SAVED = (
     {"slices": True, "keeping": "nothing"},
     {"parts_in_sequence": False},
 )
+CONTAINED = (SAVED[0], SAVED[3])
+"""In others of them."""
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ SAVED = (
             family,
             savers,
             id=f"{family.name}-{savers}",
-            marks=[] if family is MADE_UP and savers != SAVED[3] else pytest.mark.long,
+            marks=[] if family is MADE_UP and savers not in CONTAINED else pytest.mark.long,
         )
         for family in ALL
         for savers in SAVED
@@ -142,7 +145,7 @@ def _assert_near(predicted_bytes: int, real_bytes: int) -> None:
     assert predicted_bytes == pytest.approx(real_bytes, rel=0.01)
 
 
-@pytest.mark.parametrize("savers", [{}, {"keeping": "nothing"}], ids=str)
+@pytest.mark.parametrize("savers", [pytest.param({}, marks=pytest.mark.long), {"keeping": "nothing"}], ids=str)
 @made_up_in_short
 def test_naming_what_is_saved_changes_no_memory(family: Family, savers: dict[str, str]) -> None:
     """Against a tracker that only looks: hooks on saved tensors can keep a graph alive."""
@@ -187,7 +190,7 @@ def _most_saved_bytes(of: StepMemory) -> int:
     return most
 
 
-@each_family
+@made_up_in_short
 def test_work_is_that_of_the_whole_step(family: Family) -> None:
     """Counted on two micro-batches of four, and on all of them."""
     predicted, real = predicted_once(family.name, "cpu").work, measured_once(family.name).work

@@ -137,7 +137,7 @@ def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.M
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("keeping", ["all", "nothing"])
+@pytest.mark.parametrize("keeping", ["all", pytest.param("nothing", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "family",
     [

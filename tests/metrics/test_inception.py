@@ -42,7 +42,9 @@ def network() -> Inception:
     return made
 
 
-@pytest.mark.parametrize("size", ["32x32", "128x128", "299x299", "384x512"])
+@pytest.mark.parametrize(
+    "size", ["32x32", "299x299", *(pytest.param(size, marks=pytest.mark.long) for size in ("128x128", "384x512"))]
+)
 def test_features(network: Inception, size: str) -> None:
     recorded = np.load(GOLDEN)
     found = network(torch.from_numpy(recorded[f"images_{size}"]), FEATURES)

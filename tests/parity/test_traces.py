@@ -10,7 +10,7 @@ beta2: momentum shows after three iterations, not after one. And a tenth of deep
 rounding in fp32, as much as wrong momentum makes: there it shows in Adam's moments and in float64.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -38,20 +38,22 @@ RECORDED_WHOLE = ("bg32_hier", "cifar32")
 SMALL = ("bg32_hier", "bg64_hier", "sngan64", "sagan64", "cifar32")
 AVERAGED = tuple(name for name in CASES if name != "sngan64")
 FAST = ("bg32_hier", "cifar32")
-"""In every run of the tests: with accumulation, and with several D steps."""
+"""In every run of the tests: with accumulation, and with several D steps. Forwards and first gradients of the other
+architectures are compared in every run too."""
 
-TRACED_IN_SHORT = {(name, "train_plain") for name in ("bg64_hier", "deep128", "sngan64", "sagan64")}
-"""Every architecture; of 128 pixels the deep one stands for both."""
+FAULTY = ("bg32_hier",)
+"""In every run of the tests: where a fault is put in, which one recording is enough to notice."""
 
 each_recording = pytest.mark.parametrize("which", ORTHOGONALITY)
 
 
-def fast(*names: str) -> list[Any]:
+def fast(*names: str, short: Collection[str] = FAST) -> list[Any]:
     """Cases as parameters; all but the fast ones only run with `-m long`."""
-    return [pytest.param(name, marks=[] if name in FAST else pytest.mark.long) for name in names]
+    return [pytest.param(name, marks=[] if name in short else pytest.mark.long) for name in names]
 
 
 each_case = pytest.mark.parametrize("name", fast(*CASES))
+each_case_with_a_fault = pytest.mark.parametrize("name", fast(*CASES, short=FAULTY))
 after = pytest.mark.parametrize("done", [1, 3])
 
 
@@ -104,7 +106,7 @@ def beyond(found: Mapping[str, float], allowed: Mapping[str, float]) -> set[str]
 @pytest.mark.parametrize(
     ("name", "which"),
     [
-        pytest.param(name, which, marks=[] if name in FAST or (name, which) in TRACED_IN_SHORT else pytest.mark.long)
+        pytest.param(name, which, marks=[] if name in FAST else pytest.mark.long)
         for name in CASES
         for which in ORTHOGONALITY
     ],
@@ -169,7 +171,7 @@ def picture_error(name: str, trace: Trace, average: bool = False) -> float:
     return float((picture.double() - recording.double()).abs().max())
 
 
-@each_case
+@each_case_with_a_fault
 def test_picture_after_three_iterations(name: str) -> None:
     # Cancelled biases shift pictures in evaluation mode, where running means lag behind them: as random as they are.
     allowed = 6 * float(load(name).record["fp32_vs_fp64_noise"]["train_plain.G_eval_after3"])
@@ -193,7 +195,7 @@ def noise_errors(name: str, trace: Trace) -> dict[str, float]:
     return {key: abs(found[key] - expected[key]) / max(expected[key], 1e-12) for key in found}
 
 
-@pytest.mark.parametrize("name", fast(*CASES))
+@each_case_with_a_fault
 def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name: str) -> None:
     found = noise_errors(name, exact(name, "train_plain"))
     assert len(found) > 100 if name in RECORDED_WHOLE else len(found) == 2
@@ -209,7 +211,7 @@ def test_regularised_trace_in_float64(done: int) -> None:
     assert not beyond(found, limits_in_float64("bg32_hier", "train_ortho", done)), found
 
 
-@each_case
+@each_case_with_a_fault
 def test_wrong_momentum_is_noticed(name: str) -> None:
     """Beta2 off by 10 %."""
     trace = wrong_momentum(name)
@@ -222,6 +224,7 @@ def test_wrong_momentum_is_noticed(name: str) -> None:
         assert all(found[place] > WHOLE[name][place] for place in found if place[1] == 3)
 
 
+@pytest.mark.long
 def test_wrong_momentum_is_noticed_in_float64() -> None:
     found = noise_errors("bg32_hier", wrong_momentum("bg32_hier", float64=True))
     assert found["losses"] > 1
@@ -232,7 +235,7 @@ def test_wrong_momentum_is_noticed_in_float64() -> None:
 @pytest.mark.parametrize(
     ("name", "which", "against"),
     [
-        pytest.param(*case, marks=[] if case[0] in FAST else pytest.mark.long)
+        pytest.param(*case, marks=[] if case[0] in FAULTY else pytest.mark.long)
         for case in [
             *((name, "train_plain", "train_plain") for name in CASES),
             *((name, "train_ortho", "train_ortho") for name in SMALL),
@@ -247,13 +250,13 @@ def test_a_dropped_accumulation_is_noticed_in_everything(name: str, which: str, 
     assert beyond(found, limits(name, against, done)) == found.keys()
 
 
-@pytest.mark.parametrize("name", RECORDED_WHOLE)
+@pytest.mark.parametrize("name", fast(*RECORDED_WHOLE, short=FAULTY))
 def test_a_dropped_accumulation_is_noticed_in_the_movement_of_all_parameters(name: str) -> None:
     found = whole_errors(name, repeated_inputs(name, "train_plain"))
     assert all(error > WHOLE[name][place] for place, error in found.items())
 
 
-@each_case
+@each_case_with_a_fault
 def test_missing_regularisation_is_noticed(name: str) -> None:
     found = all_errors(name, "train_ortho", 1, sound(name, "train_plain"))
     assert {"G", "D"} <= beyond(found, limits(name, "train_ortho", 1))
@@ -267,7 +270,7 @@ def test_one_power_iteration_for_all_accumulations_is_noticed(name: str) -> None
 
 
 @each_recording
-@pytest.mark.parametrize("name", fast(*AVERAGED))
+@pytest.mark.parametrize("name", fast(*AVERAGED, short=FAULTY))
 def test_wrong_average_is_noticed(name: str, which: str) -> None:
     """Decay off by 10 %; where the recording ends before the average starts, it starts at once."""
     trace = sound(name, which)

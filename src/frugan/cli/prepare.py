@@ -1,7 +1,8 @@
 """`frugan prepare`."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,17 @@ from frugan.errors import BadInput
 if TYPE_CHECKING:
     from frugan.data.fitting import Fitting
 
+
+class Form(StrEnum):
+    """What pictures are written as."""
+
+    SET = "set"
+    ZIP = "zip"
+    HDF5 = "hdf5"
+    WEBDATASET = "webdataset"
+
+
+SUFFIXES = {".zip": Form.ZIP, ".hdf5": Form.HDF5, ".h5": Form.HDF5}
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
 
@@ -27,8 +39,8 @@ def prepare(
     out: Annotated[
         Path,
         typer.Argument(
-            help="folder to make; a .zip file, for NVlabs' programs and others; a .pak file, for faces; an .npz file, "
-            "with --reference"
+            help="folder to make; a .zip file, for NVlabs' programs and others; a .hdf5 file, for BigGAN-PyTorch; a "
+            ".pak file, for faces; an .npz file, with --reference"
         ),
     ],
     resolution: Annotated[int | None, typer.Option(help="side of the square pictures in pixels")] = None,
@@ -38,6 +50,10 @@ def prepare(
         str, typer.Option(help="colour that transparent pictures are laid on: a name, or #rrggbb")
     ] = "white",
     workers: Annotated[int, typer.Option(help="threads that decode", min=1)] = 2,
+    form: Annotated[
+        Form | None,
+        typer.Option("--format", help="of OUT; default: by its name; webdataset: a folder of tar files, to move about"),
+    ] = None,
     faces: Annotated[
         int | None,
         typer.Option(help=f"with {DRAWN}: so many of each of the two people; default: all {FACES}"),
@@ -54,9 +70,11 @@ def prepare(
     ] = None,
     device: Annotated[str | None, typer.Option(help="with --reference: auto (default), cpu, cuda or cuda:N")] = None,
 ) -> None:
-    """Turn pictures into a memory-mapped training set or an NVlabs zip, or aligned faces into one faceset.pak.
+    """Turn pictures into a memory-mapped training set, a zip, tars or HDF5; or aligned faces into one faceset.pak.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
+
+    To move about: frugan prepare holiday-pictures/ shards --resolution 256 --format webdataset (tar files)
 
     For StyleGAN's programs: frugan prepare holiday-pictures/ holiday.zip --resolution 256 --resample lanczos
 
@@ -96,8 +114,9 @@ def prepare(
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
     filter_name: Resample = "lanczos" if resample == "lanczos" else "bilinear"
     fitting = Fitting(resolution, filter_name, allow_upscale, colour(background))
-    if out.suffix.lower() == ".zip":
-        _zip(source, out, fitting, workers)
+    form = form or SUFFIXES.get(out.suffix.lower(), Form.SET)
+    if form is not Form.SET:
+        _pack_pictures(source, out, form, fitting, workers)
         return
     with Bar("preparing") as move, small_for_preparing(source, out, resolution, resample):
         report = prepare_set(
@@ -154,13 +173,17 @@ def _write_reference(
     print(f"Next: frugan evaluate RUN --reference {out} --metrics fid")
 
 
-def _zip(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
-    """Write an NVlabs zip."""
+def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", workers: int) -> None:
+    """Write pictures in the form of another program."""
     from frugan.api.data.small_pictures import small_for_preparing
-    from frugan.data.nvlabs_zip_writer import write_nvlabs_zip
+    from frugan.data.hdf5_writer import Hdf5
+    from frugan.data.nvlabs_zip_writer import NvlabsZip
+    from frugan.data.pack_pictures import Packing, pack_pictures
+    from frugan.data.shard_writer import Shards
 
+    packings: dict[Form, Packing[Any]] = {Form.ZIP: NvlabsZip(), Form.HDF5: Hdf5(), Form.WEBDATASET: Shards()}
     with Bar("packing") as move, small_for_preparing(source, out, fitting.resolution, fitting.resample):
-        count, lines = write_nvlabs_zip(source, out, fitting, workers=workers, progress=move)
+        count, lines = pack_pictures(source, out, packings[form], fitting, workers=workers, progress=move)
     for line in lines:
         say(line)
     print(f"{count:,} pictures of {fitting.resolution} pixels: {out}")

@@ -23,3 +23,9 @@ class DataSettings(BaseModel):
         json_schema_extra=ADDED,
         description="colour that transparent pictures are laid on: a name, or #rrggbb",
     )
+    stored: Literal["pixels", "encoded"] = Field(
+        "pixels",
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="pixels: prepared once, and mapped from the disk; encoded: pictures stay in their files and are "
+        "decoded as they are read, for sets whose pixels fit on no disk",
+    )

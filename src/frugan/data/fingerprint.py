@@ -11,7 +11,7 @@ from frugan.data.set_file import VERSION
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
-DATA_SUFFIXES = frozenset({".json", ".npy", ".bin"})
+DATA_SUFFIXES = frozenset({".json", ".npy", ".bin", ".tar"})
 DATA_NAMES = frozenset({"batches.meta.txt", "fine_label_names.txt"})
 
 

@@ -10,16 +10,17 @@ from frugan.data.nvlabs_zip import open_zip
 from frugan.data.picture_folder import is_picture_name, open_folder
 from frugan.data.prepared import open_prepared_source
 from frugan.data.set_file import is_prepared
+from frugan.data.shards import holds_shards, open_shards
 from frugan.data.source import Source
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
 HDF5_START = b"\x89HDF\r\n\x1a\n"
 ZIP_START = b"PK\x03\x04"
-TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 KINDS = (
-    "a folder of class folders or of pictures, a zip of pictures, an HDF5 file of BigGAN-PyTorch, "
-    "a folder of CIFAR's binary version, or a prepared set"
+    "a folder of class folders or of pictures, a zip of pictures, an HDF5 file of BigGAN-PyTorch, WebDataset's tar "
+    "files or a folder of them, a folder of CIFAR's binary version, or a prepared set"
 )
 
 
@@ -51,8 +52,10 @@ def open_source(path: Path, background: Background = WHITE) -> Source:
         return open_zip(path, background)
     if start.startswith(ZIP_START) or path.name.lower().endswith(".zip"):
         raise BadInput(f"{where} is cut short or no zip: its list of contents is missing. Download or pack it again.")
+    if path.name.lower().endswith(".tar"):
+        return open_shards(path, background)
     if path.name.lower().endswith(TAR_SUFFIXES):
-        raise BadInput(f"{where} is a tar archive; unpack it and give the folder.")
+        raise BadInput(f"{where} is a compressed tar; unpack it and give the folder, or the .tar.")
     if is_picture_name(path.name):
         raise BadInput(f"{where} is one picture; give the folder that holds the pictures.")
     raise BadInput(f"{where} is none of the known formats; expected {KINDS}.")
@@ -61,5 +64,7 @@ def open_source(path: Path, background: Background = WHITE) -> Source:
 def _open_folder(path: Path, background: Background) -> Source:
     if is_prepared(path):
         return open_prepared_source(path)
+    if holds_shards(path):
+        return open_shards(path, background)
     layout = cifar_layout(path)
     return open_folder(path, background) if layout is None else open_cifar(path, layout)

@@ -1,11 +1,13 @@
 """Sets of pictures for a run: prepared where they are not."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from frugan.contract.data import SourceOptions
 from frugan.data.background import background
+from frugan.data.encoded_pictures import open_encoded
 from frugan.data.fingerprint import fingerprint
 from frugan.data.fitting import Fitting
 from frugan.data.mend import mend_block
@@ -13,6 +15,9 @@ from frugan.data.picture_set import PictureSet, open_prepared
 from frugan.data.prepare import prepare
 from frugan.data.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
 from frugan.errors import BadInput
+
+MOST_DECODERS = 8
+"""Threads that decode pictures that stay encoded: more would wait for the disk."""
 
 
 def open_pictures(path: Path, resolution: int, options: SourceOptions) -> PictureSet:
@@ -26,7 +31,11 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         return ready
     data = options.settings
     on = background(data.background)
-    key = fingerprint(path, Fitting(resolution, data.resample, data.allow_upscale, on))
+    fitting = Fitting(resolution, data.resample, data.allow_upscale, on)
+    key = fingerprint(path, fitting)
+    if data.stored == "encoded":
+        workers = min(MOST_DECODERS, max(2, (os.cpu_count() or 2) - 1))
+        return open_encoded(path, fitting, key, workers=workers, say=options.say, progress=options.progress)
     out = options.prepared / f"{path.resolve().name}-{resolution}-{key[:12]}"
 
     def mend(block: int) -> None:

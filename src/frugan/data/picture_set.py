@@ -33,7 +33,7 @@ class PictureSet:
 
     Attributes:
         pictures: as they are stored, uint8 [N, 3, R, R], 0 to 255, always RGB; a read-only memory map where the set
-            comes from a folder.
+            was prepared, `EncodedPictures` where it was not.
         labels: class of each picture, int64 [N]; zeros where unlabelled.
         class_names: name of each class.
         labelled: whether the classes mean anything.

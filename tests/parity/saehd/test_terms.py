@@ -44,14 +44,19 @@ OFF: dict[str, dict[str, Any]] = {
 }
 """What tells a recording from the usual run."""
 
-DF_IN_SHORT = ("extras/df-ud_all", "extras/df-ud_true_face")
-"""The other terms see what a decoder made, whatever the architecture: liae's recordings are enough at every run."""
+IN_SHORT = {
+    *("extras/df-ud_all", "extras/df-ud_true_face"),
+    *(f"extras/liae-ud_{name}" for name in ("all", "gan_nomask", "no_random_warp", "pretrain")),
+}
+"""Every term is in one of these; the other recordings have one term each, and all of it is in `all` or `gan_nomask`."""
 
 
-each_recording = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if "/liae" in name or name in DF_IN_SHORT else pytest.mark.long) for name in SHORT],
-)
+def in_short(*names: str) -> list[Any]:
+    """Recordings as parameters; those that are not in short are `long`."""
+    return [pytest.param(name, marks=[] if name in IN_SHORT else pytest.mark.long) for name in names]
+
+
+each_recording = pytest.mark.parametrize("name", in_short(*SHORT))
 
 
 @cache
@@ -104,7 +109,7 @@ def test_first_gradients_in_fp32(name: str) -> None:
     assert gradient_error(case.gradients()["G"], first_gradients(case)["G"]) <= GRADIENT_FP32
 
 
-@pytest.mark.parametrize("name", [name for name in SHORT if "/liae" in name or "true_face" in name])
+@pytest.mark.parametrize("name", in_short(*(name for name in SHORT if "/liae" in name or "true_face" in name)))
 def test_the_usual_run_is_noticed(name: str) -> None:
     case = recording(name)
     usual = replace(case, options=case.options | OFF[name.split("-ud_")[1]])

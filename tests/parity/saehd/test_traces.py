@@ -7,6 +7,7 @@ rounding alone does (`rounding.py`).
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,15 @@ from parity.saehd.rounding import RATE, STEPS, limits
 from parity.saehd.runs import Run, final_weights, pictures, run, statistics
 from parity.saehd.weights import read
 
+IN_SHORT = ("df-ud_adabelief", "liae-ud_rmsprop")
+"""Both architectures and both optimizers."""
+
+
+def in_short(*names: str) -> list[Any]:
+    """Recordings as parameters; those that are not in short are `long`."""
+    return [pytest.param(name, marks=[] if name in IN_SHORT else pytest.mark.long) for name in names]
+
+
 FAULTS = {"df-ud_rmsprop": {"decay": 0.89}, "df-ud_adabelief": {"beta1": 0.89}}
 
 
@@ -25,20 +35,20 @@ def sound(name: str) -> Run:
     return run(recording(name))
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", in_short(*LONG))
 def test_losses(name: str) -> None:
     assert sound(name).losses["src_loss"].shape == (STEPS, 2)
     assert loss_error(recording(name), sound(name)) <= limits(name)["losses"]
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", in_short(*LONG))
 def test_movement(name: str) -> None:
     case, ours = recording(name), sound(name)
     assert joint_error(case.movement(1), ours.movement[1]) <= limits(name)["first movement"]
     assert joint_error(case.movement(STEPS), ours.movement[STEPS]) <= limits(name)["movement"]
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", in_short(*LONG))
 def test_weights_one_by_one(name: str) -> None:
     ours = final_weights(sound(name))
     for path in (FOLDER / "train" / name / "step20").iterdir():
@@ -46,7 +56,7 @@ def test_weights_one_by_one(name: str) -> None:
         assert weight_error(read(path), ours[network]) <= limits(name)["weights"] * STEPS * RATE, network
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", in_short(*FAULTS))
 def test_state_of_the_optimizer(name: str) -> None:
     recorded = record(f"train/{name}/state20.json")
     optimizer = sound(name).state.optimizers["autoencoder"]
@@ -71,7 +81,7 @@ def test_pictures_after_training(name: str) -> None:
         assert (picture - nchw(case.trace[f"pred_{key}_final"])).abs().max() <= limits(name)["pictures"], key
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", in_short(*FAULTS))
 def test_another_constant_of_the_optimizer_is_noticed(name: str) -> None:
     case = recording(name)
     faulty = run(replace(case, faults=FAULTS[name]), steps=10)

@@ -154,19 +154,15 @@ class SAEHDFamily:
         return variants(networks)
 
     def tiny(self) -> tuple[SAEHDNetworks, SAEHDObjective]:
-        """64 pixels, df-ud, every term on."""
+        """64 pixels, df-ud, every term on; narrower than a recipe may be."""
         networks = SAEHDNetworks.model_validate(
             {
                 "archi": "df-ud",
                 "resolution": 64,
-                "ae_dims": 32,
-                "e_dims": 16,
-                "d_dims": 16,
-                "d_mask_dims": 16,
                 "gan_patch_size": 8,
                 "gan_dims": 4,
             }
-        )
+        ).model_copy(update={"ae_dims": 16, "e_dims": 4, "d_dims": 4, "d_mask_dims": 4})
         objective = SAEHDObjective(
             eyes_mouth_prio=True, true_face_power=0.01, face_style_power=1, bg_style_power=1, gan_power=0.1
         )

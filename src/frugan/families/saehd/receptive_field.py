@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 
 MOST_LAYERS = 9
 
@@ -34,7 +36,8 @@ class Stack:
         return total
 
 
-def stacks() -> dict[int, Stack]:
+@cache
+def stacks() -> Mapping[int, Stack]:
     """The stack for each receptive field that 1 to 9 layers can have: fewest layers, then largest strides.
 
     The first layer has stride 2. Of equals the first one found stays, trying strides of 2 early before late.
@@ -46,7 +49,7 @@ def stacks() -> dict[int, Stack]:
             known = best.get(stack.receptive_field)
             if known is None or (len(known.strides) == layers and sum(stack.strides) > sum(known.strides)):
                 best[stack.receptive_field] = stack
-    return best
+    return MappingProxyType(best)
 
 
 def stack_for(patch: int) -> Stack:
@@ -54,6 +57,7 @@ def stack_for(patch: int) -> Stack:
     return _nearest(stacks(), patch)
 
 
+@cache
 def nearest_patch(patch: int, resolution: int, least: int, most: int) -> int:
     """The patch size from `least` to `most` nearest to `patch` whose stack divides `resolution` pixels."""
     found = stacks()

@@ -1,0 +1,67 @@
+"""Runs that become DFM files, and what cannot be exported at all."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from api.leras_runs import back
+from api.pictures import write_pictures, write_recipe
+from frugan.api.convert.deepfacelab import export_dfm as to_dfm_module
+from frugan.api.convert.deepfacelab.export_dfm import to_dfm
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
+from frugan.errors import BadInput
+from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.files.dfm import write_dfm
+
+pytestmark = pytest.mark.usefixtures("narrow_faces")
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_dfm_files_compute_what_the_networks_do(tmp_path: Path, trained: Path, half: bool) -> None:
+    made = to_dfm(trained, tmp_path / "new" / "swap.dfm", half=half, say=print)
+    assert made.path == tmp_path / "new" / "swap.dfm"
+    assert 0 <= made.difference < (2e-3 if half else 1e-5)
+    assert (made.difference > 1e-7) == half
+    assert [path.name for path in made.path.parent.iterdir()] == ["swap.dfm"]
+    noted = {entry.key: entry.value for entry in onnx.load(made.path).metadata_props}
+    assert noted["Iteration"] == "2"
+    assert "synthetic" in noted["Description"]
+    with pytest.raises(BadInput, match=r"is there already; .*--replace"):
+        to_dfm(trained, made.path, say=print)
+    to_dfm(trained, made.path, replace=True, say=print)
+
+
+def test_a_dfm_that_computes_something_else_is_not_written(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.dfm").write_bytes(b"old")
+
+    def write_another(path: Path, config: SAEHDNetworks, *given: Any, **more: Any) -> None:
+        other = config.model_copy(update={"archi": config.archi.replace("u", "")})
+        assert other != config
+        write_dfm(path, other, *given, **more)
+
+    monkeypatch.setattr(to_dfm_module, "write_dfm", write_another)
+    with pytest.raises(BadInput, match=r"not written; it would differ by .* from the networks"):
+        to_dfm(trained, tmp_path / "x.dfm", replace=True, say=print)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.dfm", b"old")]
+
+
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="expected a run folder, or one of its checkpoints"):
+        back(tmp_path, tmp_path / "out")
+    with pytest.raises(BadInput, match=r"expected a name that ends in \.dfm"):
+        to_dfm(tmp_path, tmp_path / "x.onnx", say=print)
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    words = ["training.duration=1 steps"]
+    train(recipe, str(pictures), tmp_path / "run", overrides=words, options=TrainingOptions(device="cpu"))
+    for export in (lambda: back(tmp_path / "run", tmp_path / "out"), lambda: to_dfm(tmp_path / "run", "x.dfm")):
+        with pytest.raises(BadInput, match="a model of family biggan; DeepFaceLab and DeepFaceLive take saehd only"):
+            export()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(BadInput, match="has no checkpoint yet"):
+        back(tmp_path / "run", tmp_path / "out")

@@ -1,0 +1,71 @@
+"""Pictures that stay in their files are the same pictures."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from frugan.contract.data import SourceOptions
+from frugan.contract.data_settings import DataSettings
+from frugan.data.batches import Batches
+from frugan.data.open_pictures import open_pictures
+from frugan.data.picture_set import PictureSet
+from frugan.errors import BadInput
+
+MakePicture = Callable[..., Image.Image]
+MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
+
+
+def opened(path: Path, tmp_path: Path, lines: list[str], **settings: object) -> PictureSet:
+    options = SourceOptions(DataSettings.model_validate(settings), tmp_path / "prepared", lines.append, None, {})
+    return open_pictures(path, 16, options)
+
+
+def test_the_stream_is_the_same(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    lines: list[str] = []
+    path = folder({f"{'ab'[i % 2]}/{i}.png": picture(i, 16 + i % 5, 16 + i % 3) for i in range(20)})
+    mapped, encoded = (opened(path, tmp_path, lines, stored=form) for form in ("pixels", "encoded"))
+    assert encoded.class_names == mapped.class_names
+    assert (len(encoded), encoded.resolution) == (20, 16)
+    one, other = (Batches(each, seed=3, name="images", flip=True).take(7, 30) for each in (mapped, encoded))
+    assert one["pictures"].equal(other["pictures"])
+    assert one["labels"].equal(other["labels"])
+    assert any("20 pictures stay encoded" in line for line in lines)
+    assert not list((tmp_path / "prepared").glob(f"{path.name}-*"))[1:]  # nothing was prepared for the second
+    np.testing.assert_array_equal(encoded[3], mapped[3])
+    np.testing.assert_array_equal(encoded[2:5], mapped[2:5])
+    assert encoded[np.array([], np.int64)].shape == (0, 3, 16, 16)
+    assert encoded.in_grey()[np.array([1, 2])].shape == (2, 1, 16, 16)
+    assert not encoded.all_grey
+
+
+def test_a_picture_that_vanishes_gives_way(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    lines: list[str] = []
+    path = folder({f"{i}.png": picture(i) for i in range(4)})
+    found = opened(path, tmp_path, lines, stored="encoded")
+    (path / "1.png").unlink()
+    (path / "2.png").write_bytes(b"damaged")
+    expected = np.asarray(picture(3)).transpose(2, 0, 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(found[np.array([1, 2, 3])], np.stack([expected] * 3))
+    told = [line for line in lines if "can no longer be read" in line]
+    assert len(told) == 2
+    assert "2 so far" in told[-1]
+    for name in ("0.png", "3.png"):
+        (path / name).unlink()
+    with pytest.raises(BadInput, match="no picture can be read any more"):
+        found[np.array([0])]
+
+
+def test_what_is_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    path = folder({f"{i}.png": picture(i, 12, 12) for i in range(4)})
+    with pytest.raises(BadInput, match="smaller than 16 x 16"):
+        opened(path, tmp_path, [], stored="encoded")
+    assert len(opened(path, tmp_path, [], stored="encoded", allow_upscale=True)) == 4
+    opened(path, tmp_path, [], allow_upscale=True)
+    (prepared,) = (tmp_path / "prepared").iterdir()
+    options = SourceOptions(DataSettings(stored="encoded"), tmp_path, print, None, {})
+    with pytest.raises(BadInput, match="its pixels are there"):
+        open_pictures(prepared, 32, options)

@@ -1,0 +1,147 @@
+"""Tar files of WebDataset: read where they lie, written so that the library itself reads them."""
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from frugan.data.fitting import Fitting
+from frugan.data.formats import open_source
+from frugan.data.pack_pictures import pack_pictures
+from frugan.data.picture_set import open_prepared
+from frugan.data.prepare import prepare
+from frugan.data.shard_writer import Shards
+from frugan.errors import BadInput
+
+MakePicture = Callable[..., Image.Image]
+MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
+
+
+def tar(path: Path, members: Mapping[str, bytes | tarfile.TarInfo]) -> Path:
+    """A tar of files by name, or of members by hand."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as archive:
+        for name, content in members.items():
+            if isinstance(content, tarfile.TarInfo):
+                archive.addfile(content)
+                continue
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
+    return path
+
+
+def encoded(picture: Image.Image, form: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    picture.save(file, form)
+    return file.getvalue()
+
+
+def link(name: str, to: str) -> tarfile.TarInfo:
+    about = tarfile.TarInfo(name)
+    about.type, about.linkname = tarfile.SYMTYPE, to
+    return about
+
+
+def test_pictures_labels_and_names(picture: MakePicture, tmp_path: Path) -> None:
+    shards = tmp_path / "shards"
+    tar(shards / "b.tar", {"000.png": encoded(picture(2)), "000.cls": b"1", "000.txt": b"a caption"})
+    tar(
+        shards / "a.tar",
+        {
+            "sub/000.cls": b"0\n",
+            "sub/000.json": b"{}",
+            "sub/000.PNG": encoded(picture(0)),
+            "sub/001.png": encoded(picture(1)),
+            "sub/001.seg.png": encoded(picture(9)),
+            "sub/001.cls": b"2",
+            "sub/002.json": b"no picture",
+            "link.png": link("link.png", "/etc/passwd"),
+        },
+    )
+    with open_source(shards) as found:
+        assert found.names == ["a.tar:sub/000.png", "a.tar:sub/001.png", "b.tar:000.png"]
+        assert found.classes.labels.tolist() == [0, 2, 1]
+        assert found.classes.names == ("0", "1", "2")
+        for index in range(3):
+            assert found.size(index) == (16, 16)
+            np.testing.assert_array_equal(np.asarray(found.picture(index)), np.asarray(picture(index)))
+    (shards / "class_names.json").write_text(json.dumps(["cat", "dog", "eel", "fox"]), "utf-8")
+    with open_source(shards) as found:
+        assert found.classes.names == ("cat", "dog", "eel", "fox")
+    with open_source(shards / "b.tar") as found:
+        assert (found.kind, len(found)) == ("WebDataset shards (1 tar file)", 1)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"000.txt": b"x"}, "holds no pictures"),
+        ({"000.png": b"p", "000.cls": b"3", "001.png": b"p"}, "1 of 2 pictures have no .cls file"),
+        ({"000.png": b"p", "000.cls": b"dog"}, "holds 'dog'; expected a class number"),
+        ({"000.png": b"p", "000.cls": b"1" * 99}, "expected a class number"),
+        ({"000.png": b"p", "000.cls": b"9999999999"}, "is not a class number"),
+    ],
+)
+def test_wrong_tars(tmp_path: Path, members: dict[str, bytes], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        open_source(tar(tmp_path / "x.tar", members))
+
+
+@pytest.mark.parametrize("names", ["[1, 2]", '["a"]', '["a", "a"]', "{", "[" * 100_000])
+def test_wrong_class_names(picture: MakePicture, tmp_path: Path, names: str) -> None:
+    tar(tmp_path / "s" / "a.tar", {"0.png": encoded(picture()), "0.cls": b"1"})
+    (tmp_path / "s" / "class_names.json").write_text(names)
+    with pytest.raises(BadInput, match=r"class_names\.json"):
+        open_source(tmp_path / "s")
+
+
+def test_a_tar_that_is_cut_short(picture: MakePicture, tmp_path: Path) -> None:
+    whole = tar(tmp_path / "whole.tar", {f"{i}.png": encoded(picture(i)) for i in range(3)}).read_bytes()
+    second = 512 + -(-len(encoded(picture(0))) // 512) * 512
+    for length in (0, 10, 700, second, second + 700):
+        (tmp_path / "cut.tar").write_bytes(whole[:length])
+        with pytest.raises(BadInput, match=r"cannot be read as an uncompressed tar|is cut short"):
+            open_source(tmp_path / "cut.tar")
+
+
+def test_what_we_write_comes_back(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    path = folder({f"{name}/{i}.png": picture(i, 20, 16) for name in ("cat", "dog") for i in range(6)})
+    count, lines = pack_pictures(path, tmp_path / "shards", Shards(shard_bytes=3000), Fitting(16))
+    assert count == 12
+    assert any("class_names.json" in line for line in lines)
+    assert [file.name for file in sorted((tmp_path / "shards").glob("*.tar"))][:2] == [
+        "shard-000000.tar",
+        "shard-000001.tar",
+    ]
+    prepare(path, tmp_path / "one", resolution=16)
+    prepare(tmp_path / "shards", tmp_path / "other", resolution=16)
+    one, other = open_prepared(tmp_path / "one"), open_prepared(tmp_path / "other")
+    assert (one.digest, one.class_names) == (other.digest, other.class_names)
+    pack_pictures(path, tmp_path / "again", Shards(shard_bytes=3000), Fitting(16), workers=5)
+    for file in (tmp_path / "shards").iterdir():
+        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
+    with pytest.raises(BadInput, match="exists"):
+        pack_pictures(path, tmp_path / "again", Shards(), Fitting(16))
+
+
+def test_without_classes(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    pack_pictures(folder({"1.png": picture(1)}), tmp_path / "shards", Shards(), Fitting(16))
+    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["shard-000000.tar"]
+    with open_source(tmp_path / "shards") as found:
+        assert not found.classes.labelled
+
+
+def test_the_library_reads_them(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    path = folder({f"{name}/{i}.png": picture(i) for name in ("cat", "dog") for i in range(2)})
+    pack_pictures(path, tmp_path / "shards", Shards(), Fitting(16))
+    dataset = webdataset.WebDataset(str(tmp_path / "shards" / "shard-000000.tar"), shardshuffle=False)
+    samples = list(dataset.decode("rgb8").to_tuple("png", "cls"))
+    assert [label for _, label in samples] == [0, 0, 1, 1]
+    np.testing.assert_array_equal(samples[1][0], np.asarray(picture(1)))
