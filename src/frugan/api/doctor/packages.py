@@ -31,7 +31,7 @@ class Extra:
 
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
-        "data": Extra(("h5py",), "HDF5 files of pictures"),
+        "data": Extra(("h5py", "webdataset"), "HDF5 files and WebDataset shards"),
         "face": Extra(("opencv-python-headless",), "face models"),
         "export": Extra(("onnx", "onnxruntime"), "ONNX files (dfm)"),
         "hub": Extra(("huggingface-hub",), "publishing weights, and fetching them (frugan card --push, frugan pull)"),
