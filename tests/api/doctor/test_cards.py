@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from api.doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_driver
-from frugan.api.doctor import cards
+from frugan.api.doctor import cards, examination
 from frugan.api.doctor.cards import calibration_finding, card_findings, device_finding, memory_finding
 from frugan.api.doctor.driver import Driver, Said, ask_driver
+from frugan.api.doctor.examination import examine
 from frugan.api.doctor.no_card import why_no_card
 from frugan.memory.calibration import save_calibration
 from frugan.memory.cards import PUBLISHED
@@ -152,16 +153,28 @@ def test_memory_that_others_hold(
     assert finding.values["others_bytes"] == held
 
 
-def test_a_card_that_is_full_to_the_brim(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "close other programs"),
+        (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nmore"), "--compute-mode=DEFAULT"),
+        (RuntimeError("CUDA error: unspecified launch failure"), "update the driver"),
+    ],
+)
+def test_a_card_that_does_not_work(error: RuntimeError, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told in words, and not measured any further."""
     pretend(monkeypatch, RTX_3060)
 
-    def full(_: torch.device) -> tuple[int, int]:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    def fails(_: torch.device) -> tuple[int, int]:
+        raise error
 
-    monkeypatch.setattr(cards, "free_bytes", full)
-    finding = memory_finding(CUDA, with_driver("580.1", RTX_3060))
+    monkeypatch.setattr(cards, "free_bytes", fails)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(examination, "calibration_finding", lambda *_: pytest.fail("measured"))
+    found = examine("cuda:0", Path.cwd(), driver=with_driver("580.1", RTX_3060), environment={})
+    (finding,) = [each for each in found if each.name == "card memory"]
     assert finding.state == "limited"
-    assert "close other programs" in str(finding.cure)
+    assert cure in str(finding.cure)
 
 
 def test_what_was_measured_before_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,7 @@ def test_everything_holds_on_a_processor_and_what_it_cannot_show_is_named() -> N
         "memory saving ema-on-host",
         "memory saving optimizer-on-host",
         "same step as the processor's",
+        "fp16 against fp32",
         "time as predicted",
         "out of memory, by a cap",
     }
@@ -183,6 +184,8 @@ def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
     def failed(*_: Any) -> Outcome:
         raise TrainingFailed("memory ran out in the midst of the update\nand more")
 
+    monkeypatch.setattr(memory_check, "predict", lambda *_: PREDICTION)
+    monkeypatch.setattr(memory_check, "_time", lambda *_: None)
     monkeypatch.setattr(memory_check, "_run_out", failed)
     memory, _, cap = real_size_on_a_card(tiny, MadeUpCard(), RTX_3060, FP32)
     assert memory.figures["taken_live_bytes"] > 0

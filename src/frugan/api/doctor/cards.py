@@ -12,7 +12,7 @@ from frugan.api.card_support import not_served
 from frugan.api.devices import use_device
 from frugan.api.doctor.driver import Driver, PhysicalCard
 from frugan.api.doctor.finding import Finding
-from frugan.api.doctor.no_card import HIDDEN, torch_says, why_no_card
+from frugan.api.doctor.no_card import HIDDEN, known_trouble, torch_says, why_no_card
 from frugan.engine.arithmetic import tf32_decision
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.precision import resolve_precision
@@ -146,9 +146,8 @@ def memory_finding(device: torch.device, driver: Driver, system: str | None = No
         usable, whole = free_bytes(device)
         free, _ = torch.cuda.mem_get_info(device)
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
-        cure = "close other programs on the card; nvidia-smi lists them" if ran_out_of_memory(error) else "restart"
-        return Finding("card memory", "limited", f"{device} has no room even for CUDA: {reason}", cure)
+        reason, cure = _trouble(error)
+        return Finding("card memory", "limited", f"{device} does not work: {reason}", cure)
     physical = next((c.physical for c in logical_cards(driver) if c.index == (device.index or 0)), None)
     others = physical.used_bytes if physical is not None else None
     line = f"{show_size(whole)} in all, {show_size(free)} free, {show_size(max(0, usable))} of it to plan with"
@@ -185,12 +184,9 @@ def calibration_finding(device: torch.device, folder: Path) -> tuple[Finding, Ca
         try:
             card = calibrate(device)
         except RuntimeError as error:
-            if not ran_out_of_memory(error):
-                raise
-            line = "not measured: there is too little room on the card now; the planner guesses"
-            return Finding(
-                "planner", "limited", line, "close other programs, then: frugan plan RECIPE --calibrate"
-            ), None
+            reason, cure = _trouble(error)
+            line = f"not measured ({reason}): the planner guesses"
+            return Finding("planner", "limited", line, f"{cure}; then: frugan plan RECIPE --calibrate"), None
         when = "measured now"
         try:
             save_calibration(card, folder)
@@ -217,3 +213,11 @@ def calibration_finding(device: torch.device, folder: Path) -> tuple[Finding, Ca
             "seconds_per_operation": card.seconds_per_operation,
         },
     ), card
+
+
+def _trouble(error: RuntimeError) -> tuple[str, str]:
+    """What a card answered instead, and what to do."""
+    reason = str(error).partition("\n")[0]
+    if ran_out_of_memory(error):
+        return f"there is no room on it: {reason}", "close other programs on the card; nvidia-smi lists them"
+    return known_trouble(reason) or (reason, "restart the computer; if that does not help, update the driver")

@@ -50,9 +50,11 @@ def examine(
     if chosen is not None:
         found.append(precision_finding(chosen))
     if chosen is not None and chosen.type == "cuda":
-        found.append(memory_finding(chosen, asked))
-        say("measuring what CUDA and its libraries take, in about ten seconds the first time")
-        found.append(calibration_finding(chosen, folders.cache)[0])
+        memory = memory_finding(chosen, asked)
+        found.append(memory)
+        if memory.values:  # else it does not work, or has no room
+            say("measuring what CUDA and its libraries take, in about ten seconds the first time")
+            found.append(calibration_finding(chosen, folders.cache)[0])
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [
         *found,

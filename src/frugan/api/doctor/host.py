@@ -72,7 +72,7 @@ def run_folder_finding(folder: Path, probe_bytes: int = PROBE_BYTES) -> Finding:
     try:
         seconds = _time_writing(there, probe_bytes)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
         cure = f"free some room, or {elsewhere}" if full else elsewhere
         return Finding("run folder", "impossible", f"{folder} cannot be written: {error.strerror}", cure)
     speed = probe_bytes / seconds

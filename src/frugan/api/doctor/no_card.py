@@ -40,7 +40,7 @@ _BY_WORDS = (
         "install the driver anew, or restart the computer if it was just installed",
     ),
     (
-        r"error 46|all cuda-capable devices are busy",
+        r"error 46|busy or unavailable",
         "another program has the card for itself",
         "end it, or allow sharing: nvidia-smi --compute-mode=DEFAULT",
     ),
@@ -76,7 +76,7 @@ def why_no_card(said: str | None, driver: Driver, environment: Mapping[str, str]
     return (
         _hidden(text, driver, environment)
         or _too_old(text, driver)
-        or _known(text, driver)
+        or known_trouble(text, driver.trouble)
         or _no_driver(driver)
         or (
             f"torch says {said or 'nothing'!r}; driver {driver.version or 'of no version'} has "
@@ -95,10 +95,16 @@ def _hidden(text: str, driver: Driver, environment: Mapping[str, str]) -> tuple[
     return there, f"unset {HIDDEN}, or set it to the number of a card"
 
 
-def _known(text: str, driver: Driver) -> tuple[str, str] | None:
+def known_trouble(text: str, said: str | None = None) -> tuple[str, str] | None:
+    """What is meant by what is said, and the cure; None: nothing that is known here.
+
+    Args:
+        text: of torch and the driver.
+        said: what to quote; None: the words that were known.
+    """
     for pattern, reason, cure in _BY_WORDS:
         if (found := re.search(pattern, text, re.IGNORECASE)) is not None:
-            return f"{reason} ({driver.trouble or found[0]})", cure
+            return f"{reason} ({said or found[0]})", cure
     return None
 
 

@@ -37,6 +37,7 @@ Check = Callable[[], Outcome | list[Outcome]]
 
 BROKEN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, OSError)
 """What a check may end with: it has failed then, and the others go on."""
+HALVES = frozenset({"fp16", "bf16"})
 A_CARD_ALONE = "only a card can show it"
 
 
@@ -72,6 +73,8 @@ def _anywhere(subject: Subject, device: torch.device) -> Iterable[tuple[str, Che
     yield "fp32 against float64", partial(fp32_arithmetic, subject, device)
     for precision in half_precisions(device):
         yield f"{precision.name} against fp32", partial(half_precision, subject, device, precision)
+    for name in HALVES - {precision.name for precision in half_precisions(device)}:
+        yield "", partial(left_out, f"{name} against fp32", subject.family, "this device computes in it slowly, or not")
     for saver in every_saver():
         yield f"memory saving {saver}", partial(memory_saving, subject, device, saver)
     yield "out of memory, on purpose", partial(out_of_memory_is_survived, subject, device)
