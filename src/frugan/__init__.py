@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from frugan.api.sample.generation import DrawRequest as DrawRequest
     from frugan.api.sample.sampling import sample as sample
     from frugan.api.train.options import TrainingOptions as TrainingOptions
-    from frugan.api.train.training import TrainingResult as TrainingResult
+    from frugan.api.train.result import TrainingResult as TrainingResult
     from frugan.api.train.training import train as train
     from frugan.data.prepare import prepare as prepare
     from frugan.ema_hook import EmaHook as EmaHook
@@ -91,7 +91,7 @@ _WHERE = MappingProxyType(
         "PlanReport": "frugan.api.plan.fit_report",
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.options",
-        "TrainingResult": "frugan.api.train.training",
+        "TrainingResult": "frugan.api.train.result",
         "animate": "frugan.api.sample.drawing",
         "build": "frugan.api.networks",
         "draw": "frugan.api.sample.drawing",

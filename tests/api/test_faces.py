@@ -14,7 +14,8 @@ from api.leras_models import NARROW
 from frugan.api.sample.sampling import sample
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.training import TrainingResult, train
+from frugan.api.train.result import TrainingResult
+from frugan.api.train.training import train
 from frugan.contract.samples import SheetRequest
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face_type import FaceType

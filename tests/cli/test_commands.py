@@ -52,6 +52,23 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return call
 
 
+def test_a_scheduler_is_told_by_75_to_come_back(frugan: Frugan, tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    words = ("train", recipe, "--data", str(pictures), "--out", str(tmp_path / "run"), "--device", "cpu", "--requeue")
+    assert frugan(*words, "--stop-after", "0.001s").returncode == 75
+    assert frugan(*words).returncode == 0
+    refused = frugan(*words, "--stop-after", "4 steps")
+    assert refused.returncode == 2
+    assert "--stop-after 4 steps: expected a time such as 23h" in refused.stderr
+
+
+def test_torchrun_starts_training_alone(frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused = frugan("recipes")
+    assert refused.returncode == 2
+    assert "run `frugan recipes` without it" in refused.stderr
+
+
 def test_recipes_as_json_and_table(frugan: Frugan) -> None:
     listed = json.loads(frugan("recipes", "--json").stdout)
     assert len(listed) == len(built_in())

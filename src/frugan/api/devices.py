@@ -1,14 +1,17 @@
 """Which device to use, and what plan, until the planner chooses it."""
 
+import os
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from frugan.api.card_support import cpu_build, not_served
+from frugan.api.doctor.environment import CARDS, misspelt
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
+from frugan.engine.ranks import share_of
 from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -41,6 +44,12 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
     if reason := not_served(index):
         raise BadInput(f"--device {asked}: {reason}; or train on the CPU: --device cpu")
     return torch.device("cuda", index), "asked for"  # with an index: what torch wants where it sets or caps a device
+
+
+def misspelt_cards() -> str | None:
+    """What to say of a variable that is nearly CUDA_VISIBLE_DEVICES, and that nothing reads; None: nothing."""
+    near = [name for name, meant in misspelt(os.environ).items() if meant == CARDS]
+    return f"{near[0]} is set, and nothing reads it: the variable is {CARDS}" if near else None
 
 
 def use_device(asked: str = "auto") -> tuple[torch.device, str]:
@@ -102,19 +111,26 @@ def choose_plan(
     recompute: Mapping[str, tuple[str, ...]],
     *,
     ema_on_host: bool,
+    ranks: int = 1,
 ) -> tuple[Plan, str]:
     """A plan, and the line that says it.
+
+    Args:
+        ranks: that share the batch.
 
     Raises:
         BadInput: the micro-batch would change the result.
     """
-    batch = recipe.training.batch
+    whole = recipe.training.batch
+    batch = len(share_of(whole, group, 0, ranks).samples)
     why = "asked for"
     if micro_batch is None:
         micro_batch = group if group > 1 else batch
-        why = "one normalisation group" if group > 1 else "the batch: nothing is normalised over samples"
+        why = f"the {'batch' if ranks == 1 else 'share'}: nothing is normalised over samples"
+        why = "one normalisation group" if group > 1 else why
         why += "; override with --micro-batch"
     check_micro_batch(micro_batch, batch, group)
     accumulation = -(-batch // micro_batch)
-    line = f"micro-batch: {micro_batch} x {accumulation} = batch {batch} ({why})"
+    of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
+    line = f"micro-batch: {micro_batch} x {accumulation} = {of} ({why})"
     return Plan(micro_batch, precision, recompute, ema_on_host=ema_on_host), line

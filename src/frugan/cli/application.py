@@ -1,6 +1,7 @@
 """The `frugan` command with its sub-commands."""
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from frugan.cli.recipes import recipes
 from frugan.cli.report import report
 from frugan.cli.sample import sample
 from frugan.cli.train import train
+from frugan.errors import BadInput
 
 
 class _Command(TyperCommand):
@@ -52,6 +54,7 @@ def application() -> typer.Typer:
 
 
 def _options(
+    context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
 ) -> None:
     if show_version:
@@ -59,6 +62,8 @@ def _options(
 
         print(f"frugan {version('frugan')}, torch {version('torch')}")
         raise typer.Exit
+    if context.invoked_subcommand != "train" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput(f"torchrun starts `frugan train` alone: run `frugan {context.invoked_subcommand}` without it")
 
 
 def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:

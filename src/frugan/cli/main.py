@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+REQUEUE = 75
+"""Stopped before its end, to go on another time: EX_TEMPFAIL of sysexits.h, for schedulers that requeue by it."""
 TRAINING = ("train", "demo")
 """Commands that write checkpoints."""
 

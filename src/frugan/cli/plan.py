@@ -34,7 +34,7 @@ def plan(
         str | None, typer.Option("--largest", help="resolution, batch or width: the biggest that fits --memory")
     ] = None,
     gpus: Annotated[
-        int, typer.Option(help="cards that share the batch (planning ahead: training is on one so far)")
+        int, typer.Option(help="cards that share the batch, as torchrun starts them (docs/cluster.md)")
     ] = 1,
     calibrate: Annotated[bool, typer.Option(help="first measure this machine's device, in about ten seconds")] = False,
     price_per_hour: Annotated[float | None, typer.Option(help="of one card, for what training will cost")] = None,

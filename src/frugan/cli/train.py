@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.defaults import COMPARED_STEPS
+from frugan.cli.main import REQUEUE
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.train.precision_comparison import PrecisionComparison
+    from frugan.api.train.result import TrainingResult
 
 
 def train(
@@ -43,6 +45,15 @@ def train(
         bool | None, typer.Option(help="write TensorBoard's files into the run; default: if it is installed")
     ] = None,
     wandb: Annotated[str | None, typer.Option(help="send everything to this project on Weights & Biases")] = None,
+    stop_after: Annotated[
+        str | None, typer.Option(help="save and stop after so long, such as 23h: chained jobs train as one")
+    ] = None,
+    requeue: Annotated[
+        bool,
+        typer.Option(
+            help="for schedulers: exit with 75 when stopped before the end; the signal USR1 saves and stops too"
+        ),
+    ] = False,
     compare_precision: Annotated[
         str | None,
         typer.Option(help="train the first steps in another precision too, such as fp32: how far do they drift?"),
@@ -64,7 +75,6 @@ def train(
     from frugan.api.train.trackers import has_tensorboard
     from frugan.api.train.training import train as train_run
     from frugan.data.run_classes import parse_class_map
-    from frugan.recipe_loading import load_recipe
     from frugan.report.progress_line import LiveLine
 
     options = TrainingOptions(
@@ -78,6 +88,8 @@ def train(
         avoid=tuple(avoid or ()),
         tensorboard=has_tensorboard() if tensorboard is None else tensorboard,
         wandb_project=wandb,
+        stop_after=stop_after,
+        requeue=requeue,
     )
     if compare_precision is not None:
         if out is None:
@@ -112,6 +124,15 @@ def train(
             show=line.show,
             progress=move,
         )
+    if result.rank == 0:
+        _print_result(result, data, as_json=as_json)
+    if requeue and not result.finished:
+        raise typer.Exit(REQUEUE)
+
+
+def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: bool) -> None:
+    from frugan.recipe_loading import load_recipe
+
     if as_json:
         print_json(
             {
@@ -127,7 +148,7 @@ def train(
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
-    given = "".join(f" --data {word}" for word in data or []) if load_recipe(recipe).shows_given else ""
+    given = "".join(f" --data {word}" for word in data or []) if load_recipe(str(result.run)).shows_given else ""
     print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out samples")
 
 

@@ -17,7 +17,7 @@ class Observer:
 
     def __init__(self) -> None:
         self.recomputing = False
-        self._staged: dict[tuple[Stateful, str], tuple[Tensor, int]] = {}
+        self._staged: dict[tuple[Stateful, str], tuple[Tensor, int | Tensor]] = {}
 
     def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: int = 1) -> None:
         """Add an observation of `buffer`; what is committed is the mean over all of them, by weight."""
@@ -27,12 +27,23 @@ class Observer:
         before = self._staged.get((layer, buffer))
         self._staged[layer, buffer] = (value, weight) if before is None else (before[0] + value, before[1] + weight)
 
+    def sums(self, device: torch.device) -> list[Tensor]:
+        """Sums of what was observed, by weight, and then all weights [n]: to be added up over several processes."""
+        found = [total if total.is_floating_point() else total.float() for total, _ in self._staged.values()]
+        weights = torch.tensor([float(weight) for _, weight in self._staged.values()])
+        return [*(each.contiguous() for each in found), weights.to(device, non_blocking=True)]
+
+    def replace_sums(self, sums: list[Tensor]) -> None:
+        """Put other sums in the places of those that `sums` gave."""
+        *totals, weights = sums
+        self._staged = dict(zip(self._staged, zip(totals, weights.unbind(), strict=True), strict=True))
+
     @torch.no_grad()
     def commit(self, accepted: Tensor | None) -> None:
         """Move the buffers; where `accepted` (a bool scalar on the device) is False, leave them as they were."""
         for (layer, buffer), (total, weight) in self._staged.items():
             old = getattr(layer, buffer)
-            observed = total / weight if weight != 1 else total
+            observed = total / weight if isinstance(weight, Tensor) or weight != 1 else total
             new = layer.committed(buffer, observed.to(old.dtype) if old.is_floating_point() else observed).to(old.dtype)
             old.copy_(new if accepted is None else torch.where(accepted, new, old))
         self._staged.clear()

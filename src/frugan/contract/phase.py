@@ -110,6 +110,19 @@ class PhaseState:
         before = self._observed.get(name)
         self._observed[name] = (value, samples) if before is None else (before[0] + value, before[1] + samples)
 
+    def sums(self) -> list[Tensor]:
+        """Sums of what was observed, by samples: to be added up over several processes."""
+        return [total.contiguous() for total, _ in self._observed.values()]
+
+    def replace_sums(self, sums: list[Tensor], share: float) -> None:
+        """Put other sums in the places of those that `sums` gave.
+
+        Args:
+            share: of their samples that this process observed.
+        """
+        names = zip(self._observed.items(), sums, strict=True)
+        self._observed = {name: (total, round(samples / share)) for (name, (_, samples)), total in names}
+
     def observed(self) -> dict[str, tuple[Tensor, int]]:
         """Mean of what was observed so far, over all samples of the phase, and their number."""
         return {name: (total / samples, samples) for name, (total, samples) in self._observed.items()}

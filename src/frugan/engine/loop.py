@@ -17,6 +17,7 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
+from frugan.engine.ranks import OneRank, Order, Ranks
 from frugan.engine.readout import Readout
 from frugan.engine.requests import Requests
 from frugan.engine.retries import NextPlan
@@ -94,6 +95,8 @@ class Loop:
         requests: what is asked for while training goes on.
         seconds: of training so far, over all resumptions.
         images: pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`.
+        ranks: the processes that share each update; this one tells the others what to do.
+        stop_after: seconds from now after which training stops, to go on another time; None: it does not.
     """
 
     state: TrainingState
@@ -111,6 +114,8 @@ class Loop:
     requests: Requests = field(default_factory=Requests)
     seconds: float = 0.0
     images: int = 0
+    ranks: Ranks = field(default_factory=OneRank)
+    stop_after: float | None = None
     _pictured: int = -1
 
     def train(self, stop: StopRequest) -> bool:
@@ -124,20 +129,21 @@ class Loop:
         """
         began_all, before = time.perf_counter(), self.seconds
         with ExitStack() as opened:
-            stage = opened.enter_context(self.stages(self))
+            stage = opened.enter_context(self._next_stage())
             while not self._over() and not stop.asked:
                 # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
                 if self.state.step == stage.until:
                     self.steps.read()
                     self._save(self.run.checkpoints)
                     opened.close()
-                    stage = opened.enter_context(self.stages(self))
+                    stage = opened.enter_context(self._next_stage())
 
                 # One step, queued on the device; what the last one did is read meanwhile.
                 began = time.perf_counter()
                 stop.doing = f"step {self.state.step + 1:,}"
                 self.steps.begins(began)
                 reported = self.state.step == 0 or stage.report.due(self.state.step, self.seconds)
+                self.ranks.tell(Order.STEP)
                 results = stage.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._smaller_plan)
                 extra = {**stage.readings(self.state), **shown_state(stage.step, self.state)} if reported else {}
                 readout = Readout.start(self.state.step, results, extra)
@@ -148,6 +154,8 @@ class Loop:
 
                 # What is due, or asked for: checkpoints, sheets, scores.
                 self._do_what_is_due(stage, stop)
+                if self.stop_after is not None and time.perf_counter() - began_all >= self.stop_after:
+                    stop.signal_name = stop.signal_name or "stop-after"
 
             # The end, or a stop: nothing that was done is lost.
             self.steps.read()
@@ -157,7 +165,12 @@ class Loop:
                 self._save_and_prune()
                 if over or stage.snapshot.took_at_most(QUICK_SECONDS):
                     self._draw(stage)
+        self.ranks.tell(Order.OVER if over else Order.STOP)
         return over
+
+    def _next_stage(self) -> AbstractContextManager[Stage]:
+        self.ranks.tell(Order.STAGE)
+        return self.stages(self)
 
     def _do_what_is_due(self, stage: Stage, stop: StopRequest) -> None:
         step, asked = self.state.step, self.requests.take()
@@ -199,6 +212,11 @@ class Loop:
             FINITE_STEPS: self.steps.finite_steps,
             "plan": self.plan.as_json(),
         }
+        if not self.ranks.agree(self.state):
+            line = (
+                "ranks had come apart, as cards of different kinds do by rounding; all go on from the first one's state"
+            )
+            self.log.write("warning", step=self.state.step, line=line)
         saved = save_checkpoint(folder, self.state, self.metadata, {**self.kept, **own})
         if is_new:
             self.log.write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())

@@ -27,7 +27,7 @@ def rehearse(step: Step, state: TrainingState, plan: Plan, ahead: int = 0) -> fl
     seconds = 0.0
     for phase in step.phases:
         stopwatch = _Stopwatch(state.device)
-        timed = replace(step, probe=stopwatch)
+        timed = replace(step, probe=stopwatch, ranks=step.ranks.apart())
         try:
             timed.update(state, plan, Update(phase, 0, state.step + ahead, count_zeros=False))
         except _Rehearsed:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,11 +37,12 @@ class Requests:
 
 
 @contextmanager
-def listening(folder: Path) -> Iterator[tuple[Requests, bool]]:
+def listening(folder: Path, stops: Collection[str] = ()) -> Iterator[tuple[Requests, bool]]:
     """Listen to keys, signals and files while the block runs.
 
     Args:
         folder: where files named save, preview or stop may be put; they are deleted when they are seen.
+        stops: signals that ask for a stop, whatever they ask for else.
 
     Yields:
         The requests, and whether keys are read (the console is a terminal).
@@ -50,7 +51,7 @@ def listening(folder: Path) -> Iterator[tuple[Requests, bool]]:
         folder.mkdir(exist_ok=True)  # for whoever wants to put a file there
     requests = Requests([_Files(folder).take])
     with ExitStack() as undo:
-        requests.readers.append(undo.enter_context(_signals()))
+        requests.readers.append(undo.enter_context(_signals(stops)))
         keys = undo.enter_context(_keys())
         if keys is not None:
             requests.readers.append(keys)
@@ -84,12 +85,13 @@ class _Files:
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[], set[Wish]]]:
+def _signals(stops: Collection[str]) -> Iterator[Callable[[], set[Wish]]]:
     """SIGUSR1 saves, SIGUSR2 shows a preview (not on Windows, and in the main thread only)."""
     came: set[Wish] = set()
 
     def handle(number: int, _: FrameType | None) -> None:
-        came.add(SIGNALS[signal.Signals(number).name])
+        name = signal.Signals(number).name
+        came.add("stop" if name in stops else SIGNALS[name])
 
     def take() -> set[Wish]:
         taken = set(came)

@@ -13,6 +13,7 @@ from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
 from frugan.engine.probe import Probe
+from frugan.engine.ranks import OneRank, Ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed
@@ -88,12 +89,19 @@ class TrainingSetup:
         )
 
     def step(
-        self, pictures: PictureFeed, draws: DrawFeed, *, originals: bool = False, probe: Probe | None = None
+        self,
+        pictures: PictureFeed,
+        draws: DrawFeed,
+        *,
+        originals: bool = False,
+        probe: Probe | None = None,
+        ranks: Ranks | None = None,
     ) -> Step:
         """What runs its steps.
 
         Args:
             originals: prepare, carry and commit at every micro-batch, as the original programs do.
+            ranks: the processes that share each update; None: this one alone.
         """
         return Step(
             self.phases,
@@ -105,6 +113,7 @@ class TrainingSetup:
             self.normalisation_batch,
             originals,
             probe or Probe(),
+            ranks or OneRank(),
         )
 
 

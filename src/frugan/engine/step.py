@@ -14,6 +14,7 @@ from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.probe import Probe
+from frugan.engine.ranks import OneRank, Ranks, Seen
 from frugan.engine.recompute import recomputing
 from frugan.engine.retries import NextPlan, no_way_back, until_sound
 from frugan.engine.state import TrainingState
@@ -35,6 +36,7 @@ class Step:
         normalisation_batch: samples in a row that a part may look at together; None: those of a micro-batch.
         originals: prepare, carry and commit at every micro-batch, as the original programs do (for parity).
         probe: is told where each update is.
+        ranks: the processes that share each update.
     """
 
     phases: Sequence[Phase]
@@ -46,6 +48,7 @@ class Step:
     normalisation_batch: int | None = None
     originals: bool = False
     probe: Probe = field(default_factory=Probe)
+    ranks: Ranks = field(default_factory=OneRank)
 
     def run(
         self, state: TrainingState, plan: Plan, *, count_zeros: bool = False, next_plan: NextPlan | None = None
@@ -81,21 +84,28 @@ class Step:
         observer = Observer()
         own = PhaseState({name: state.carried[name] for name in phase.carried}, scale.scale)
         pictures = TimedPictures(self.pictures)
+        inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe, self.ranks)
+        parameters = named_parameters(networks, phase.trainable)
         self.probe.phase_begins(phase)
 
         with gradients_released(optimizer):
-            terms, shares = self._backward(state, plan, update, networks, observer, own, pictures)
+            # Prepare, forward, backward, carry, of what this process sees of the batch.
+            terms, shares = self._backward(state, plan, update, networks, observer, own, inputs)
 
-            # Judge: unscaled gradients and losses are finite, or nothing moves.
-            parameters = named_parameters(networks, phase.trainable)
-            inverse = scale.scale.reciprocal() if scale.dynamic else None
-            gradients = measure(parameters, inverse, zeros=update.count_zeros)
-            accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(terms.values()))).all()
-            if phase.on_masters is not None:
-                phase.on_masters(networks)
-            if settings.clip_norm is not None:
-                clip(parameters, gradients.norm, settings.clip_norm)
-            self.probe.all_carried(state)
+            with self.ranks.alike(phase.name):
+                # Add up what the ranks have of the batch, once: gradients, losses, observations.
+                seen = Seen(observer, own, inputs.share(phase))
+                terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, seen)
+
+                # Judge: unscaled gradients and losses are finite, or nothing moves.
+                inverse = scale.scale.reciprocal() if scale.dynamic else None
+                gradients = measure(parameters, inverse, zeros=update.count_zeros)
+                accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(terms.values()))).all()
+                if phase.on_masters is not None:
+                    phase.on_masters(networks)
+                if settings.clip_norm is not None:
+                    clip(parameters, gradients.norm, settings.clip_norm)
+                self.probe.all_carried(state)
 
             # Commit everything that the phase moves.
             with no_way_back(phase.name):
@@ -122,7 +132,7 @@ class Step:
         networks: dict[str, nn.Module],
         observer: Observer,
         own: PhaseState,
-        pictures: PictureFeed,
+        inputs: Inputs,
     ) -> tuple[dict[str, Tensor], tuple[float, ...]]:
         """Bring an update's gradients to the masters; when it returns, nothing else of the networks' work is held.
 
@@ -130,10 +140,8 @@ class Step:
             Name -> each micro-batch's value of a term [micro-batches], and the micro-batches' shares of the update.
         """
         phase, scale = update.phase, state.loss_scales[update.phase.optimizer]
-        samples = phase.samples(self.batch)
-        gain = phase.gain * (samples if phase.sums_over_batch else 1)
-        inputs = Inputs(pictures, self.draws, self.batch, self.normalisation_batch, self.probe)
-        many = len(micro_batch_sizes(samples, plan.micro_batch)) > 2
+        gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
+        many = len(micro_batch_sizes(len(inputs.share(phase).samples), plan.micro_batch)) > 2
         host = self.probe.host_copies() if plan.offload else None
         terms: dict[str, list[Tensor]] = {}
         shares: list[float] = []

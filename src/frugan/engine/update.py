@@ -12,6 +12,7 @@ from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.probe import Probe
+from frugan.engine.ranks import Ranks, Share
 from frugan.engine.state import TrainingState
 
 
@@ -92,6 +93,7 @@ class Inputs:
         batch: samples of a whole update.
         normalisation_batch: samples in a row that a part may look at together; None: those of a micro-batch.
         probe: is told of every micro-batch.
+        ranks: the processes that share each update; this one gives the inputs of its own share.
     """
 
     pictures: PictureFeed
@@ -99,20 +101,29 @@ class Inputs:
     batch: int
     normalisation_batch: int | None
     probe: Probe
+    ranks: Ranks
+
+    def share(self, phase: Phase) -> Share:
+        """The samples of an update that this process sees."""
+        return self.ranks.share(phase.samples(self.batch), self.normalisation_batch or 1)
 
     def micro_batches(
         self, state: TrainingState, micro_batch: int, update: Update
     ) -> Iterator[tuple[MicroBatch, float]]:
         """One update's inputs in micro-batches on the device, each with its share of the update."""
         phase, repeat, step = update.phase, update.repeat, update.step
-        samples = phase.samples(self.batch)
-        pictures = {source: self._take(update, source, samples) for source in phase.sources}
-        drawn = self.draws.batch(phase, step, repeat, samples)
-        draws = {name: pinned_copy(draw, state.device, "what is drawn") for name, draw in drawn.items()}
+        share = self.share(phase)
+        mine = share.samples
+        pictures = {source: self._take(update, source, share) for source in phase.sources}
+        drawn = self.draws.batch(phase, step, repeat, share.of)  # the whole update's, whoever sees which of them
+        draws = {
+            name: pinned_copy(draw[mine.start : mine.stop], state.device, "what is drawn")
+            for name, draw in drawn.items()
+        }
         first = 0
-        for size in self.probe.shown(micro_batch_sizes(samples, micro_batch)):
+        for size in self.probe.shown(micro_batch_sizes(len(mine), micro_batch)):
             here = slice(first, first + size)
-            large = self.draws.micro_batch(phase, step, repeat, first, size, state.device)
+            large = self.draws.micro_batch(phase, step, repeat, mine.start + first, size, state.device)
             yield (
                 self.probe.micro_batch_begins(
                     state,
@@ -124,18 +135,18 @@ class Inputs:
                         normalisation_batch=self.normalisation_batch,
                     ),
                 ),
-                size / samples,
+                share.weight * size / len(mine),
             )
             self.probe.micro_batch_ends(state, phase)
             first += size
 
-    def _take(self, update: Update, source: str, samples: int) -> Mapping[str, Tensor]:
+    def _take(self, update: Update, source: str, share: Share) -> Mapping[str, Tensor]:
         """A shared phase reads the step's pictures; one with its own data a stream of its own, without gaps."""
-        phase, step = update.phase, update.step
+        phase, step, first, count = update.phase, update.step, share.samples.start, len(share.samples)
         if phase.shared_data:
-            return self.pictures.take(source, source, step * self.batch, samples)
+            return self.pictures.take(source, source, step * self.batch + first, count)
         updates_before = -(-step // phase.every) * phase.repeats + update.repeat
-        return self.pictures.take(source, f"{source}/{phase.name}", updates_before * samples, samples)
+        return self.pictures.take(source, f"{source}/{phase.name}", updates_before * share.of + first, count)
 
 
 def _to(tensors: Mapping[str, Tensor], here: slice, device: torch.device) -> dict[str, Tensor]:

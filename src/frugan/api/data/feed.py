@@ -22,12 +22,15 @@ MOST_WORKERS = 8
 second."""
 
 
-def default_workers(device: torch.device) -> int:
+def default_workers(device: torch.device, ranks: int = 1) -> int:
     """Processes that make samples where a kind of data needs them, for all sources together.
 
     None beside a CPU that trains, else one for every two cores, up to MOST_WORKERS.
+
+    Args:
+        ranks: that share the machine's cores.
     """
-    return 0 if device.type == "cpu" else min(MOST_WORKERS, max(1, (os.cpu_count() or 2) // 2))
+    return 0 if device.type == "cpu" else min(MOST_WORKERS, max(1, (os.cpu_count() or 2) // (2 * ranks)))
 
 
 @dataclass

@@ -11,8 +11,9 @@ import torch
 from frugan.api.card_support import not_served
 from frugan.api.devices import use_device
 from frugan.api.doctor.driver import Driver, PhysicalCard
+from frugan.api.doctor.environment import CARDS
 from frugan.api.doctor.finding import Finding
-from frugan.api.doctor.no_card import HIDDEN, known_trouble, torch_says, why_no_card
+from frugan.api.doctor.no_card import known_trouble, torch_says, why_no_card
 from frugan.engine.arithmetic import tf32_decision
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.precision import resolve_precision
@@ -113,7 +114,7 @@ def _order_finding(cards: list[LogicalCard], environment: Mapping[str, str]) -> 
     )
     moved = any(there not in (None, index) for index, there in pairs.items())
     cure = None
-    if moved and HIDDEN not in environment and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+    if moved and CARDS not in environment and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         cure = "CUDA_DEVICE_ORDER=PCI_BUS_ID gives them the driver's numbers"
     return Finding(
         "card numbers",

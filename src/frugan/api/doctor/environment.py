@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 from frugan.api.doctor.finding import Finding
 
+CARDS = "CUDA_VISIBLE_DEVICES"
 READ = (
-    "CUDA_VISIBLE_DEVICES",
+    CARDS,
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING",
@@ -39,8 +40,7 @@ ALIKE = 0.9
 of names, of which some are alike to 0.84."""
 MISTAKEN: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(
-        ("CUDA_DEVICE", "CUDA_DEVICES", "CUDA_VISIBLE", "CUDA_VISIBLE_GPUS", "VISIBLE_CUDA_DEVICES", "GPU_DEVICES"),
-        "CUDA_VISIBLE_DEVICES",
+        ("CUDA_DEVICES", "CUDA_DEVICE_VISIBLE", "CUDA_VISIBLE", "CUDA_VISIBLE_GPUS", "VISIBLE_CUDA_DEVICES"), CARDS
     )
 )
 """Further off than that, and seen all the same."""

@@ -10,8 +10,7 @@ import torch
 
 from frugan.api.card_support import cpu_build
 from frugan.api.doctor.driver import LEAST_DRIVER, Driver
-
-HIDDEN = "CUDA_VISIBLE_DEVICES"
+from frugan.api.doctor.environment import CARDS
 
 _BY_WORDS = (
     (
@@ -88,11 +87,11 @@ def why_no_card(said: str | None, driver: Driver, environment: Mapping[str, str]
 
 def _hidden(text: str, driver: Driver, environment: Mapping[str, str]) -> tuple[str, str] | None:
     """That the environment leaves no card."""
-    hidden = environment.get(HIDDEN)
+    hidden = environment.get(CARDS)
     if hidden is None or not driver.cards or re.search(r"too old|unknown error|error \d+", text, re.IGNORECASE):
         return None
-    there = f"{HIDDEN}={hidden!r} leaves no card, and the driver has {_list(driver)}"
-    return there, f"unset {HIDDEN}, or set it to the number of a card"
+    there = f"{CARDS}={hidden!r} leaves no card, and the driver has {_list(driver)}"
+    return there, f"unset {CARDS}, or set it to the number of a card"
 
 
 def known_trouble(text: str, said: str | None = None) -> tuple[str, str] | None:

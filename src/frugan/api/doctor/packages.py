@@ -78,7 +78,8 @@ def ranks_finding(cards: int) -> Finding:
     return Finding(
         "ranks",
         "limited" if lacking else "fine",
-        f"{count(cards, 'card')} here; several processes can talk by {' and '.join(there) or 'nothing'}",
+        f"{count(cards, 'card')} here; processes that share a training (torchrun) can talk by "
+        f"{' and '.join(there) or 'nothing'}",
         cure,
         {"cards": cards, **backends},
     )

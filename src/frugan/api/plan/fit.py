@@ -17,6 +17,7 @@ from frugan.api.plan.recipe_planner import (
 from frugan.api.plan.recipe_relatives import Largest, relatives, smaller_recipes
 from frugan.api.progress import Say, quiet
 from frugan.engine.plan import check_micro_batch
+from frugan.engine.rank_sums import BUCKET_BYTES
 from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.folders import Folders
@@ -31,8 +32,6 @@ from frugan.memory.sizes import MIB, parse_size, show_size
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
 
-BUCKET_BYTES = 2 * 25 * MIB
-"""Two buckets of gradients, one filled while the other travels: the size that torch's own distribution uses."""
 NEAREST_SECONDS = 3.0
 """For the nearest change of a recipe that does not fit: that it does not is what was asked."""
 COMMUNICATION_BYTES = 300 * MIB
@@ -311,8 +310,8 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     )
     if between_bytes:
         yield (
-            f"{planner.gpus} cards: {show_size(between_bytes)} on each for gradient buckets and messages, a guess; "
-            "this is planning ahead: frugan trains on one card so far"
+            f"{planner.gpus} cards: {show_size(between_bytes)} on each for adding up gradients and for messages, a "
+            f"guess; torchrun --nproc-per-node={planner.gpus} -m frugan train ... trains so (docs/cluster.md)"
         )
     kind = "guesses; `frugan plan --calibrate` on the card measures them"
     if card.source == "measured":

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import use_device
+from frugan.api.devices import misspelt_cards, use_device
 from frugan.api.networks import (
     NETWORKS_FILE,
     build_networks,
@@ -21,6 +21,7 @@ from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
+from frugan.api.train.other_ranks import beginning_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
@@ -38,6 +39,7 @@ from frugan.engine.loop import Loop
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
+from frugan.engine.ranks import check_ranks
 from frugan.engine.requests import Requests
 from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
@@ -70,6 +72,8 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
 
     device, why = use_device(run.options.device)
     run.choose(f"device: {device} ({why})")
+    if line := misspelt_cards():
+        run.choose(line)
     restarts = {name for change in changed.values() for name in change.restarts}
     with told_when_full(device, "training was set up"):
         state, plan, planner = _create(run, device, found, restarts)
@@ -108,7 +112,9 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         "device": state.device.type,
         "card": planner.where,
         "memory_budget_bytes": planner.asked_bytes,
+        "ranks": run.ranks.size,
     }
+    run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes), state)
     opening = Opening(recipe, run.name, run.choose, stop, saved, kept)
     return Loop(
         state=state,
@@ -133,6 +139,8 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         requests=requests,
         seconds=float(saved.get("seconds", 0.0)),
         images=int(saved.get("images", state.step * training.batch)),
+        ranks=run.ranks,
+        stop_after=run.options.stop_after_seconds,
     )
 
 
@@ -148,7 +156,10 @@ def _create(
     precision = _precision(run, device, saved)
     setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
-    planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose)
+    samples = {phase.name: phase.samples(recipe.training.batch) for phase in setup.every_phase}
+    for line in check_ranks(samples, recipe.training.normalisation_batch or 1, run.ranks.size):
+        run.choose(line)
+    planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose, ranks=run.ranks.size)
     plan, report = planner.first(described, setup.every_phase, saved)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:

@@ -1,7 +1,7 @@
 """A run that is open for training: what is trained on what, where it goes, and whom to tell."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from frugan.api.progress import Say
@@ -9,6 +9,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.contract.data import RunData
 from frugan.data.run_data import class_names
 from frugan.engine.events import EventLog
+from frugan.engine.ranks import OneRank, Ranks
 from frugan.engine.run_folder import RunFolder
 from frugan.recipe import Recipe
 
@@ -25,6 +26,9 @@ class OpenRun:
         options: how it runs here.
         say: is given a line for every automatic choice.
         command: that goes on with the run, for messages; None: there is none.
+        known: what the run was trained on before; empty for a new one.
+        map_classes: as for `train`.
+        ranks: the processes that train together.
     """
 
     recipe: Recipe
@@ -36,6 +40,9 @@ class OpenRun:
     options: TrainingOptions
     say: Say
     command: str | None = None
+    known: Mapping[str, RunData] = field(default_factory=dict)
+    map_classes: Mapping[str, str] | None = None
+    ranks: Ranks = field(default_factory=OneRank)
 
     @property
     def class_names(self) -> tuple[str, ...]:

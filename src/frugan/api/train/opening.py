@@ -53,7 +53,8 @@ class Opening:
     def look(self, loop: Loop, stage: Stage) -> None:
         """Choose the number of threads and say how long training will take, before its first stage; and let each
         stage look again."""
-        on_cpu = loop.state.device.type == "cpu"
+        # ranks that share the cores would disturb each other's timing
+        on_cpu = loop.state.device.type == "cpu" and (loop.ranks.size == 1 or threads.asked_for() is not None)
         if on_cpu and threads.asked_for() is None and threads.available_cores() > 1:
             stage.look_again = lambda slower: self._look_again(loop, stage, slower)
         if self._looked:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from frugan.engine.progress import Duration
+from frugan.errors import BadInput
 from frugan.memory.sizes import parse_size
 
 
@@ -19,6 +21,8 @@ class TrainingOptions:
         use, avoid: savers that the plan must or must not use.
         tensorboard: write TensorBoard's files into the run as well.
         wandb_project: send everything to this project on Weights & Biases; None: nothing.
+        stop_after: time such as "23h" after which to save and stop, however much is left; None: never.
+        requeue: SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over.
     """
 
     micro_batch: int | None = None
@@ -31,15 +35,35 @@ class TrainingOptions:
     avoid: tuple[str, ...] = ()
     tensorboard: bool = False
     wandb_project: str | None = None
+    stop_after: str | None = None
+    requeue: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a mistyped size before any picture is read.
+        """Refuse a mistyped size or time before any picture is read.
 
         Raises:
-            BadInput: `memory` is none.
+            BadInput: `memory` is none, or `stop_after`.
         """
         if self.memory is not None:
             parse_size(self.memory)
+        _ = self.stop_after_seconds
+
+    @property
+    def stop_after_seconds(self) -> float | None:
+        """Seconds after which to stop; None: never.
+
+        Raises:
+            BadInput: it is no time.
+        """
+        if self.stop_after is None:
+            return None
+        try:
+            after = Duration.parse(self.stop_after)
+        except ValueError as error:
+            raise BadInput(f"--stop-after {self.stop_after}: {error}") from error
+        if after.unit != "seconds":
+            raise BadInput(f"--stop-after {self.stop_after}: expected a time such as 23h or 90min")
+        return after.amount
 
     @property
     def savers(self) -> bool:

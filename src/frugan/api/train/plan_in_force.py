@@ -19,6 +19,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
+from frugan.engine.ranks import share_of
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
@@ -39,6 +40,7 @@ class TrainingPlanner:
         device, precision: where and how.
         say: is given a line for every choice.
         asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
+        ranks: that share the batch; plans are for the share of one.
     """
 
     recipe: Recipe
@@ -48,6 +50,7 @@ class TrainingPlanner:
     precision: Precision
     say: Say
     asked_bytes: int | None = None
+    ranks: int = 1
 
     def first(
         self, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], saved: Mapping[str, Any] | None
@@ -65,7 +68,7 @@ class TrainingPlanner:
             plan = Plan.from_json(saved["plan"], self.precision)
             check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
             self.say("plan: the one that this run has used; --memory or --micro-batch makes a new one")
-            self._cap(saved.get("memory_budget_bytes"))
+            self.cap(saved.get("memory_budget_bytes"))
             return plan, None
         if self.device.type != "cuda" and self.options.memory is None and not self.options.savers:
             blocks = self.recipe.kind.recomputable(networks) if self.options.recompute else {}
@@ -76,6 +79,7 @@ class TrainingPlanner:
                 self.options.micro_batch,
                 blocks,
                 ema_on_host=self.options.ema_on_host,
+                ranks=self.ranks,
             )
             self.say(line)
             return plan, None
@@ -146,6 +150,12 @@ class TrainingPlanner:
         """Whether the plan that a checkpoint was written by is one for this device and precision."""
         if "micro_batch" not in saved["plan"]:
             return False  # a converted model has no plan yet
+        if (before := int(saved.get("ranks", 1))) != self.ranks:
+            self.say(f"plan: chosen anew, the batch is shared by {self.ranks} now, and was by {before}")
+            return False
+        return self._is_like_here(saved)
+
+    def _is_like_here(self, saved: Mapping[str, Any]) -> bool:
         if saved.get("device", self.device.type) != self.device.type:
             return False
         if self.device.type != "cuda":
@@ -179,13 +189,22 @@ class TrainingPlanner:
             precision=self.precision,
             target="cuda" if on_card else "cpu",
             wishes=Wishes(options.micro_batch, asked, frozenset(options.avoid)),
+            gpus=self.ranks,
             shipped=shipped_predictions(self.name),
         )
 
     def _search(self, group: int) -> tuple[Plan, PlanReport]:
         planner, options = self._planner, self.options
+        if self.recipe.training.batch % (group * self.ranks):
+            raise BadInput(
+                f"{self.ranks} ranks: a batch of {self.recipe.training.batch} does not divide between them in equal "
+                f"shares{f' of whole normalisation groups of {group}' if group > 1 else ''}, and plans for unequal "
+                "ones are not made yet; start another number of ranks"
+            )
         if options.micro_batch is not None:
-            check_micro_batch(options.micro_batch, self.recipe.training.batch, group)
+            check_micro_batch(
+                options.micro_batch, len(share_of(self.recipe.training.batch, group, 0, self.ranks).samples), group
+            )
         budget_bytes = None if options.memory is None else parse_size(options.memory)
         if budget_bytes is None and self.device.type == "cuda":
             usable, _ = free_bytes(self.device)
@@ -207,10 +226,10 @@ class TrainingPlanner:
             f"plan: predicted peak {show_size(report.peak_bytes)}, extra compute {report.extra_compute:.0%}, "
             f"memory savings {', '.join(report.savers) or 'none'}"
         )
-        self._cap(budget_bytes if options.memory is not None else None)
+        self.cap(budget_bytes if options.memory is not None else None)
         return report.choice.plan, report
 
-    def _cap(self, budget_bytes: int | None) -> None:
+    def cap(self, budget_bytes: int | None) -> None:
         """Let this process have no more of a card than its budget, and on Windows than what is free there.
 
         Args:

@@ -17,6 +17,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import resolve_precision
+from frugan.engine.rank_place import Place
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -87,6 +88,8 @@ def compare_precision(
     Raises:
         BadInput: fewer than 20 steps, runs that exist, or twice the same precision.
     """
+    if not Place.here().alone:
+        raise BadInput("--compare-precision: one process compares; leave torchrun away")
     if steps < 2 * WINDOWS:
         raise BadInput(f"--compare-steps {steps}: expected at least {2 * WINDOWS}")
     if precision not in ("fp32", "fp16", "bf16"):

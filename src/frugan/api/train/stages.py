@@ -41,7 +41,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
                 run.choose(f"stage from step {step:,} on: {key} = {change.after}")
         device, workers = loop.state.device, run.options.workers
         if workers is None:
-            workers = default_workers(device)
+            workers = default_workers(device, run.ranks.local_size)
         with feeding(run.sources, recipe, pinned=device.type == "cuda", workers=workers, say=run.choose) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
@@ -51,7 +51,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
                 return paths
 
             made = Stage(
-                step=setup_of(run.recipe, step).step(feed, Streams(training.seed)),
+                step=setup_of(run.recipe, step).step(feed, Streams(training.seed), ranks=run.ranks),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,

@@ -3,7 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.other_ranks import device_of_rank, ranks_in_words, train_along
+from frugan.api.train.result import TrainingResult
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import stop_on_signals
+from frugan.engine.rank_place import Place
+from frugan.engine.ranks import OneRank, Ranks
 from frugan.engine.requests import KEYS_HINT, listening
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
@@ -26,25 +30,6 @@ from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """What `train` left.
-
-    Attributes:
-        run: the run folder.
-        step: steps done.
-        finished: whether the recipe's duration is over.
-        seconds: of training, over all resumptions.
-        threads: that a CPU trained with, at the end.
-    """
-
-    run: Path
-    step: int
-    finished: bool
-    seconds: float
-    threads: int
 
 
 def _quiet(_: object) -> None:
@@ -81,6 +66,8 @@ def train(
 ) -> TrainingResult:
     """Train a recipe, or go on with the run in `out` if there is one.
 
+    Started by torchrun, it trains with all the processes that torchrun starts (docs/cluster.md).
+
     Args:
         recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe.
         data: pictures: a path, paths by source name, or opened sets by source name.
@@ -100,10 +87,45 @@ def train(
         TrainingFailed: training stopped by itself.
     """
     say, show = _while_it_can(say), _while_it_can(show)
+    options = options or TrainingOptions()
+
+    def lead(ranks: Ranks, options: TrainingOptions) -> TrainingResult:
+        return _train(
+            recipe, data, out, ranks, overrides, init, map_classes, options, say=say, show=show, progress=progress
+        )
+
+    place = Place.here()
+    if place.alone:
+        return lead(OneRank(), options)
+    from frugan.engine.rank_joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
+
+    device = device_of_rank(options.device, place)
+    with joined(place, device) as ranks:
+        options = replace(options, device=str(device))
+        if ranks.rank != 0:
+            return train_along(ranks, data, options, say)
+        say(ranks_in_words(ranks))
+        return lead(ranks, options)
+
+
+def _train(
+    recipe: str | Recipe,
+    data: Data,
+    out: str | Path | None,
+    ranks: Ranks,
+    overrides: Sequence[str],
+    init: str | Path | None,
+    map_classes: Mapping[str, str] | None,
+    options: TrainingOptions,
+    *,
+    say: Say,
+    show: Callable[[Event], None],
+    progress: Progress | None,
+) -> TrainingResult:
+    """Train alone, or as the first of several ranks."""
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     for line in _what_overrides_do(recipe, overrides):
         say(line)
-    options = options or TrainingOptions()
     run = _run_folder(recipe, loaded, out)
     if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
@@ -128,19 +150,21 @@ def train(
             run.locked(),
             threads_put_back(),
             stop_on_signals(say) as stop,
-            listening(run.requests) as (requests, keys),
+            listening(run.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
             EventLog(run.events) as log,
             following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
-            if keys:
+            if keys and ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
             name = recipe if isinstance(recipe, str) else loaded.family
             log.subscribe(show)
             log.subscribe(follow)
-            command = _command(run, data, options)
-            loop = begin(
-                OpenRun(loaded, name, sources, trained_on, run, log, options, say, command), init, requests, stop
+            command = _command(run, data, options, ranks)
+            ranks.pass_on(stop)
+            opened = OpenRun(
+                loaded, name, sources, trained_on, run, log, options, say, command, known, map_classes, ranks
             )
+            loop = begin(opened, init, requests, stop)
             finished = loop.train(stop)
             return TrainingResult(run.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
     except OSError as error:
@@ -169,15 +193,16 @@ def _run_folder(recipe: str | Recipe, loaded: Recipe, out: str | Path | None) ->
     return RunFolder(Folders.from_environment().runs / Path(name).stem)
 
 
-def _command(run: RunFolder, data: Data, options: TrainingOptions) -> str | None:
+def _command(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:
     """What goes on with a run, typed; None where its pictures are in no file."""
     named = data if isinstance(data, Mapping) else {"": data}
-    words = ["frugan", "train", str(run.path)]
+    started = ["torchrun", f"--nproc-per-node={ranks.local_size}", "-m"] if ranks.size > 1 else []
+    words = [*started, "frugan", "train", str(run.path)]
     for name, path in named.items():
         if not isinstance(path, str | Path):
             return None
         words += ["--data", f"{name}={path}" if name else str(path)]
-    if options.device != "auto":
+    if ranks.size == 1 and options.device != "auto":
         words += ["--device", options.device]
     if options.memory is not None:
         words += ["--memory", options.memory]

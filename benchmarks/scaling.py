@@ -1,0 +1,210 @@
+"""What several ranks cost and gain: measured for 1 and 2 over gloo here, predicted for 8, 64 and 512 cards.
+
+    python benchmarks/scaling.py [--card a100] [--gigabytes-per-second 12.5] [--microseconds 20] [--no-measuring]
+
+Writes `benchmarks/results/scaling.json` and prints two tables.
+
+Measured: `biggan-digits-32` in groups of 16 on blank pictures, one thread a rank: seconds of a step (median), and bytes
+that each rank adds up with the others in it.
+
+Predicted, nothing of it measured: each card takes its share of the recipe's batch, but no less than a normalisation
+group (or a sample); where that makes the batch larger, it is another training. Nothing travels while a card computes,
+as in training here. With N cards, per-card bandwidth B and latency L of the slowest link, and for each update of a
+phase V bytes of gradients:
+
+    seconds = compute(share) + sum over updates of  2 (N - 1) / N * V / B  +  2 ceil(log2 N) * L
+    efficiency = compute(share) / seconds
+
+The first term is what a ring sends through each card (reduce-scatter and all-gather), the second a tree's way there and
+back. `compute` is the planner's time for the share on a card by its maker's figures, give or take 30 %.
+"""
+
+import argparse
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from frugan.api.networks import build_networks
+from frugan.api.plan.planning_task import task_of
+from frugan.api.setup import setup_of
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.engine.rank_group import RankGroup
+from frugan.engine.rank_joining import joined
+from frugan.engine.rank_place import Place
+from frugan.engine.ranks import OneRank, Ranks
+from frugan.engine.streams import Streams
+from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.cards import TIME_ERROR, named_card
+from frugan.memory.prediction import predict
+from frugan.recipe import Recipe
+from frugan.recipe_loading import load_recipe
+from machine import describe_machine
+
+RECORD = Path(__file__).parent / "results" / "scaling.json"
+MEASURED = ("biggan-digits-32", ["training.normalisation_batch=16"])
+PREDICTED = ("biggan-imagenet-128", "stylegan2-ffhq-1024", "saehd-df-ud-512")
+CARDS = (8, 64, 512)
+STEPS = 12
+"""After one that is not timed."""
+BF16 = Precision("bf16", torch.bfloat16, "benchmark")
+FP32 = Precision("fp32", torch.float32, "benchmark")
+
+
+def gradient_bytes(recipe: Recipe) -> dict[str, tuple[int, float]]:
+    """Phase -> fp32 bytes of its gradients, and its updates in an average step."""
+    networks = recipe.kind.build(recipe.networks, "meta")
+    return {
+        phase.name: (
+            sum(4 * p.numel() for name in phase.trainable for p in networks[name].parameters()),
+            phase.repeats / phase.every,
+        )
+        for phase in setup_of(recipe).phases
+    }
+
+
+def compute_seconds(recipe: Recipe, share: int, card: str) -> float:
+    """Of a step on one card's share."""
+    task = task_of(recipe).with_batch(share)
+    work = predict(task, Plan(share, BF16), "cuda", task.stages[0], rough=True).work
+    return named_card(card).seconds(work, BF16)
+
+
+def efficiency(
+    compute: float, phases: dict[str, tuple[int, float]], cards: int, bytes_per_second: float, latency: float
+) -> tuple[float, float]:
+    """Seconds between cards in a step, and the share of the time that cards compute; see the formula above."""
+    between = sum(
+        updates * (2 * (cards - 1) / cards * size / bytes_per_second + 2 * math.ceil(math.log2(cards)) * latency)
+        for size, updates in phases.values()
+    )
+    return between, compute / (compute + between)
+
+
+def predicted(name: str, card: str, bytes_per_second: float, latency: float) -> dict[str, Any]:
+    """A recipe on 8, 64 and 512 cards."""
+    recipe = load_recipe(name)
+    group = recipe.training.normalisation_batch or 1
+    shares = {n: max(group, recipe.training.batch // n) for n in CARDS}
+    phases = gradient_bytes(recipe)
+    compute = {share: compute_seconds(recipe, share, card) for share in {*shares.values()}}
+    cards = {}
+    for n, share in shares.items():
+        between, computing = efficiency(compute[share], phases, n, bytes_per_second, latency)
+        cards[n] = {
+            "share": share,
+            "batch": share * n,
+            "compute_seconds": compute[share],
+            "between_seconds": between,
+            "step_seconds": compute[share] + between,
+            "efficiency": computing,
+        }
+    summed = sum(size * updates for size, updates in phases.values())
+    return {"batch": recipe.training.batch, "summed_bytes_per_step": summed, "cards": cards}
+
+
+def timed(ranks: Ranks) -> dict[str, Any]:
+    """Seconds of a step on this rank, and what it added up with others."""
+    recipe = load_recipe(*MEASURED)
+    setup = setup_of(recipe)
+    state = setup.state(setup.used(build_networks(recipe)), Plan(16, FP32), torch.device("cpu"))
+    blank = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
+    step = replace(setup.step(blank, Streams(recipe.training.seed)), ranks=ranks)
+    plan, seconds = Plan(16, FP32), []
+    step.run(state, plan)
+    before = ranks.summed_bytes if isinstance(ranks, RankGroup) else 0
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        step.run(state, plan)
+        seconds.append(time.perf_counter() - began)
+    summed = (ranks.summed_bytes - before) / STEPS if isinstance(ranks, RankGroup) else 0.0
+    return {"step_seconds": median(seconds), "summed_bytes_per_step": round(summed), "batch": recipe.training.batch}
+
+
+def measured(size: int) -> dict[str, Any]:
+    """The same by so many processes of this program."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    places = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--rank"],
+            env={**os.environ, **places, "OMP_NUM_THREADS": "1", "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    said = [process.communicate()[0] for process in started]
+    found: dict[str, Any] = json.loads(said[0].splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure, predict, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--card", default="a100")
+    parser.add_argument("--gigabytes-per-second", type=float, default=12.5, help="of the slowest link, per card")
+    parser.add_argument("--microseconds", type=float, default=20.0, help="latency of a message on that link")
+    parser.add_argument("--no-measuring", action="store_true", help="keep what was measured before")
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.rank:
+        torch.set_num_threads(1)
+        place = Place.here()
+        if place.alone:
+            print(json.dumps(timed(OneRank())))
+        else:
+            with joined(place, torch.device("cpu")) as ranks:
+                found = timed(ranks)
+            print(json.dumps(found))
+        return
+
+    before = json.loads(RECORD.read_text("utf-8")) if RECORD.is_file() else {}
+    result: dict[str, Any] = {
+        "measured": before["measured"]
+        if asked.no_measuring
+        else {
+            "machine": describe_machine(),
+            "load": os.getloadavg()[0],
+            "recipe": [MEASURED[0], *MEASURED[1]],
+            "ranks": {str(size): measured(size) for size in (1, 2)},
+        },
+        "predicted": {
+            "card": asked.card,
+            "bytes_per_second": asked.gigabytes_per_second * 1e9,
+            "latency_seconds": asked.microseconds * 1e-6,
+            "time_error": TIME_ERROR,
+            "recipes": {
+                name: predicted(name, asked.card, asked.gigabytes_per_second * 1e9, asked.microseconds * 1e-6)
+                for name in PREDICTED
+            },
+        },
+    }
+    RECORD.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    print("| ranks (gloo) | s per step | MB added up per step |\n|---|---|---|")
+    for size, row in result["measured"]["ranks"].items():
+        print(f"| {size} | {row['step_seconds']:.3f} | {row['summed_bytes_per_step'] / 1e6:.2f} |")
+    print("\n| recipe | GB added up | " + " | ".join(f"{n} cards" for n in CARDS) + " |")
+    print("|---" * (2 + len(CARDS)) + "|")
+    for name, row in result["predicted"]["recipes"].items():
+        cells = [
+            f"{one['efficiency']:.0%} of {one['step_seconds']:.2f} s (batch {one['batch']:,})"
+            for one in row["cards"].values()
+        ]
+        print(f"| `{name}` | {row['summed_bytes_per_step'] / 1e9:.2f} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Training on several devices: every rank's device, how all of them begin, and what those but the first do."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frugan.api.data.feed import default_workers, feeding
+from frugan.api.data.sources import Data, open_sources
+from frugan.api.devices import choose_device
+from frugan.api.networks import build_networks
+from frugan.api.progress import Say
+from frugan.api.setup import setup_of
+from frugan.api.train.open_run import OpenRun
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.plan_in_force import TrainingPlanner
+from frugan.api.train.result import TrainingResult
+from frugan.contract.data import RunData
+from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.follower import follow
+from frugan.engine.interrupt import stop_on_signals
+from frugan.engine.plan import Plan
+from frugan.engine.precision import PrecisionName, resolve_precision
+from frugan.engine.rank_group import RankGroup
+from frugan.engine.rank_place import Place
+from frugan.engine.requests import SIGNALS
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams
+from frugan.errors import BadInput
+from frugan.recipe import Recipe
+from frugan.recipe_loading import parse_recipe
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What the first rank tells the others, so that they need nothing of the run folder.
+
+    Attributes:
+        recipe: JSON values.
+        name: of the recipe, which finds the predictions that ship.
+        run: its folder, for the result alone.
+        data: what the run is trained on; `known` what it was trained on before.
+        map_classes: as for `train`.
+        precision, plan: as the first rank has them.
+        budget_bytes: on a card; None: none was asked for.
+    """
+
+    recipe: Mapping[str, Any]
+    name: str
+    run: Path
+    data: Mapping[str, RunData]
+    known: Mapping[str, RunData]
+    map_classes: Mapping[str, str] | None
+    precision: PrecisionName
+    plan: Mapping[str, Any]
+    budget_bytes: int | None
+
+
+def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None) -> Beginning:
+    """What to tell the others of a run that is about to begin or to go on."""
+    return Beginning(
+        recipe=run.recipe.model_dump(mode="json"),
+        name=run.name,
+        run=run.folder.path,
+        data=run.data,
+        known=run.known,
+        map_classes=run.map_classes,
+        precision=plan.precision.name,
+        plan=plan.as_json(),
+        budget_bytes=budget_bytes,
+    )
+
+
+def device_of_rank(asked: str, place: Place) -> torch.device:
+    """The card or processor of this rank; a card becomes torch's current one before anything is done on it.
+
+    No rank sets CUDA_VISIBLE_DEVICES: where a launcher has, and leaves each rank one card, that is the rank's.
+
+    Raises:
+        BadInput: there is no card for this rank, or one is named for all of them.
+    """
+    if asked not in ("auto", "cpu", "cuda"):
+        raise BadInput(
+            f"--device {asked}: {place.size} ranks take a card each: expected auto, cuda or cpu; choose the cards with "
+            "CUDA_VISIBLE_DEVICES"
+        )
+    if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    index = 0 if count == 1 else place.local_rank
+    if index >= count:
+        raise BadInput(
+            f"rank {place.rank}: this machine has {place.local_size} ranks and {count} CUDA cards; start it with "
+            f"--nproc-per-node={count}, or train on processors: --device cpu"
+        )
+    device, _ = choose_device(f"cuda:{index}")
+    torch.cuda.set_device(device)
+    return device
+
+
+def ranks_in_words(ranks: RankGroup) -> str:
+    """The line that says who trains together."""
+    line = f"ranks: {ranks.size}, {ranks.local_size} of them on this machine; this is {ranks.watch.names[0]}"
+    if ranks.device.type != "cuda":
+        return f"{line} on a processor, over gloo"
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    which = f", of CUDA_VISIBLE_DEVICES={seen}" if seen else ""
+    return f"{line} on {ranks.device} ({torch.cuda.get_device_name(ranks.device)}{which}), over NCCL"
+
+
+def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say) -> TrainingResult:
+    """Take part in a training that the first rank leads; touches no run folder.
+
+    Returns:
+        What there is to say of it on this rank.
+
+    Raises:
+        BadInput: this rank has other pictures, or a card that cannot do what the first one does.
+    """
+    name = ranks.watch.names[ranks.rank]
+    with stop_on_signals(_quiet) as stop, _requests_ignored():
+        ranks.pass_on(stop)
+        begin: Beginning = ranks.send()
+        recipe = parse_recipe(begin.recipe, "the first rank's recipe")
+        sources = None
+        for first_here in (True, False):  # what is prepared of the pictures, is prepared once on each machine
+            if (ranks.place.local_rank == 0) == first_here:
+                sources = open_sources(recipe, data, _quiet, None, begin.known, begin.map_classes)
+            ranks.wait_for_all()
+        assert sources is not None
+        for source, known in begin.data.items():
+            if sources[source].digest != known.digest:
+                raise BadInput(f"{name}: --data holds other pictures for {source!r} there than on the first rank")
+
+        device = ranks.device
+        pin_arithmetic()
+        precision = resolve_precision(begin.precision, device)
+        if precision.name != begin.precision:
+            raise BadInput(
+                f"{name} cannot train in {begin.precision}, as the first rank does ({precision.warning}); "
+                f"give all of them training.precision={precision.name}"
+            )
+        aloud: Callable[[str], None] = lambda line: say(f"{name}: {line}")  # noqa: E731
+        planner = TrainingPlanner(recipe, begin.name, options, device, precision, aloud, ranks=ranks.size)
+        if begin.budget_bytes is not None:
+            planner.cap(begin.budget_bytes)
+        plan = Plan.from_json(begin.plan, precision)
+        state = _state(recipe, plan, device)
+        ranks.give_state(state)
+
+        @contextmanager
+        def stage(step: int) -> Iterator[Step]:
+            workers = default_workers(device, ranks.local_size) if options.workers is None else options.workers
+            with feeding(
+                sources, recipe.at_step(step), pinned=device.type == "cuda", workers=workers, say=aloud
+            ) as feed:
+                yield setup_of(recipe, step).step(feed, Streams(recipe.training.seed), ranks=ranks)
+
+        over = follow(ranks, state, plan, stage, planner.next)
+        return TrainingResult(begin.run, state.step, over, 0.0, torch.get_num_threads(), ranks.rank)
+
+
+def _state(recipe: Recipe, plan: Plan, device: torch.device) -> TrainingState:
+    """A state of the right shape; what is in it comes from the first rank."""
+    setup = setup_of(recipe)
+    networks = setup.used(build_networks(recipe))
+    for network in networks.values():
+        network.to(device)
+    return setup.state(networks, plan, device)
+
+
+@contextmanager
+def _requests_ignored() -> Iterator[None]:
+    """Signals that ask the first rank for something shall not end the others."""
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _quiet(_: str) -> None:
+    """The first rank has said it."""

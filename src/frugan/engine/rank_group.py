@@ -1,0 +1,189 @@
+"""Ranks over torch.distributed: gloo between processors, NCCL between cards; started by torchrun."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from frugan.engine.interrupt import StopRequest
+from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.rank_place import Place
+from frugan.engine.rank_state import checksum, state_tensors
+from frugan.engine.rank_sums import add_up, memory_of
+from frugan.engine.rank_watch import RankWatch
+from frugan.engine.ranks import OneRank, Order, Ranks, Seen, Share, Shares, Terms, share_of
+from frugan.engine.retries import no_way_back
+from frugan.engine.state import TrainingState
+from frugan.errors import TrainingFailed
+
+Sent = TypeVar("Sent")
+
+
+@dataclass
+class RankGroup:
+    """Several processes that train together, seen from one of them; see `Ranks`.
+
+    Attributes:
+        place: of this process.
+        device: that it trains on.
+        watch: notices who is lost.
+        orders: gloo's group, by which the first rank says what comes next.
+        summed_bytes: that were added up over the ranks so far.
+    """
+
+    place: Place
+    device: torch.device
+    watch: RankWatch
+    orders: Any
+    summed_bytes: int = 0
+    _known: set[str] = field(default_factory=set)
+
+    @property
+    def rank(self) -> int:
+        """This one, from 0."""
+        return self.place.rank
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self.place.size
+
+    def share(self, samples: int, group: int) -> Share:
+        """The samples of an update that this rank sees."""
+        return share_of(samples, group, self.rank, self.size)
+
+    def add_up(
+        self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
+    ) -> tuple[Terms, Shares]:
+        """Add up gradients, terms and observations over all ranks: one message, or a few where there is much.
+
+        A number that is not finite on one rank makes the sum so, and all of them judge the same sums.
+        """
+        weights = torch.tensor(shares).to(self.device, non_blocking=True)  # [micro-batches]
+        own = torch.stack([(values.float() * weights).sum() for values in terms.values()])  # [terms]
+        observed, carried = seen.observer.sums(self.device), seen.own.sums()
+        if not seen.share.counts:
+            torch._foreach_mul_([*observed, *carried], 0.0)
+        gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+        tensors = [*gradients.values(), own, *observed, *carried]
+        self._check_alike(phase, [*gradients, *terms], tensors)
+        with _talking(self.watch, f"adding up phase {phase}"):
+            self.summed_bytes += add_up(tensors, dist.all_reduce)
+        seen.observer.replace_sums(observed)
+        seen.own.replace_sums(carried, seen.share.part)
+        return {name: value.reshape(1) for name, value in zip(terms, own, strict=True)}, (1.0,)
+
+    def alike(self, phase: str) -> AbstractContextManager[None]:
+        """Inside, every rank does the same: one alone cannot begin the update again."""
+        return no_way_back(phase)
+
+    @property
+    def local_size(self) -> int:
+        """How many there are on this machine."""
+        return self.place.local_size
+
+    def pass_on(self, stop: StopRequest) -> None:
+        """Let a stop that is asked of any rank be one of the first."""
+        self.watch.stop = stop
+
+    def take_along(self, beginning: object, state: TrainingState) -> None:
+        """Tell the others how to begin, and give them the state."""
+        self.send(beginning)
+        self.wait_for_all()  # until the first of each machine have opened the pictures
+        self.wait_for_all()  # until the others there have
+        self.give_state(state)
+
+    def tell(self, order: Order) -> None:
+        """Say to the others what comes next."""
+        self._order(torch.tensor([int(order)]))
+
+    def hear(self) -> Order:
+        """What the first rank says comes next; waits for it."""
+        return Order(self._order(torch.zeros(1, dtype=torch.int64)))
+
+    def apart(self) -> Ranks:
+        """This rank with its share, without the others."""
+        return OneRank(self.rank, self.size)
+
+    def send(self, value: Sent | None = None) -> Sent:
+        """Give all ranks what the first one has; the others call it without a value."""
+        values: list[Any] = [value]
+        with _talking(self.watch, "being told how to begin"):
+            dist.broadcast_object_list(values, src=0, group=self.orders)
+        return values[0]  # type: ignore[no-any-return]
+
+    def wait_for_all(self) -> None:
+        """Go on once all ranks have come here."""
+        with _talking(self.watch, "waiting for all ranks"):
+            dist.barrier(group=self.orders)
+
+    def give_state(self, state: TrainingState) -> None:
+        """Put the first rank's state into that of all others."""
+        numbers = (state.step, {name: scale.found for name, scale in state.loss_scales.items()})
+        state.step, found = self.send(numbers if self.rank == 0 else None)
+        for name, scale in state.loss_scales.items():
+            scale.found = found[name]
+        with _talking(self.watch, "being given the state"), torch.no_grad():
+            for tensor in state_tensors(state):
+                group = self.orders if tensor.device.type == "cpu" else None
+                dist.broadcast(memory_of(tensor.detach()), src=0, group=group)
+
+    def agree(self, state: TrainingState) -> bool:
+        """Whether all ranks had the same state; if not, they now have that of the first."""
+        if self.rank == 0:
+            self.tell(Order.COMPARE)
+        sums = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        with _talking(self.watch, "comparing states"):
+            dist.all_gather(sums, checksum(state), group=self.orders)
+        same = all(bool(one == sums[0]) for one in sums)
+        if not same:
+            self.give_state(state)
+        return same
+
+    def _order(self, value: Tensor) -> int:
+        with _talking(self.watch, "waiting for what comes next"):
+            dist.broadcast(value, src=0, group=self.orders)
+        return int(value)
+
+    def _check_alike(self, phase: str, names: list[str], tensors: list[Tensor]) -> None:
+        """Refuse to add up what does not belong together: else it would be added up wrongly, or wait for ever."""
+        if phase in self._known:
+            return
+        self._known.add(phase)
+        shown = repr((names, [(tuple(t.shape), t.stride(), str(t.dtype)) for t in tensors]))
+        digests: list[Any] = [None] * self.size
+        with _talking(self.watch, f"comparing phase {phase}"):
+            dist.all_gather_object(digests, hashlib.sha256(shown.encode()).hexdigest(), group=self.orders)
+        others = [self.watch.names[rank] for rank, digest in enumerate(digests) if digest != digests[0]]
+        if others:
+            raise TrainingFailed(
+                f"phase {phase}: {', '.join(others)} did not get gradients and terms of the same names and shapes as "
+                f"{self.watch.names[0]}; do all run the same frugan, torch and recipe, in the same precision?"
+            )
+
+
+@contextmanager
+def _talking(watch: RankWatch, what: str) -> Iterator[None]:
+    """Say which rank is lost, where a message to the others fails.
+
+    Raises:
+        TrainingFailed: it did.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if ran_out_of_memory(error):
+            raise
+        reason = watch.lost()
+        if reason is not None and watch.told:
+            raise TrainingFailed(f"{reason}; this rank ends as well") from error
+        reason = reason or f"the ranks lost each other ({str(error).partition(chr(10))[0]})"
+        raise TrainingFailed(
+            f"{reason}; noticed while {what}. The run is whole up to its last checkpoint: the same command goes on "
+            "from there, and `torchrun --max-restarts=3` gives it by itself"
+        ) from error

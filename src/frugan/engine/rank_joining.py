@@ -1,0 +1,98 @@
+"""How the processes that torchrun has started become ranks of one training, and part again."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from frugan.engine.interrupt import StopRequest
+from frugan.engine.rank_group import RankGroup
+from frugan.engine.rank_meeting import meet
+from frugan.engine.rank_place import Place
+from frugan.engine.rank_watch import RankWatch
+from frugan.engine.threads import available_cores
+from frugan.errors import BadInput, TrainingFailed
+
+MEETING_SECONDS = 300.0
+"""For all ranks to come together at the start: the machines of a cluster do not begin at the same moment."""
+UPDATE_SECONDS = 1800.0
+"""For a rank to come to the end of its share of an update; one that runs out of memory looks for another plan."""
+ORDER_SECONDS = 30 * 24 * 3600.0
+"""For the first rank's next order: it saves, draws and scores meanwhile. Who is lost is noticed by `RankWatch`."""
+
+
+@contextmanager
+def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
+    """Come together with the other ranks; the device must be torch's current one already.
+
+    Raises:
+        BadInput: two ranks have the same card.
+        TrainingFailed: the others do not come, or one is lost later.
+    """
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    if device.type == "cpu" and not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(max(1, available_cores() // place.local_size))
+    host = socket.gethostname()
+    try:
+        meeting, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=MEETING_SECONDS)))
+        word = meet(meeting, place.rank, place.size, MEETING_SECONDS)
+        store = PrefixStore(word, meeting)
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=place.rank,
+            world_size=place.size,
+            timeout=timedelta(seconds=UPDATE_SECONDS),
+            device_id=device if device.type == "cuda" else None,
+        )
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise TrainingFailed(f"the {place.size} ranks did not come together: {reason}") from error
+    try:
+        orders = dist.new_group(backend="gloo", timeout=timedelta(seconds=ORDER_SECONDS))
+        cards: list[Any] = [None] * place.size
+        dist.all_gather_object(cards, (host, _card(device)), group=orders)
+        names = [f"rank {rank} ({name})" for rank, (name, _) in enumerate(cards)]
+        _refuse_shared(cards)
+        watch = RankWatch(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
+        ranks = RankGroup(place, device, watch, orders)
+        watch.beat()
+        ranks.wait_for_all()
+        watch.begin()
+        try:
+            yield ranks
+        except BaseException as error:
+            watch.tell_end(_first_line(error))
+            raise
+        finally:
+            watch.end()
+    except BaseException:
+        if backend == "gloo":  # NCCL would wait for those who are lost
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
+
+
+def _card(device: torch.device) -> str | None:
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
+def _refuse_shared(cards: list[Any]) -> None:
+    for rank, card in enumerate(cards):
+        first = cards.index(card)
+        if card[1] is not None and first != rank:
+            raise BadInput(
+                f"ranks {first} and {rank} on {card[0]} have the same card: --nproc-per-node may be no larger than the "
+                "number of cards"
+            )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0]

@@ -1,0 +1,150 @@
+"""Notices a rank that is lost: each gives a sign of life, and nobody waits for long for one that gives none.
+
+A card's collectives wait for half an hour for somebody who will not come, and a process that waits in one cannot be
+woken; so a thread watches, and ends the process with a sentence that says which rank it was.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from frugan.engine.interrupt import StopRequest
+
+BEAT_SECONDS = 1.0
+LOST_SECONDS = 30.0
+"""Without a sign of life."""
+SUSPECTED_SECONDS = 4.0
+"""The same, once a message to another rank has failed."""
+GRACE_SECONDS = 3.0
+"""For a process to end by itself."""
+FAILED = 1
+"""Exit code."""
+
+
+class Store(Protocol):
+    """What ranks leave for each other; torch's."""
+
+    def set(self, key: str, value: str) -> None:
+        """Keep a value."""
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        """Values; waits until they are there."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether they are there."""
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Keep a value if none is there yet (expected: empty)."""
+
+
+@dataclass
+class RankWatch:
+    """Gives a sign of life every second, and looks for those of others: the first rank for all, the others for its.
+
+    Attributes:
+        store: a connection of its own.
+        rank, names: this one, and what each is called in messages.
+        stop: a stop that was asked of any rank is asked of the first.
+        told: whether the rank that ended could say why.
+    """
+
+    store: Store
+    rank: int
+    names: Sequence[str]
+    stop: StopRequest = field(default_factory=StopRequest)
+    told: bool = False
+    _beats: int = 0
+    _reason: str | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to watch; every rank must have called `beat` by then."""
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="frugan-ranks")
+        self._thread.start()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self.store.set(f"beat/{self.rank}", str(self._beats))
+        self._beats += 1
+
+    def tell_end(self, reason: str) -> None:
+        """Let all others end, because this rank does."""
+        try:
+            self.store.compare_set("ended", "", f"{self.names[self.rank]} ended: {reason}")
+        except RuntimeError:  # the store is gone, and with it the rank that keeps it
+            return
+
+    def lost(self) -> str | None:
+        """Which ranks are lost, in words, after a message to one has failed; None: they all give signs of life."""
+        try:
+            before, began = self._all_beats(), time.monotonic()
+            while time.monotonic() - began < SUSPECTED_SECONDS:
+                if (said := self._said()) is not None:
+                    self.told = " ended: " in said
+                    return said
+                time.sleep(BEAT_SECONDS / 4)
+            now = self._all_beats()
+        except RuntimeError:
+            return _store_gone(self.names)
+        missing = [name for name, a, b in zip(self.names, before, now, strict=True) if a == b]
+        return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} lost" if missing else None
+
+    def _watch(self) -> None:
+        others = [r for r in range(len(self.names)) if r != self.rank] if self.rank == 0 else [0]
+        known = dict.fromkeys(others, b"")
+        since = dict.fromkeys(others, time.monotonic())
+        while not self._over.wait(BEAT_SECONDS):
+            try:
+                self.beat()
+                self._pass_on_stops()
+                reason = self._said()
+                beats = self.store.multi_get([f"beat/{r}" for r in others])
+            except RuntimeError:
+                reason, beats = _store_gone(self.names), []
+            now = time.monotonic()
+            for r, beat in zip(others, beats, strict=False):
+                if beat != known[r]:
+                    known[r], since[r] = beat, now
+                elif reason is None and now - since[r] > LOST_SECONDS:
+                    reason = f"{self.names[r]} is lost: no sign of life for {LOST_SECONDS:.0f} seconds"
+                    self.store.compare_set("ended", "", reason)
+            if reason is not None:
+                self._end_process(reason)
+
+    def _said(self) -> str | None:
+        """Why another rank ended, if it could say so."""
+        if not self.store.check(["ended"]):
+            return None
+        (said,) = self.store.multi_get(["ended"])
+        return said.decode()
+
+    def _pass_on_stops(self) -> None:
+        if self.rank != 0 and self.stop.asked:
+            self.store.set("stop", str(self.stop.signal_name))
+        elif self.rank == 0 and not self.stop.asked and self.store.check(["stop"]):
+            self.stop.signal_name = self.store.multi_get(["stop"])[0].decode()
+
+    def _all_beats(self) -> list[bytes]:
+        return self.store.multi_get([f"beat/{r}" for r in range(len(self.names))])
+
+    def _end_process(self, reason: str) -> None:
+        """End, if the process does not by itself: it may wait for ever for the one that is lost."""
+        if self._over.wait(GRACE_SECONDS + SUSPECTED_SECONDS):
+            return
+        print(f"training stopped: {reason}; {self.names[self.rank]} ends as well", file=sys.stderr, flush=True)
+        os._exit(FAILED)
+
+
+def _store_gone(names: Sequence[str]) -> str:
+    return f"the ranks' meeting point is gone, and with it {names[0]} or the torchrun that started it"

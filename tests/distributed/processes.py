@@ -1,0 +1,58 @@
+"""Starts real processes that train together over gloo, and lets them do a piece of work."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 240
+AFTER_SECONDS = 60
+"""For the others, once the first rank has ended: none waits longer for one that is lost."""
+
+
+def environment() -> dict[str, str]:
+    """What a process needs to find the package and the tests, and to leave cores to others."""
+    path = os.pathsep.join(str(ROOT / part) for part in ("src", "tests"))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def together(size: int, work: str, folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
+    """Run a piece of `rank_work` on so many ranks, and wait for all of them.
+
+    Args:
+        folder: where each leaves what it found.
+    """
+    places = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    places |= {"MASTER_PORT": str(free_port()), "OTHER_PORT": str(free_port())}
+    command = [sys.executable, "-m", "distributed.rank_work", work, str(folder), *words]
+    started = [
+        subprocess.Popen(
+            command,
+            env={**environment(), **places, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        said = [started[0].communicate(timeout=SECONDS)[0]]
+        for each in started[1:]:
+            try:
+                said.append(each.communicate(timeout=AFTER_SECONDS)[0])
+            except subprocess.TimeoutExpired:
+                each.kill()
+                said.append(each.communicate()[0])
+    finally:
+        for each in started:
+            each.kill()
+    return [subprocess.CompletedProcess(command, each.returncode, out) for each, out in zip(started, said, strict=True)]

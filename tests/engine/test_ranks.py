@@ -1,0 +1,199 @@
+"""Shares of a batch, sums of many tensors, and who is lost: without processes."""
+
+import itertools
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import HashStore
+
+from frugan.engine import rank_watch
+from frugan.engine.rank_meeting import meet
+from frugan.engine.rank_place import Place
+from frugan.engine.rank_sums import add_up, memory_of
+from frugan.engine.rank_watch import RankWatch
+from frugan.engine.ranks import OneRank, check_ranks, share_of
+from frugan.errors import BadInput, TrainingFailed
+
+
+@pytest.mark.parametrize(("samples", "group", "size"), list(itertools.product((1, 6, 7, 12, 32), (1, 4), (1, 2, 3, 5))))
+def test_shares_are_whole_groups_and_everything_once(samples: int, group: int, size: int) -> None:
+    shares = [share_of(samples, group, rank, size) for rank in range(size)]
+    counted = [sample for share in shares if share.counts for sample in share.samples]
+    assert counted == list(range(samples))
+    assert all(share.samples.start % group == 0 and len(share.samples) > 0 for share in shares)
+    assert sum(share.weight for share in shares) == pytest.approx(1)
+    lengths = [len(share.samples) for share in shares if share.counts]
+    assert max(lengths) - min(lengths) <= group
+
+
+def test_one_rank_has_all() -> None:
+    share = OneRank().share(7, 4)
+    assert (share.samples, share.part, share.weight) == (range(7), 1.0, 1.0)
+
+
+def test_ranks_without_work_are_refused_or_told() -> None:
+    assert check_ranks({"D": 32, "G": 32}, 4, 8) == []
+    (line,) = check_ranks({"D": 32, "G_path": 16}, 4, 8)
+    assert line == "phase G_path: 4 normalisation groups of 4 for 8 ranks: 4 of them work in vain there"
+    with pytest.raises(BadInput, match="an update has 1 normalisation group of 32, and each rank takes at least one"):
+        check_ranks({"D": 32}, 32, 2)
+    with pytest.raises(BadInput, match=r"3 ranks: an update has 2 samples.*start at most 2"):
+        check_ranks({"autoencoder": 2}, 1, 3)
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 64, 10_000])
+def test_sums_keep_shapes_layouts_and_types(bucket_bytes: int) -> None:
+    made = [
+        torch.randn(3, 4),
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(5, dtype=torch.float64),
+        torch.randn(4, 3).t(),
+        torch.randn(()),
+        torch.randn(1, 3, 1, 1),
+    ]
+    before = [tensor.clone() for tensor in made]
+    strides = [tensor.stride() for tensor in made]
+    messages: list[int] = []
+
+    def all_reduce(flat: Tensor) -> None:
+        messages.append(flat.numel())
+        flat.mul_(3)
+
+    assert add_up(made, all_reduce, bucket_bytes) == sum(tensor.nbytes for tensor in made)
+    assert sum(messages) == sum(tensor.numel() for tensor in made)
+    assert len(messages) == {1: 6, 64: 4, 10_000: 2}[bucket_bytes]
+    assert [tensor.stride() for tensor in made] == strides
+    for now, then in zip(made, before, strict=True):
+        torch.testing.assert_close(now, then * 3)
+
+
+def test_a_tensor_with_gaps_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not lie densely"):
+        memory_of(torch.zeros(4, 4)[:, :2])
+
+
+def test_the_place_comes_from_the_launcher() -> None:
+    assert Place.here({}) == Place(0, 1, 0, 1)
+    there = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    address = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
+    assert Place.here(there | address) == Place(5, 8, 1, 4)
+    with pytest.raises(BadInput, match="MASTER_ADDR, MASTER_PORT not: start the ranks with torchrun"):
+        Place.here(there)
+
+
+def test_ranks_of_an_earlier_attempt_mislead_nobody() -> None:
+    """On one store, as torchrun keeps it: each attempt agrees on a word of its own."""
+    store = HashStore()
+    words = []
+    for _ in range(2):
+        with ThreadPoolExecutor(3) as pool:
+            words.append(list(pool.map(lambda rank: meet(store, rank, 3, 20.0), range(3))))
+    assert [len(set(word)) for word in words] == [1, 1]
+    assert words[0][0] != words[1][0]
+    with pytest.raises(TrainingFailed, match="rank 0 waited 0 seconds for rank 1, 2 of 3"):
+        meet(store, 0, 3, 0.2)
+    with pytest.raises(TrainingFailed, match="rank 2 found no rank 0"):
+        meet(store, 2, 3, 0.2)
+
+
+class Shelf:
+    """A store in this process."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.kept[key] = value
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [self.kept[key].encode() for key in keys]
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.kept for key in keys)
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        return self.kept.setdefault(key, desired).encode()
+
+
+NAMES = ("rank 0 (a)", "rank 1 (b)", "rank 2 (b)")
+
+
+@pytest.fixture
+def watches(monkeypatch: pytest.MonkeyPatch) -> tuple[Shelf, list[RankWatch], list[str]]:
+    """Three watches on one shelf, in haste; the processes that they would end."""
+    quick: Mapping[str, float] = {"BEAT": 0.02, "LOST": 0.3, "SUSPECTED": 0.1, "GRACE": 0.05}
+    for name, seconds in quick.items():
+        monkeypatch.setattr(rank_watch, f"{name}_SECONDS", seconds)
+    ended: list[str] = []
+
+    def end(watch: RankWatch, reason: str) -> None:
+        ended.append(reason)
+        watch._over.set()
+
+    monkeypatch.setattr(RankWatch, "_end_process", end)
+    shelf = Shelf()
+    watches = [RankWatch(shelf, rank, NAMES) for rank in range(3)]
+    for watch in watches:
+        watch.beat()
+    return shelf, watches, ended
+
+
+def _until(done: list[str], count: int) -> None:
+    began = time.monotonic()
+    while len(done) < count and time.monotonic() - began < 20:
+        time.sleep(0.02)
+
+
+def test_who_gives_no_sign_of_life_is_lost_for_all(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+    _, (first, second, _), ended = watches
+    first.begin()
+    second.begin()
+    _until(ended, 2)
+    assert [reason.startswith("rank 2 (b) is lost: no sign of life") for reason in ended] == [True, True]
+
+
+def test_a_lost_first_rank_is_noticed_by_the_others(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+    _, (_, second, third), ended = watches
+    second.begin()
+    third.begin()
+    _until(ended, 2)
+    assert [reason.startswith("rank 0 (a) is lost") for reason in ended] == [True, True]
+
+
+def test_why_a_rank_ended_is_passed_on(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+    _, (first, second, third), _ = watches
+    third.tell_end("the disk is full")
+    assert first.lost() == "rank 2 (b) ended: the disk is full"
+    assert first.told
+    second.tell_end("because of rank 2")
+    assert second.lost() == "rank 2 (b) ended: the disk is full"
+
+
+def test_a_message_that_failed_without_a_loss(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+    _, every, ended = watches
+    for watch in every:
+        watch.begin()
+    assert every[0].lost() is None
+    for watch in every:
+        watch.end()
+    assert ended == []
+
+
+def test_a_stop_that_is_asked_of_any_rank_reaches_the_first(
+    watches: tuple[Shelf, list[RankWatch], list[str]],
+) -> None:
+    _, every, _ = watches
+    every[2].stop.signal_name = "SIGTERM"
+    for watch in every:
+        watch.begin()
+    began = time.monotonic()
+    while not every[0].stop.asked and time.monotonic() - began < 20:
+        time.sleep(0.02)
+    for watch in every:
+        watch.end()
+    assert every[0].stop.signal_name == "SIGTERM"
+    assert not every[1].stop.asked
