@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[3]
 FINDINGS = [
     Finding("versions", "fine", "…", None, {"torch": "2.13.0+cu130"}),
     Finding("run folder", "fine", "/home/someone/runs: writes 500 MB/s", None, {"free_bytes": 1}),
+    Finding("card", "fine", "…", None, {"name": "NVIDIA GeForce RTX 3060", "capability": [8, 6]}),
     Finding("card memory", "fine", "…", None, {"total_bytes": 12 * GIB}),
 ]
 OUTCOMES = [
@@ -31,6 +32,7 @@ def test_a_record_comes_back_and_names_nobody(tmp_path: Path) -> None:
     assert read_records(tmp_path) == [made]
     assert "someone" not in json.dumps(made)
     assert made["passed"] is False
+    assert [each["finding"] for each in made["machine"]] == ["versions", "card", "card memory"]
 
 
 def test_the_table_has_a_row_for_each_card() -> None:

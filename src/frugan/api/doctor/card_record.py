@@ -28,7 +28,7 @@ def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Outcome]
         device: the card's or processor's name.
         seconds: that the self-test took.
     """
-    machine = [{"name": each.name, **each.values} for each in findings if each.name in KEPT]
+    machine = [{"finding": each.name, "values": dict(each.values)} for each in findings if each.name in KEPT]
     return {
         "format": FORMAT,
         "made": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -98,7 +98,7 @@ def with_table(page: str, table: str) -> str:
 
 
 def _machine(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return next((each for each in values["machine"] if each["name"] == name), {})
+    return next((each["values"] for each in values["machine"] if each["finding"] == name), {})
 
 
 def _card(values: Mapping[str, Any]) -> str:
