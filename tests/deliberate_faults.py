@@ -269,7 +269,7 @@ FAULTS = (
     Fault(
         "a run goes back to the same order of data",
         "api/train/stages.py",
-        'derive_seed(training.seed, "rollback", rollbacks) if rollbacks else training.seed',
+        "seed_after(training.seed, rollbacks)",
         "training.seed",
         "faults/test_divergence.py::test_it_stops_with_the_cause_at_last",
     ),
@@ -300,6 +300,35 @@ FAULTS = (
         '.partition(":")[0] not in NAMES:',
         '.partition(":")[0] in ("evil.example",):',
         "api/test_report.py::test_the_server_answers_get_and_head_alone",
+    ),
+    # the doctor
+    Fault(
+        "the self-test lets a wrong prediction pass",
+        "api/doctor/memory_check.py",
+        "passed=abs(off) < TRACKED",
+        "passed=True",
+        "api/doctor/test_selftest.py -k wrong_prediction",
+    ),
+    Fault(
+        "the self-test lets a saving pass that changes the result",
+        "api/doctor/step_checks.py",
+        "passed=difference < limit and not unused",
+        "passed=not unused",
+        "api/doctor/test_selftest.py -k changes_the_result",
+    ),
+    Fault(
+        "the self-test lets a step pass that waits",
+        "api/doctor/waiting_check.py",
+        "passed=not watcher.found and",
+        "passed=",
+        "api/doctor/test_selftest.py -k waits",
+    ),
+    Fault(
+        "an average in one's own loop follows a step that a scaler skips",
+        "ema_hook.py",
+        "(found == 0)",
+        "(found >= 0)",
+        "test_ema_hook.py -k scaler",
     ),
     # checkpoints, events, report
     Fault(
