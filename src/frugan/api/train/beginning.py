@@ -17,6 +17,7 @@ from frugan.api.networks import (
     weights_metadata,
 )
 from frugan.api.setup import setup_of
+from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
@@ -60,12 +61,14 @@ def begin(
     requests: Requests,
     stop: StopRequest,
     recovery: Recovery = NOTHING_HAPPENED,
+    init_classes: ClassStart | None = None,
 ) -> Loop:
     """Make ready to train: what the loop goes on from is loaded, said and written down.
 
     Args:
         init: weights that a new run starts from.
         recovery: what became of the run in this process so far.
+        init_classes: what a new run's tables of classes start from.
 
     Raises:
         BadInput: the checkpoint is of another recipe, or damaged, or `init` cannot be used.
@@ -94,7 +97,7 @@ def begin(
                 f"duration: 'training.duration={2 * steps} steps'"
             )
     elif init is not None:
-        start_from(Path(init), recipe, state, run.class_names, run.choose)
+        start_from(Path(init), recipe, state, run.class_names, run.choose, init_classes)
     else:
         refuse_untaught(state.networks)
 
