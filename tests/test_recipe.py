@@ -60,7 +60,7 @@ PARAMETERS = {
 
 def test_what_ships_is_what_is_checked_here() -> None:
     others = {"biggan-digits-32", "biggan-small-32", "biggan-small-64", "stylegan2-digits-32"}
-    others |= {f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024)}
+    others |= {"biggan-finetune-128", *(f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024))}
     assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES}
 
 

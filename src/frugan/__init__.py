@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
+    from frugan.api.model_card.card_folder import write_card as write_card
+    from frugan.api.model_card.hub import pull as pull
+    from frugan.api.model_card.hub import push as push
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from frugan.api.train.result import TrainingResult as TrainingResult
     from frugan.api.train.training import train as train
     from frugan.data.prepare import prepare as prepare
+    from frugan.ema_hook import EmaHook as EmaHook
+    from frugan.engine.ema import EmaSettings as EmaSettings
     from frugan.errors import BadInput as BadInput
     from frugan.errors import TrainingFailed as TrainingFailed
     from frugan.recipe_loading import load_recipe as load_recipe
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "DrawRequest",
+    "EmaHook",
+    "EmaSettings",
     "Evaluation",
     "EvaluationOptions",
     "PlanOptions",
@@ -60,12 +67,15 @@ __all__ = [
     "load_recipe",
     "plan",
     "prepare",
+    "pull",
+    "push",
     "sample",
     "save",
     "to_dfm",
     "to_leras",
     "to_stylegan_safetensors",
     "train",
+    "write_card",
     "write_report",
 ]
 
@@ -73,6 +83,8 @@ _WHERE = MappingProxyType(
     {
         "BadInput": "frugan.errors",
         "DrawRequest": "frugan.api.sample.generation",
+        "EmaHook": "frugan.ema_hook",
+        "EmaSettings": "frugan.engine.ema",
         "Evaluation": "frugan.api.evaluate.scorer",
         "EvaluationOptions": "frugan.api.evaluate.scorer",
         "PlanOptions": "frugan.api.plan.fit",
@@ -92,12 +104,15 @@ _WHERE = MappingProxyType(
         "load_recipe": "frugan.recipe_loading",
         "plan": "frugan.api.plan.fit",
         "prepare": "frugan.data.prepare",
+        "pull": "frugan.api.model_card.hub",
+        "push": "frugan.api.model_card.hub",
         "sample": "frugan.api.sample.sampling",
         "save": "frugan.api.networks",
         "to_dfm": "frugan.api.convert.deepfacelab.export_dfm",
         "to_leras": "frugan.api.convert.deepfacelab.export_leras",
         "to_stylegan_safetensors": "frugan.api.convert.stylegan.export_stylegan",
         "train": "frugan.api.train.training",
+        "write_card": "frugan.api.model_card.card_folder",
         "write_report": "frugan.api.report.run_report",
     }
 )

@@ -21,6 +21,8 @@ from frugan.recipe_overrides import DEFAULT_OPTIMIZER, nearest
 
 MOST_BATCH = 1_000_000
 """Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""
+MOST_ROLLBACKS = 100
+"""A run that has gone back so often does not train."""
 Trained = Literal["by us", "by its authors", "never"]
 
 
@@ -51,6 +53,15 @@ class TrainingSettings(BaseModel):
     seed: int = Field(0, ge=0, description="of everything that is drawn at random")
     precision: PrecisionName = Field("auto", description="of the working weights; auto: the best that the device has")
 
+    rollbacks: int = Field(
+        2,
+        ge=0,
+        le=MOST_ROLLBACKS,
+        json_schema_extra=CHANGEABLE,
+        description="how often a run whose updates stay not finite goes back to its last sound checkpoint, and on in "
+        "another order of data, before it stops",
+    )
+
     @field_validator("duration", mode="before")
     @classmethod
     def _may_be_endless(cls, value: Any) -> Any:
@@ -80,6 +91,11 @@ class SavingSettings(BaseModel):
         Duration.parse("1k steps"),
         json_schema_extra=CHANGEABLE,
         description="sample grids; besides after 1, 10, 100 ... steps, and when none was drawn for long",
+    )
+    when_full: Literal["stop", "go-on"] = Field(
+        "stop",
+        json_schema_extra=CHANGEABLE,
+        description="when the disk has no room for a checkpoint: stop, or go-on until there is (the last one must fit)",
     )
     report_every: Interval = Field(
         Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"

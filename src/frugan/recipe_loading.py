@@ -15,6 +15,7 @@ from frugan.recipe import Recipe, explain, known_keys
 from frugan.recipe_overrides import apply_overrides, nearest
 from frugan.recipe_rules import followed
 from frugan.recipes import built_in, toml_of
+from frugan.regular_files import read_regular
 
 MOST_RECIPE_BYTES = 1 << 20
 
@@ -36,7 +37,7 @@ def _load_values(name: str) -> dict[str, Any]:
         )
     try:
         return dict(_nothing_where_none(tomllib.loads(text)))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers of thousands of digits
         raise BadInput(f"recipe {name}: not valid TOML: {error}") from error
 
 
@@ -47,7 +48,9 @@ def read_run_recipe(path: Path) -> dict[str, Any]:
         BadInput: it is damaged.
     """
     try:
-        values = json.loads(path.read_text("utf-8"))
+        values = json.loads(read_regular(path).decode("utf-8"))
+    except BadInput:
+        raise
     except (ValueError, RecursionError) as error:
         raise BadInput(f"recipe {path}: damaged ({error}); restore it from a copy") from error
     if not isinstance(values, dict):

@@ -116,7 +116,7 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("frugan.api.convert.deepfacelab.import_leras.write_json", full)
+        broken.setattr("frugan.api.convert.written.write_json", full)
         with pytest.raises(OSError, match="No space left"):
             there(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]

@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from frugan.api.report.report_server import report_server
-from frugan.api.report.run_report import PICTURE_BYTES, page_of, view, write_report
+from frugan.api.report.run_reader import PICTURE_BYTES
+from frugan.api.report.run_report import page, page_of, readers_of, view, write_report
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
@@ -163,6 +164,58 @@ def test_the_server_gives_the_page_and_nothing_else(tmp_path: Path) -> None:
             report_server([run], port)
 
 
+def test_the_server_answers_get_and_head_alone(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", sheets=1)
+    with served(run) as port:
+        for method, status in (("GET", 200), ("HEAD", 200), ("POST", 501), ("PUT", 501), ("DELETE", 501), ("X", 501)):
+            connection = HTTPConnection("127.0.0.1", port)
+            connection.request(method, "/")
+            answer = connection.getresponse()
+            content = answer.read()
+            assert (answer.status, bool(content)) == (status, method != "HEAD"), method
+            if method == "GET":
+                assert "default-src 'none'" in (answer.headers["Content-Security-Policy"] or "")
+            connection.close()
+        for host in (f"localhost:{port}", f"127.0.0.1:{port}"):
+            assert _status(port, host) == 200
+        for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "0.0.0.0"):
+            assert _status(port, host) == 403, host
+
+
+def _status(port: int, host: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/state", headers={"Host": host})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_only_what_was_added_is_read(tmp_path: Path) -> None:
+    """What was read stays known when the bytes of it are gone, and half a line waits for its other half."""
+    run = made_run(tmp_path / "run", sheets=1)
+    events = run / "events.jsonl"
+    (reader,) = readers_of([run])
+    before = page([reader], live=True)
+    read = events.read_bytes()
+    events.write_bytes(b" " * len(read) + b'{"event": "choice", "line": "first ha')
+    assert page([reader], live=True) == before
+    with events.open("ab") as file:
+        file.write(b'lf"}\n')
+    assert "first half" in page([reader], live=True)
+    assert "could not be read" not in page([reader], live=True)
+    events.write_bytes(read)  # shorter: another run in the same place, read from its beginning
+    assert page([reader], live=True) == before
+
+
+def test_sheets_elsewhere_are_not_shown(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", sheets=1)
+    secret = tmp_path / "secret.png"
+    Image.new("RGB", (64, 64), (255, 0, 0)).save(secret)
+    before = page_of([run])
+    (run / "samples" / "step-000009999-samples.png").symlink_to(secret)
+    assert page_of([run]) == before
+
+
 def taken(step: int, fid: float, **provenance: object) -> str:
     """A line as `frugan evaluate` leaves it in a run."""
     of = {"step": step, "samples": 100, "truncation": 1.0, "psi": 1.0, "classes": "all", "real": 90, "data": "pictures"}
@@ -181,7 +234,7 @@ def test_scores_of_evaluate_are_in_the_report(tmp_path: Path) -> None:
         ("10", "1", "98.5"),
     ]
     assert ("warning", "evaluate, step 10: recall is far below precision") in found.notes
-    page = page_of([run])
-    assert "<td>98.5</td>" in page
-    assert "99.0" not in page
+    shown = page_of([run])
+    assert "<td>98.5</td>" in shown
+    assert "99.0" not in shown
     assert "Scores by frugan evaluate" not in page_of([made_run(tmp_path / "other")])

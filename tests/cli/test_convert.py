@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from api.hub_modules import make_module
 from api.leras_models import allow_narrow, assert_same_model, model_of, write
+from bundles.written import write_bundle
 from families.snapshots import SCRUBBED
 from frugan.cli.main import run
 from frugan.families.saehd.files.leras import read_model
+from frugan.recipe_loading import load_recipe
 from parity.saehd.golden import FOLDER
 
 FACES = FOLDER / "faceset" / "aligned"
@@ -84,17 +87,26 @@ def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a", "b"], "neither --from nor --to: expected one of --from leras (a model of DeepFaceLab's)"),
+        (["a", "b"], "neither --from nor --to: expected one of --from biggan-pytorch (a checkpoint of BigGAN-PyTorch)"),
         (["a", "b", "--from", "dfm"], "--from dfm: a file for DeepFaceLive can only be written (--to)"),
-        (["a", "b", "--from", "leras", "--to", "dfm"], "--from leras --to dfm: expected one of --from leras"),
+        (["a", "b", "--from", "leras", "--to", "dfm"], "--from leras --to dfm: expected one of --from biggan-pytorch"),
         (["a", "b", "--from", "leras", "--half"], "--half is for --to dfm; leave it out"),
         (["a", "b", "--from", "leras", "--data", "c"], "--data is for --to dfm and --to leras"),
         (["a", "b", "--to", "leras", "--half"], "--half is for --to dfm"),
-        (["a", "b", "training.seed=1", "--to", "leras"], "training.seed=1 is for --from leras"),
-        (["a", "b.dfm", "--to", "dfm", "--name", "x"], "--name is for --from leras and --to leras"),
+        (
+            ["a", "b", "training.seed=1", "--to", "leras"],
+            "training.seed=1 is for --from biggan-pytorch and --from leras",
+        ),
+        (
+            ["a", "b.dfm", "--to", "dfm", "--name", "x"],
+            "--name is for --from biggan-pytorch and --from leras",
+        ),
         (["a", "b", "--from", "leras"], "a: no such folder; expected the folder of a DeepFaceLab model"),
         (["a", "b", "--to", "leras"], "a: expected a run folder"),
-        (["a", "b", "--from", "keras"], "format 'keras' is unknown; expected one of: frugan, dfm, leras"),
+        (
+            ["a", "b", "--from", "keras"],
+            "format 'keras' is unknown; expected one of: frugan, biggan-pytorch,",
+        ),
         (["a"], "Missing argument"),
     ],
 )
@@ -143,3 +155,46 @@ def test_snapshots_in_words_and_json(tmp_path: Path, convert: Convert) -> None:
         result = convert(*words)
         assert result.returncode == 2
         assert message in result.stderr
+
+
+def test_biggans_files_from_the_command(tmp_path: Path, convert: Convert) -> None:
+    source, run = FOLDER.parent / "biggan" / "checkpoint", tmp_path / "run"
+    result = convert(source, run, "--from", "biggan-pytorch", "--verify", "training.duration=9 steps")
+    assert result.returncode == 0, result
+    assert f"{run}: BigGAN at 32 pixels, imported, iteration 4" in result.stdout
+    assert "verified: G, D ran, all values finite; the source brings no outputs.npz to compare with" in result.stdout
+    assert f"Next: frugan train {run / 'recipe.toml'} --data PICTURES --out {run}" in result.stdout
+    result = convert(run, tmp_path / "back", "--to", "biggan-pytorch", "--json")
+    told = json.loads(result.stdout)
+    assert (told["step"], len(told["files"])) == (4, 6)
+    result = convert(run, tmp_path / "back", "--to", "biggan-pytorch")
+    assert result.returncode == 2
+    assert "add --replace" in result.stderr
+    result = convert(source, tmp_path / "one.safetensors", "--from", "biggan-pytorch", "--raw")
+    assert "Or: frugan train biggan-finetune-128 networks.classes=N networks.resolution=32" in result.stdout
+    hub = write_bundle(tmp_path / "biggan-128", make_module().variables)
+    result = convert(hub, tmp_path / "hub", "--from", "biggan-tfhub", "--verify", "--json")
+    facts = json.loads(result.stdout)
+    assert facts == {"path": str(tmp_path / "hub"), "resolution": 128, "averaged": True, "difference": None}
+    assert load_recipe(str(tmp_path / "hub" / "recipe.toml"), ["networks.classes=3"]).networks
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a", "b", "--from", "biggan-pytorch"], "a: no such folder; expected the folder of an experiment below"),
+        (["a", "b", "--from", "biggan-tfhub"], "a: no such file or folder"),
+        (["a", "b", "--to", "biggan-tfhub"], "--to biggan-tfhub: a generator of TensorFlow Hub can only be read"),
+        (["a", "b", "--to", "biggan-pytorch", "--raw"], "--raw is for --from biggan-pytorch and --from biggan-tfhub"),
+        (["a", "b", "--from", "leras", "--verify"], "--verify is for --from biggan-pytorch and --from biggan-tfhub"),
+        (["a", "b", "--to", "biggan-pytorch"], "a does not exist"),
+    ],
+)
+def test_biggans_bad_input_exits_2(
+    words: list[str], message: str, tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = convert(*words)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr.replace("\n", " ")
+    assert not list(tmp_path.iterdir())

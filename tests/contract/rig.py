@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.data import Needs
+from frugan.api.doctor.made_pictures import MadePictures
 from frugan.contract.family import Family
 from frugan.contract.phase import Phase
 from frugan.engine.ema import EmaSettings
@@ -43,51 +43,6 @@ def adabelief(rate: float) -> OptimizerSettings:
 
 
 OPTIMIZERS = (adam, rmsprop, adabelief)
-
-
-@dataclass(frozen=True)
-class PositionPictures:
-    """Pictures that are a function of source, stream and position."""
-
-    needs: Mapping[str, Needs]
-
-    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
-        made = [self._one(source, stream, at) for at in range(position, position + count)]
-        return {name: torch.stack([one[name] for one in made]) for name in made[0]}
-
-    def _one(self, source: str, stream: str, at: int) -> dict[str, Tensor]:
-        need, random = self.needs[source], torch.Generator().manual_seed(derive_seed(5, stream, at))
-        made = {}
-        for name, blank in need.blank(1).items():
-            shape = blank.shape[1:]
-            if blank.dtype == torch.uint8:
-                made[name] = torch.randint(256, shape, generator=random, dtype=torch.uint8)
-            elif blank.dtype == torch.int64:
-                made[name] = torch.randint(need.classes or 1, shape, generator=random)
-            else:
-                made[name] = torch.rand(shape, generator=random)
-                if shape[0] == 1:  # a mask
-                    made[name] = made[name].round()
-        return made
-
-
-@dataclass(frozen=True)
-class HostDraws:
-    """Draws that are the same on every device: also the large ones are made on the host, and then taken there."""
-
-    streams: Streams
-
-    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
-        return self.streams.batch(phase, step, repeat, count)
-
-    def micro_batch(
-        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
-    ) -> dict[str, Tensor]:
-        made = self.streams.micro_batch(phase, step, repeat, first, count, CPU)
-        return {name: draw.to(device, non_blocking=True) for name, draw in made.items()}
-
-    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
-        return self.streams.update_seed(phase, step, repeat)
 
 
 @dataclass
@@ -149,7 +104,7 @@ class Rig:
         settings = {p.optimizer: optimizers(learning_rate) for p in phases}
         ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
         setup = TrainingSetup(phases, settings, family.averaged(), ema, batch, group)
-        step = setup.step(PositionPictures(family.sources(config, objective)), Streams(7))
+        step = setup.step(MadePictures(family.sources(config, objective)), Streams(7))
         return cls(setup.state(built, plan, device), step, plan, phases)
 
     def run(self, steps: int) -> list[list[PhaseResult]]:

@@ -16,17 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from contract.made_up import MadeUpFamily
-from contract.rig import (
-    BF16,
-    OPTIMIZERS,
-    PositionPictures,
-    Rig,
-    adabelief,
-    adam,
-    assert_same,
-    largest_difference,
-    shows_given,
-)
+from contract.rig import BF16, OPTIMIZERS, Rig, adabelief, adam, assert_same, largest_difference, shows_given
+from frugan.api.doctor.made_pictures import MadePictures
 from frugan.augment.settings import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
 from frugan.contract.layers import GroupNormalised
@@ -314,7 +305,7 @@ def test_sheets_have_the_promised_shape_and_do_not_depend_on_micro_batch(family:
     shown = {name: built[name] for name in family.averaged() or built}
     sources = family.sources(config, objective)
     for request in family.snapshots(config).values():
-        feed = PositionPictures(sources)
+        feed = MadePictures(sources)
         asked = replace(request, pictures={name: feed.take(name, "preview", 0, request.rows) for name in sources})
         with ExitStack() as ready:
             for network in shown.values():

@@ -3,80 +3,29 @@
 Every operation is looked at: none may mix the two, look at a value, or copy between them so that the host waits.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, HostDraws, Rig, adam, rmsprop
+from contract.rig import BF16, OPTIMIZERS, Rig, adam, rmsprop
 from contract.test_families import Augmented
+from frugan.api.doctor.made_pictures import HostDraws
+from frugan.api.doctor.stand_in import META, Watcher
 from frugan.contract.family import Family
 from frugan.engine import offload
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.readout import Readout
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.memory.counting import tensors_in
 
-META = torch.device("meta")
 ALL = [MadeUpFamily(), *families().values()]
-_aten = torch.ops.aten
-LOOKS = {_aten._local_scalar_dense, _aten.nonzero, _aten.masked_select, _aten.is_nonzero, _aten.equal, _aten._unique2}
-"""Operations whose result's shape or value the host has to wait for."""
-INDEXING = {_aten.index, _aten.index_put_, _aten.index_put}
-"""So do these, where the index is a mask."""
-COPIES = {_aten.copy_, _aten._to_copy, _aten._copy_from}
-
-
-@dataclass
-class Faults(TorchDispatchMode):
-    """Notes what a card would refuse or wait for. Copies to the host are made blank, which `meta` alone cannot do."""
-
-    found: list[str] = field(default_factory=list)
-    to_card: int = 0
-    to_host: int = 0
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        given = tensors_in((args, kwargs))
-        here = {t.device.type for t in given if t.ndim or t.is_meta}  # a scalar of the host goes along as a number
-        by_mask = func.overloadpacket in INDEXING and any(t.dtype in (torch.bool, torch.uint8) for t in given)
-        if "meta" in here and (func.overloadpacket in LOOKS or by_mask):
-            self.found.append(f"{func} looks at a value")
-        if func.overloadpacket in COPIES:
-            return self._copy(func, args, kwargs)
-        if len(here) > 1:
-            self.found.append(f"{func} mixes {[(t.device.type, tuple(t.shape)) for t in given]}")
-        return func(*args, **kwargs)
-
-    def _copy(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        if func.overloadpacket is _aten.copy_:
-            target, source = args[0], args[1]
-            waits = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
-            to = target.device
-        else:
-            target, source = None, args[0]
-            waits = not kwargs.get("non_blocking", False)
-            to = torch.device(kwargs.get("device") or source.device)
-        if to.type != source.device.type:
-            if waits:
-                self.found.append(f"{func} of {tuple(source.shape)} from {source.device} to {to} waits")
-            if to.type == "cpu":
-                self.to_host += 1
-                blank = torch.zeros_like(source, device="cpu", dtype=kwargs.get("dtype"))
-                return blank if target is None else target.copy_(blank)
-            self.to_card += 1
-        return func(*args, **kwargs)
 
 
 class Lent(torch.Generator):
@@ -87,10 +36,10 @@ class Lent(torch.Generator):
 
 
 @contextmanager
-def beside_a_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+def beside_a_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher]:
     """What only a card has is lent to `meta`: generators of its own."""
     monkeypatch.setattr(torch, "Generator", Lent)
-    with Faults() as faults:
+    with Watcher() as faults:
         yield faults
 
 
@@ -162,7 +111,7 @@ def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
 )
 def test_a_fault_would_be_seen(wrong: Callable[[Tensor, Tensor], object], said: str) -> None:
     here, there = torch.ones(2, device=META), torch.ones(2)
-    faults = Faults()
+    faults = Watcher()
     with faults, suppress(RuntimeError, NotImplementedError):
         wrong(here, there)
     assert len(faults.found) == 1

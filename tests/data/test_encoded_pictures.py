@@ -41,22 +41,24 @@ def test_the_stream_is_the_same(folder: MakeFolder, picture: MakePicture, tmp_pa
     assert not encoded.all_grey
 
 
-def test_a_picture_that_vanishes_gives_way(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
-    lines: list[str] = []
-    path = folder({f"{i}.png": picture(i) for i in range(4)})
-    found = opened(path, tmp_path, lines, stored="encoded")
-    (path / "1.png").unlink()
-    (path / "2.png").write_bytes(b"damaged")
-    expected = np.asarray(picture(3)).transpose(2, 0, 1)
+def test_a_picture_that_vanishes_gives_way_with_its_label(
+    folder: MakeFolder, picture: MakePicture, tmp_path: Path
+) -> None:
+    path = folder({f"{'ab'[i >= 6]}/{i:02}.png": picture(i) for i in range(12)})
+    found = opened(path, tmp_path, [], stored="encoded")
+    whole = Batches(found, seed=3, name="images").take(0, 12)
+    batches = Batches(found, seed=3, name="images")
+    (path / "a" / "05.png").write_bytes(b"damaged")  # the last of its class: one of the other stands in for it
     for _ in range(2):
-        np.testing.assert_array_equal(found[np.array([1, 2, 3])], np.stack([expected] * 3))
-    told = [line for line in lines if "can no longer be read" in line]
-    assert len(told) == 2
-    assert "2 so far" in told[-1]
-    for name in ("0.png", "3.png"):
-        (path / name).unlink()
-    with pytest.raises(BadInput, match="no picture can be read any more"):
-        found[np.array([0])]
+        given = batches.take(0, 12)
+        (place,) = [i for i in range(12) if not given["pictures"][i].equal(whole["pictures"][i])]
+        assert given["pictures"][place].numpy().tolist() == found[6].tolist()
+        assert (int(whole["labels"][place]), int(given["labels"][place])) == (0, 1)
+        assert list(batches.passed_over) == ["picture 5"]
+        assert "a/05.png can no longer be read" in batches.passed_over["picture 5"]
+    (path / "b" / "06.png").unlink()
+    with pytest.raises(BadInput, match="2 pictures of 12 cannot be read any more"):
+        batches.take(0, 12)
 
 
 def test_what_is_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:

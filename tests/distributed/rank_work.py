@@ -66,6 +66,12 @@ def trained(family: Family, ranks: Ranks, steps: int = STEPS, **settings: Any) -
     return found
 
 
+def every_one(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """Families for a few steps."""
+    known = every_family()
+    torch.save({name: trained(known[name], ranks) for name in names}, folder / f"rank-{ranks.rank}.pt")
+
+
 def compare(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Every family for a few steps; and what may go wrong, which must go wrong alike on all ranks."""
     known = every_family()
@@ -256,7 +262,7 @@ def go_on_alone(checkpoints: Path) -> Rig:
 
 
 WORK: Mapping[str, Callable[..., None]] = {
-    "compare": compare,
+    "families": every_one,
     "compare-and-lose": compare_and_lose,
     "freeze": freeze_one,
     "go-on": go_on,

@@ -86,7 +86,7 @@ def test_the_result_does_not_depend_on_the_number_of_ranks(size: int, name: str,
 @pytest.mark.long
 def test_three_ranks_train_every_family_as_one(tmp_path: Path) -> None:
     names = tuple(every_family())
-    found = found_by(3, tmp_path, "compare", *names)
+    found = found_by(3, tmp_path, "families", *names)
     for name in names:
         assert_as_alone(trained(every_family()[name], OneRank()), found, name)
 

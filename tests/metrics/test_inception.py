@@ -102,7 +102,7 @@ def load_inception_digest(folder: Path) -> str:
 def test_a_file_that_holds_no_weights(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "weights.pth"
     file.write_bytes(content)
-    with pytest.raises(BadInput, match="holds no weights of the Inception network"):
+    with pytest.raises(BadInput, match="no weights"):
         load_inception(file, tmp_path, CPU, digest="")
 
 

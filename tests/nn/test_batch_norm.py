@@ -83,3 +83,20 @@ def test_half_inputs_keep_fp32_statistics() -> None:
     observer.commit(None)
     expected = 0.1 * x.float().mean()
     assert abs(float(layer.stored_mean) - float(expected)) < 1e-5
+
+
+@pytest.mark.parametrize("group", [None, 4])
+def test_running_variances_over_all_samples(group: int | None) -> None:
+    """The release's own batch norm (`mybn`) divides by n, torch by n - 1; what is given out is the same."""
+    x = torch.randn(8, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    outputs = {}
+    for biased in (False, True):
+        layer = BatchNorm(3, biased=biased)
+        layer.normalisation_batch = group
+        layer.observer = Observer()
+        outputs[biased] = layer(x)
+        layer.observer.commit(None)
+        parts = x.split(group or 8)
+        expected = torch.stack([part.var((0, 2, 3), correction=0 if biased else 1) for part in parts]).mean(0)
+        torch.testing.assert_close(layer.stored_var, 0.9 + 0.1 * expected)
+    assert torch.equal(outputs[False], outputs[True])

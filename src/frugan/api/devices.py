@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from frugan.api.card_support import cpu_build, not_served
+from frugan.api.doctor.environment import CARDS, misspelt
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
@@ -47,8 +48,8 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
 
 def misspelt_cards() -> str | None:
     """What to say of a variable that is nearly CUDA_VISIBLE_DEVICES, and that nothing reads; None: nothing."""
-    near = [name for name in ("CUDA_VISIBLE_DEVICE", "CUDA_DEVICE_VISIBLE", "CUDA_DEVICES") if name in os.environ]
-    return f"{near[0]} is set, and nothing reads it: the variable is CUDA_VISIBLE_DEVICES" if near else None
+    near = [name for name, meant in misspelt(os.environ).items() if meant == CARDS]
+    return f"{near[0]} is set, and nothing reads it: the variable is {CARDS}" if near else None
 
 
 def use_device(asked: str = "auto") -> tuple[torch.device, str]:

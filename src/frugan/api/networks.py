@@ -1,5 +1,6 @@
 """Networks by recipe or from files."""
 
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.progress import Say
-from frugan.engine.checkpoint import EMA, NETWORKS, load_networks, newest_whole, step_in_name
+from frugan.engine.checkpoint import (
+    EMA,
+    NETWORKS,
+    load_networks,
+    newest_whole,
+    refuse_others,
+    step_in_name,
+)
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_metadata, read_tensors, write_tensors
@@ -20,16 +28,30 @@ from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe, parse_recipe
 
 EMA_FILE, NETWORKS_FILE = EMA, NETWORKS
+MOST_DIGITS = 15
+"""Of a number of steps: files come from anywhere."""
 
 
-def weights_metadata(recipe: Recipe, class_names: Sequence[str] = ()) -> dict[str, str]:
+def weights_metadata(
+    recipe: Recipe, class_names: Sequence[str] = (), *, step: int | None = None, licence: str = ""
+) -> dict[str, str]:
     """What a weights file says about itself, so that it needs nothing else to be loaded.
 
     Args:
         class_names: what labels mean, in their order; empty: the networks have no classes, or nobody knows.
+        step: steps that they were trained for; None: the file's place says it, or nobody knows.
+        licence: what others may do with them; empty: nobody has said.
     """
-    about = {"format": "frugan", "recipe": json.dumps(recipe.model_dump(mode="json"))}
-    return about | ({"class_names": json.dumps(list(class_names), ensure_ascii=False)} if class_names else {})
+    text = json.dumps(recipe.model_dump(mode="json"))
+    about = {"format": "frugan", "family": recipe.family, "recipe": text, "recipe_digest": recipe_digest(text)}
+    about |= {"class_names": json.dumps(list(class_names), ensure_ascii=False)} if class_names else {}
+    about |= {"step": str(step)} if step is not None else {}
+    return about | ({"licence": licence} if licence else {})
+
+
+def recipe_digest(text: str) -> str:
+    """SHA-256 of a recipe as a file has it."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -41,12 +63,14 @@ class Weights:
         recipe: from the file's metadata.
         tensors: "network.parameter" -> tensor.
         class_names: what labels mean, in their order; empty: there are no classes, or the file does not say.
+        licence: what others may do with them; empty: the file does not say.
     """
 
     path: Path
     recipe: Recipe
     tensors: dict[str, Tensor]
     class_names: tuple[str, ...] = ()
+    licence: str = ""
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -98,7 +122,7 @@ def read_weights(path: Path) -> Weights:
         BadInput: cut short, another kind of file, or not written by frugan.
     """
     tensors, metadata = read_tensors(path)
-    return Weights(path, _recipe(metadata, path), tensors, _class_names(metadata, path))
+    return Weights(path, _recipe(metadata, path), tensors, _class_names(metadata, path), metadata.get("licence", ""))
 
 
 def recipe_of(path: Path) -> Recipe:
@@ -124,17 +148,23 @@ def _recipe(metadata: Mapping[str, str], path: Path) -> Recipe:
         raise BadInput(
             f"{path}: not written by frugan (its metadata name no recipe); expected a run or one of its files"
         )
+    if recipe_digest(metadata["recipe"]) != metadata.get("recipe_digest", recipe_digest(metadata["recipe"])):
+        raise BadInput(
+            f"{path}: the recipe in its metadata is not the one of its digest: it was changed, or is damaged"
+        )
     try:
         values = json.loads(metadata["recipe"])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: the recipe in its metadata is damaged: {error}") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: the recipe in its metadata is damaged: it is no table")
     return parse_recipe(values, str(path))
 
 
 def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
     try:
         names = json.loads(metadata.get("class_names", "[]"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: the class names in its metadata are damaged: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f"{path}: the class names in its metadata are no list of names")
@@ -142,8 +172,11 @@ def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
 
 
 def step_of(path: Path) -> int:
-    """Steps that the weights in a checkpoint have been trained for; 0 for a file that stands alone."""
-    return step_in_name(path.parent) or 0
+    """Steps that weights have been trained for, by their checkpoint's name or by the file itself; 0: neither says."""
+    if (step := step_in_name(path.parent)) is not None:
+        return step
+    told = read_metadata(path).get("step", "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) <= MOST_DIGITS else 0
 
 
 def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
@@ -156,11 +189,18 @@ def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[s
 
 
 def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-    """The networks that a weights file holds, for the engine."""
-    built = weights.recipe.kind.build(weights.recipe.networks, device)
-    present = {name: network for name, network in built.items() if name in weights.networks}
-    if unknown := set(weights.networks) - set(built):
+    """The networks that a weights file holds, for the engine.
+
+    Raises:
+        BadInput: its tensors are not those of its recipe; no memory was taken for networks then.
+    """
+    kind, config = weights.recipe.kind, weights.recipe.networks
+    described = kind.build(config, "meta")
+    if unknown := set(weights.networks) - set(described):
         raise BadInput(f"{weights.path}: holds {sorted(unknown)}, unknown to family {weights.recipe.family}")
+    refuse_others({name: described[name] for name in weights.networks}, weights.tensors, str(weights.path))
+    built = kind.build(config, device)
+    present = {name: network for name, network in built.items() if name in weights.networks}
     load_networks(present, weights.tensors, str(weights.path))
     return present
 
@@ -205,11 +245,21 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.M
     return _callable(networks_from(read_weights(weights_file(Path(path))), device))
 
 
-def save(networks: Mapping[str, nn.Module], recipe: Recipe, path: str | Path, class_names: Sequence[str] = ()) -> None:
-    """Write networks as a weights file that `load` reads.
+def save(
+    networks: Mapping[str, nn.Module],
+    recipe: Recipe,
+    path: str | Path,
+    class_names: Sequence[str] = (),
+    *,
+    step: int | None = None,
+    licence: str = "",
+) -> None:
+    """Write networks as a weights file that `load` reads: one safetensors file with family, recipe and its digest.
 
     Args:
         class_names: what labels mean, in their order; kept in the file.
+        step: steps that they were trained for; None: not kept.
+        licence: what others may do with them, such as "cc-by-4.0"; kept in the file, unless it is empty.
     """
     tensors = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
-    write_tensors(Path(path), tensors, weights_metadata(recipe, class_names))
+    write_tensors(Path(path), tensors, weights_metadata(recipe, class_names, step=step, licence=licence))

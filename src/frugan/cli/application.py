@@ -9,8 +9,10 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
+from frugan.cli.card import card, pull
 from frugan.cli.convert import convert
 from frugan.cli.demo import demo
+from frugan.cli.doctor import doctor
 from frugan.cli.evaluate import evaluate
 from frugan.cli.info import info
 from frugan.cli.main import INTERRUPTED, TRAINING
@@ -45,7 +47,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    for command in (demo, recipes, info, plan, prepare, train, sample, evaluate, report, convert):
+    for command in (demo, doctor, recipes, info, plan, prepare, train, sample, evaluate, report, convert, card, pull):
         app.command(cls=_Command)(_telling_of_interrupts(command))
     app.callback()(_options)
     return app

@@ -13,17 +13,21 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="run or weights; what to bring in")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="what to write: a new folder or file, as FORMAT has it")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="--from leras: recipe fields")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields, where a run is made")
     ] = None,
-    made_by: Annotated[str, typer.Option("--from", metavar="FORMAT", help="of IN: leras, stylegan-pickle")] = "frugan",
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="of OUT: leras, dfm, stylegan-safetensors")] = "frugan",
-    name: Annotated[str | None, typer.Option(help="of the model in DeepFaceLab's folder")] = None,
+    made_by: Annotated[
+        str, typer.Option("--from", metavar="FORMAT", help="of IN: leras, biggan-pytorch, stylegan-pickle …")
+    ] = "frugan",
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="of OUT: leras, dfm, biggan-pytorch …")] = "frugan",
+    name: Annotated[str | None, typer.Option(help="of the model where a folder holds several: best0, copy1 …")] = None,
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of faces, to compare with the options")] = None,
     replace: Annotated[bool, typer.Option(help="OUT may be there; DeepFaceLab's files are kept in a folder")] = False,
     half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision: a smaller file")] = False,
+    raw: Annotated[bool, typer.Option(help="the generator as it was trained, not its average")] = False,
+    verify: Annotated[bool, typer.Option(help="run the converted networks before anything is written")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
 ) -> None:
-    """Carry a model over from another program, or to it: faces and DeepFaceLab, StyleGAN2 and its authors' programs.
+    """Carry a model over from another program, or to it: DeepFaceLab's, BigGAN's and StyleGAN2's.
 
     leras is DeepFaceLab's own: weights, optimizer state, options, iteration and loss history, in both directions.
 
@@ -32,6 +36,10 @@ def convert(
     Back: frugan convert runs/swap workspace/model --to leras --data workspace --replace
 
     DeepFaceLive: frugan convert runs/swap swap.dfm --to dfm
+
+    BigGAN: frugan convert weights/EXPERIMENT runs/mine --from biggan-pytorch (and back with --to)
+
+    BigGAN of TensorFlow Hub: frugan convert biggan-128/ biggan.safetensors --from biggan-tfhub --verify
 
     StyleGAN2: frugan convert network-snapshot-001000.pkl converted.safetensors --from stylegan-pickle
 
@@ -48,6 +56,8 @@ def convert(
         data=named_paths(data) if data else None,
         replace=replace,
         half=half,
+        raw=raw,
+        verify=verify,
     )
     made = convert_model(asked, made_by, to)
     if as_json:

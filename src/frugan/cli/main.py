@@ -85,7 +85,11 @@ def _ended_in_words(console: "Console") -> Iterator[None]:
 
 def _words(error: OSError) -> str:
     """What the system refused, what to do about it, and what became of the training, if it was one."""
-    full = " The disk is full: free some room and run the same command again." if error.errno == errno.ENOSPC else ""
+    full = (
+        " The disk is full: free some room and run the same command again."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else ""
+    )
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     untouched = " Earlier checkpoints are untouched." if command in TRAINING else ""
     return f"{error}.{full}{untouched}"

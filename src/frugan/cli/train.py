@@ -32,6 +32,10 @@ def train(
     use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
+    init_classes: Annotated[
+        str | None,
+        typer.Option(metavar="mean|fresh|copy=FILE", help="of --init: what classes start from, if it knows others"),
+    ] = None,
     map_class: Annotated[
         list[str] | None,
         typer.Option(
@@ -118,6 +122,7 @@ def train(
             out,
             overrides=overrides or [],
             init=init,
+            init_classes=init_classes,
             map_classes=parse_class_map(map_class or []),
             options=options,
             say=say,

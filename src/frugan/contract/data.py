@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +56,15 @@ class Workers(Protocol):
 
     def at_end(self, close: Callable[[], object]) -> None:
         """Have something closed at the end, before what is shared."""
+
+
+@runtime_checkable
+class Forgiving(Protocol):
+    """A reader that skips pictures which cannot be read any more, and keeps count of them."""
+
+    @property
+    def passed_over(self) -> Mapping[str, str]:
+        """Picture -> why it cannot be read."""
 
 
 @dataclass(frozen=True)

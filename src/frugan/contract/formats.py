@@ -17,6 +17,9 @@ class Conversion:
         data: paths by source name, or one, to compare with the model.
         replace: what is there may be replaced.
         half: in half precision.
+        raw: networks as they were trained, where there are averages of them too.
+        verify: the converted networks are run before anything is written, and compared where there are outputs to
+            compare with.
         say: is given a line for everything that does not simply go over.
     """
 
@@ -28,6 +31,8 @@ class Conversion:
     data: str | Mapping[str, str | Path] | None = None
     replace: bool = False
     half: bool = False
+    raw: bool = False
+    verify: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How a family says what of other networks its own may start from."""
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -28,3 +28,27 @@ class StartsInPart(Protocol):
 
     def piece_of(self, key: str) -> Piece | None:
         """Where the tensor "network.parameter" belongs; None: it is a constant that always stays as it is built."""
+
+
+@runtime_checkable
+class StartsElsewhere(Protocol):
+    """A family whose tensors have other names in networks of another resolution: blocks are numbered anew there."""
+
+    def counterpart(self, key: str, theirs: Any, ours: Any) -> str | None:
+        """Name here of the tensor "network.parameter" of other networks; None: there is none.
+
+        Args:
+            theirs, ours: `networks` sections of the two recipes.
+        """
+
+
+@runtime_checkable
+class HasClassTables(Protocol):
+    """A family whose networks may start from weights that know other classes."""
+
+    def class_dimension(self, key: str, networks: Any) -> int | None:
+        """Dimension of the tensor "network.parameter" that runs over the classes; None: none does.
+
+        Args:
+            networks: `networks` section of the recipe.
+        """

@@ -1,9 +1,12 @@
 """Batches as a pure function of position: to resume, a counter is enough."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from frugan.data.lost import refuse_many_lost
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_bits, random_order
 from frugan.errors import BadInput
@@ -33,6 +36,7 @@ class Batches:
         self._seed = seed
         self._name = name
         self._flip = flip
+        self._lost: dict[str, str] = {}
         self._epochs: dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
 
     def take(self, position: int, count: int) -> dict[str, torch.Tensor]:
@@ -50,10 +54,45 @@ class Batches:
             BadInput: as `PictureSet.__getitem__`.
         """
         indices, mirrored = self.places(position, count)
-        pictures = self._set[indices]  # [count, C, R, R], a copy out of the memory map
+        indices, pictures = self._readable(indices)  # [count], [count, C, R, R]
         pictures[mirrored] = pictures[mirrored, :, :, ::-1]
         labels = self._set.labels[indices]  # [count]
         return {"pictures": torch.from_numpy(np.asarray(pictures)), "labels": torch.from_numpy(labels)}
+
+    @property
+    def passed_over(self) -> Mapping[str, str]:
+        """Pictures that cannot be read any more -> why; others stand in their places."""
+        return self._lost
+
+    def _readable(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Read pictures [n]; those that cannot be read any more give way to the next that can, with its label.
+
+        Raises:
+            BadInput: too many cannot.
+        """
+        while True:
+            there = np.array([self._standing_in(int(index)) for index in indices], np.int64) if self._lost else indices
+            try:
+                return there, self._set[there]  # a copy out of the memory map
+            except BadInput:
+                known = len(self._lost)
+                for index in there:
+                    self._look_at(int(index))
+                if len(self._lost) == known:
+                    raise
+
+    def _standing_in(self, index: int) -> int:
+        """The picture itself, or the next one that is not known to be lost."""
+        while f"picture {index}" in self._lost:
+            index = (index + 1) % len(self._set)
+        return index
+
+    def _look_at(self, index: int) -> None:
+        try:
+            self._set[np.array([index])]
+        except BadInput as error:
+            self._lost[f"picture {index}"] = str(error)
+            refuse_many_lost(self._lost, len(self._set))
 
     def places(self, position: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return which pictures of the set `take` gives, int64 [count], and which of them mirrored, bool [count].

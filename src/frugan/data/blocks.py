@@ -6,6 +6,8 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
+from frugan.errors import BadInput
+
 BLOCK_BYTES = 1 << 20
 """About so much is read to check one picture. Less would make more digests than there are names in `set.json`, more
 would slow the first batches of a large set on a slow disk."""
@@ -36,6 +38,7 @@ class Blocks:
         self._damaged = damaged
         self._size = pictures_per_block(pictures.shape[-1])
         self._agreed = np.zeros(len(digests), np.bool_)
+        self._refused: dict[int, BadInput] = {}
 
     def check(self, indices: NDArray[np.int64]) -> None:
         """Check every block that holds one of these pictures, int64 [n], and has not been checked.
@@ -45,8 +48,14 @@ class Blocks:
         """
         blocks = np.unique(indices // self._size)
         for block in blocks[~self._agreed[blocks]].tolist():
+            if block in self._refused:  # what could not be mended once is not tried again
+                raise self._refused[block]
             if not self._agrees(block):
-                self._damaged(block)
+                try:
+                    self._damaged(block)
+                except BadInput as error:
+                    self._refused[block] = error
+                    raise
             self._agreed[block] = True
 
     def _agrees(self, block: int) -> bool:

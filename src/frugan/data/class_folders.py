@@ -59,7 +59,7 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
 def _by_initials(names: Sequence[str]) -> bool:
     """Whether every picture lies in a folder below one that is named by its initial."""
     parts = [name.split("/") for name in names]
-    return bool(parts) and all(len(p) > 2 and len(p[0]) == 1 and p[1][0].lower() == p[0].lower() for p in parts)
+    return bool(parts) and all(len(p) > 2 and len(p[0]) == 1 and p[1][:1].lower() == p[0].lower() for p in parts)
 
 
 def _whole_folders(names: Sequence[str]) -> Classes:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
 from typing import cast
 
 import numpy as np
@@ -27,23 +26,18 @@ Say = Callable[[str], None]
 class EncodedPictures:
     """N pictures of a source as an array uint8 [N, 3, R, R] of which only what is asked for exists.
 
-    A picture that can no longer be read gives way to the next one that can; it is counted, and told of once.
-
     Args:
         source: stays open as long as this lives.
         members: indices in the source of the pictures that could be read.
         fitting: how they become squares.
         workers: threads that decode (Pillow's decoders let others run meanwhile).
-        say: is told of pictures that can no longer be read.
     """
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, source: Source, members: NDArray[np.int64], fitting: Fitting, workers: int, say: Say) -> None:
-        self._source, self._members, self._fitting, self._say = source, members, fitting, say
+    def __init__(self, source: Source, members: NDArray[np.int64], fitting: Fitting, workers: int) -> None:
+        self._source, self._members, self._fitting = source, members, fitting
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="frugan-decode")
-        self._lost: dict[int, str] = {}
-        self._lock = Lock()
         weakref.finalize(self, _close, self._pool, source)
 
     def __len__(self) -> int:
@@ -54,16 +48,11 @@ class EncodedPictures:
         """[N, 3, R, R]."""
         return len(self), 3, self._fitting.resolution, self._fitting.resolution
 
-    @property
-    def lost(self) -> int:
-        """Pictures that could be read at first and no longer can."""
-        return len(self._lost)
-
     def __getitem__(self, indices: int | slice | NDArray[np.int64]) -> NDArray[np.uint8]:
         """Decode pictures.
 
         Raises:
-            BadInput: none of them can be read any more.
+            BadInput: one of them can no longer be read.
         """
         wanted = np.arange(len(self))[indices]
         if wanted.ndim == 0:
@@ -72,26 +61,11 @@ class EncodedPictures:
         return np.stack(found) if found else np.empty((0, *self.shape[1:]), np.uint8)
 
     def _picture(self, index: int) -> NDArray[np.uint8]:
-        for step in range(len(self)):
-            member = int(self._members[(index + step) % len(self)])
-            if member in self._lost:
-                continue
-            try:
-                return self._fitting(self._source.picture(member))  # [3, R, R]
-            except Unreadable as error:
-                self._lose(member, str(error))
-        raise BadInput(f"{shown(str(self._source.path))}: no picture can be read any more; is the disk still there?")
-
-    def _lose(self, member: int, reason: str) -> None:
-        with self._lock:
-            first = member not in self._lost
-            self._lost[member] = reason
-            count = len(self._lost)
-        if first and count & (count - 1) == 0:  # the 1st, 2nd, 4th, 8th …
-            self._say(
-                f"data: {shown(self._source.names[member])} can no longer be read ({reason}); another picture stands "
-                f"in for it, {count:,} so far"
-            )
+        member = int(self._members[index])
+        try:
+            return self._fitting(self._source.picture(member))  # [3, R, R]
+        except Unreadable as error:
+            raise BadInput(f"{shown(self._source.names[member])} can no longer be read ({error}).") from error
 
 
 def _close(pool: ThreadPoolExecutor, source: Source) -> None:
@@ -108,7 +82,7 @@ def open_encoded(
         path: anything that `prepare` takes, but a prepared set.
         key: `fingerprint` of path and fitting; stands for the pixels in the set's digest.
         workers: threads that decode.
-        say: is told what was found, and of pictures that can no longer be read.
+        say: is told what was found.
         progress: gets (pictures done, pictures in all) while headers are read.
 
     Raises:
@@ -130,7 +104,7 @@ def open_encoded(
     for line in lines:
         say(f"data: {line}")
     say(f"data: {len(members):,} pictures stay encoded and are decoded as they are read, by {workers} threads")
-    pictures = EncodedPictures(source, members, fitting, workers, say)
+    pictures = EncodedPictures(source, members, fitting, workers)
     return PictureSet(
         cast("NDArray[np.uint8]", pictures),  # what a set asks of its array, this has: length, shape, indices
         source.classes.labels[members],

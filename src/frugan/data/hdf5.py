@@ -16,6 +16,8 @@ from frugan.errors import BadInput
 FORM = "datasets `imgs` uint8 [N, 3, S, S] and `labels` int64 [N]"
 # Holds two chunks of 500 pictures of 256 pixels: read in order, each is unpacked once.
 CACHE_BYTES = 512 << 20
+DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, UnicodeError)
+"""What h5py raises on damaged files, wherever it meets the damage."""
 MOST_PICTURES = 100_000_000  # their labels alone take 0.8 GB
 
 
@@ -32,10 +34,16 @@ def open_hdf5(path: Path) -> Source:
     where = shown(str(path))
     try:
         file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
-    except OSError as error:
+    except DAMAGED as error:
         raise BadInput(f"{where} cannot be opened as HDF5 ({error}). Copy or make it again.") from error
     try:
         return _list(h5py, file, path, where)
+    except BadInput:
+        file.close()
+        raise
+    except DAMAGED as error:
+        file.close()
+        raise BadInput(f"{where} is a damaged HDF5 file ({error}). Copy or make it again.") from error
     except BaseException:
         file.close()
         raise
@@ -61,10 +69,7 @@ def _list(h5py: Any, file: Any, path: Path, where: str) -> Source:
             f"{where} is packed in chunks of {chunk_bytes >> 20:,} MiB; expected at most {CACHE_BYTES >> 20}. "
             "Rewrite it with fewer pictures per chunk (h5repack)."
         )
-    try:
-        classes = numbered(np.asarray(labels[:], np.int64), f"labels of {where}")
-    except OSError as error:
-        raise BadInput(f"{where}: labels cannot be read ({error}). Copy or make it again.") from error
+    classes = numbered(np.asarray(labels[:], np.int64), f"labels of {where}")
 
     def size(index: int) -> tuple[int, int]:
         return width, height
@@ -72,7 +77,7 @@ def _list(h5py: Any, file: Any, path: Path, where: str) -> Source:
     def picture(index: int) -> Image.Image:
         try:
             pixels: NDArray[np.uint8] = imgs[index]  # [3, S, S]
-        except (OSError, RuntimeError) as error:
+        except DAMAGED as error:
             raise Unreadable(str(error)) from error
         return Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
 

@@ -54,7 +54,7 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str, background: Backgrou
     members = {
         member.filename: member
         for member in archive.infolist()
-        if not member.is_dir() and not any(map(is_hidden, member.filename.split("/")))
+        if member.filename and not member.filename.endswith("/") and not any(map(is_hidden, member.filename.split("/")))
     }
     pictures = [name for name in members if is_picture_name(name)]
     root = _common_folders([*pictures, *(name for name in members if name.rpartition("/")[2] == LISTING)])

@@ -1,10 +1,12 @@
 """A prepared set of pictures, mapped into memory."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from tokenize import TokenError
 from typing import Literal
 
 import numpy as np
@@ -61,11 +63,19 @@ class PictureSet:
         Raises:
             BadInput: they are not what was prepared, and could not be made again.
         """
-        if self.blocks is not None:
-            places = indices if isinstance(indices, np.ndarray) else np.atleast_1d(np.arange(len(self))[indices])
-            self.blocks.check(places)
+        self.check(indices if isinstance(indices, np.ndarray) else np.atleast_1d(np.arange(len(self))[indices]))
         stored = self.pictures[indices]
         return stored if self.channels == 3 else luma(stored)
+
+    def check(self, indices: NDArray[np.int64]) -> None:
+        """Check that pictures, int64 [n], are what was prepared, where that was not done yet.
+
+        Raises:
+            BadInput: they are not, and could not be made again.
+        """
+        _refuse_cut_short(self.pictures)
+        if self.blocks is not None:
+            self.blocks.check(indices)
 
     @cached_property
     def all_grey(self) -> bool:
@@ -88,6 +98,19 @@ class PictureSet:
     def resolution(self) -> int:
         """Return the side R of the pictures in pixels."""
         return int(self.pictures.shape[-1])
+
+
+def _refuse_cut_short(pictures: NDArray[np.uint8]) -> None:
+    """Refuse a map whose file has been cut: to read what is no more in the file ends the process."""
+    path = getattr(pictures, "filename", None)
+    if not isinstance(pictures, np.memmap) or path is None:
+        return
+    try:
+        size = os.stat(path).st_size
+    except OSError:  # deleted: the map keeps what was there
+        return
+    if size < pictures.offset + pictures.nbytes:
+        raise BadInput(f"{shown(str(path))} was cut short while it was in use; prepare the set again")
 
 
 def label_bytes(labels: NDArray[np.int64]) -> bytes:
@@ -124,7 +147,7 @@ def open_prepared(path: Path, *, verify: bool = False, mend: Callable[[int], Non
     where, again = shown(str(path / PICTURES_FILE)), prepared_again(path, about)
     try:
         pictures = np.load(path / PICTURES_FILE, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, TokenError, TypeError, OverflowError) as error:
         raise DamagedSet(path, f"{where} is damaged ({error})", again) from error
     expected = (about.pictures, 3, about.resolution, about.resolution)
     if not isinstance(pictures, np.memmap) or pictures.dtype != np.uint8 or pictures.shape != expected:

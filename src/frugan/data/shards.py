@@ -43,10 +43,17 @@ class _Place:
 def holds_shards(folder: Path) -> bool:
     """Whether a folder holds tar files, and no pictures or folders beside them."""
     with os.scandir(folder) as entries:
-        names = [(entry.name, entry.is_file()) for entry in entries if not entry.name.startswith(".")]
+        names = [(entry.name, _is_file(entry)) for entry in entries if not entry.name.startswith(".")]
     tars = [name for name, is_file in names if is_file and name.endswith(".tar")]
     others = [name for name, is_file in names if not is_file or Path(name).suffix.lower() in SUFFIXES]
     return bool(tars) and not others
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def open_shards(path: Path, background: Background = WHITE) -> Source:
@@ -144,7 +151,7 @@ def _split(name: str) -> tuple[str, str, str]:
 def _label(archive: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> int:
     opened = archive.extractfile(member) if member.size <= MOST_LABEL_BYTES else None
     text = opened.read() if opened is not None else b""
-    if not text.strip().isdigit():
+    if not text.strip().isdigit() or int(text) >= 1 << 62:  # beyond all numbers that arrays hold
         raise BadInput(
             f"{where}: {shown(member.name)} holds {shown(text[:20].decode('utf-8', 'replace'))!r}; expected a class "
             "number such as 3"

@@ -7,7 +7,7 @@ step is their whole state.
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from frugan.engine.precision import LossScale
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
 from frugan.errors import BadInput
+from frugan.regular_files import read_regular
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
 NETWORKS = "networks.safetensors"
 EMA = "ema.safetensors"
 OPTIMIZERS = "optimizers.safetensors"
+STATE = "state.json"
 UNFINISHED = ".unfinished-"
 DAMAGED = "damaged-"
 DIVERGED = "diverged-"
@@ -63,6 +65,15 @@ def _network_tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     return {f"{name}.{key}": value for name, network in networks.items() for key, value in network.state_dict().items()}
 
 
+def checkpoint_tensors(state: TrainingState) -> Iterator[Tensor]:
+    """Every tensor that goes into a checkpoint of a state."""
+    for parked in state.parked.values():
+        yield from parked.values()
+    for networks in (state.networks, state.ema.networks):
+        yield from _network_tensors(networks).values()
+    yield from _optimizer_tensors(state).values()
+
+
 def save_checkpoint(
     folder: Path, state: TrainingState, metadata: Mapping[str, str], extra: Mapping[str, Any]
 ) -> Checkpoint:
@@ -90,7 +101,7 @@ def save_checkpoint(
             write_tensors(beside / EMA, _network_tensors(state.ema.networks), metadata)
         write_tensors(beside / OPTIMIZERS, _optimizer_tensors(state) | parked.get(OPTIMIZERS, {}), {})
         write_json(
-            beside / "state.json",
+            beside / STATE,
             {
                 "format": FORMAT,
                 "step": state.step,
@@ -158,14 +169,15 @@ def set_aside_newer(folder: Path, than: Checkpoint, prefix: str = DAMAGED) -> li
     Returns:
         Where they are now.
     """
-    moved = []
-    for newer in list_checkpoints(folder):
-        if newer.step > than.step:
-            free = (folder / f"{prefix}{newer.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
-            to = next(path for path in free if not path.exists())
-            newer.path.replace(to)
-            moved.append(to)
-    return moved
+    return [set_aside(newer, prefix) for newer in list_checkpoints(folder) if newer.step > than.step]
+
+
+def set_aside(checkpoint: Checkpoint, prefix: str) -> Path:
+    """Rename one checkpoint, so that it is none any more, and return where it is."""
+    names = (f"{prefix}{checkpoint.path.name}{again}" for again in ("", *(f"-{n}" for n in range(2, 1000))))
+    to = next(path for name in names if not (path := checkpoint.path.with_name(name)).exists())
+    checkpoint.path.replace(to)
+    return to
 
 
 def verify(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -175,20 +187,33 @@ def verify(checkpoint: Checkpoint) -> dict[str, Any]:
         DamagedCheckpoint: naming the file and what is wrong with it.
     """
     manifest = checkpoint.path / MANIFEST
-    try:
-        digests = json.loads(manifest.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise DamagedCheckpoint(f"{manifest}: {error}") from error
+    digests = _json_object(manifest)
+    if missing := sorted({NETWORKS, OPTIMIZERS, STATE} - digests.keys()):
+        raise DamagedCheckpoint(f"{manifest}: lists no {', '.join(missing)}")
     for name, expected in digests.items():
         path = checkpoint.path / name
         if not path.is_file():
             raise DamagedCheckpoint(f"{path}: missing")
-        if digest(path) != expected:
+        try:
+            found = digest(path)
+        except OSError as error:
+            raise DamagedCheckpoint(f"{path}: {error.strerror}") from error
+        if found != expected:
             raise DamagedCheckpoint(f"{path}: its digest is not the manifest's")
-    state = json.loads((checkpoint.path / "state.json").read_text("utf-8"))
-    if state["format"] != FORMAT:
-        raise BadInput(f"{checkpoint.path}: format {state['format']}, expected {FORMAT}: written by a newer frugan")
-    return dict(state)
+    state = _json_object(checkpoint.path / STATE)
+    if (number := state.get("format")) != FORMAT:
+        raise BadInput(f"{checkpoint.path}: format {number}, expected {FORMAT}: written by a newer frugan")
+    return state
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(read_regular(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # BadInput is a ValueError too
+        raise DamagedCheckpoint(f"{path}: {error}") from error
+    if not isinstance(value, dict):
+        raise DamagedCheckpoint(f"{path}: no JSON object")
+    return value
 
 
 def newest_whole(folder: Path) -> tuple[Checkpoint, dict[str, Any], list[str]] | None:
@@ -217,6 +242,20 @@ def load_networks(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
     Raises:
         BadInput: a tensor is missing, unknown or of another shape; nothing has been changed then.
     """
+    refuse_others(networks, tensors, where)
+    own = _network_tensors(networks)
+    with torch.no_grad():
+        for key, value in own.items():
+            value.copy_(tensors[key])
+    return sorted(own)
+
+
+def refuse_others(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
+    """Refuse "network.parameter" tensors that are not those of these networks, on "meta" for example.
+
+    Raises:
+        BadInput: a tensor is missing, unknown or of another shape.
+    """
     own = _network_tensors(networks)
     missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     wrong = [
@@ -228,10 +267,6 @@ def load_networks(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
         faults = [f"missing {k}" for k in missing] + [f"unknown {k}" for k in unknown] + wrong
         shown = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
         raise BadInput(f"{where}: these weights are of another network than the recipe's:\n  {shown}")
-    with torch.no_grad():
-        for key, value in own.items():
-            value.copy_(tensors[key])
-    return sorted(own)
 
 
 def restore(
@@ -268,21 +303,28 @@ def restore(
     if state.ema.networks:
         load_networks(state.ema.networks, read_tensors(path / EMA)[0], str(path))
     lines += restore_optimizers(path, state, fresh | set(restarts))
+    try:
+        _restore_numbers(saved, state, fresh)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        raise BadInput(f"{path / STATE}: not what a training keeps ({error}); delete {path}, or restore it") from error
+    if (before := saved.get("torch")) != str(torch.__version__):
+        lines.append(
+            f"{path} was written with torch {before}; with {torch.__version__} it goes on, but not bit for bit"
+        )
+    state.step = checkpoint.step
+    return lines
+
+
+def _restore_numbers(saved: Mapping[str, Any], state: TrainingState, fresh: Collection[str]) -> None:
     for name, (scale, good, was_found) in saved["loss_scales"].items():
         if name in state.loss_scales and not set(state.moves[name]) <= set(fresh):
-            _restore_scale(state.loss_scales[name], scale, good, was_found=was_found)
+            _restore_scale(state.loss_scales[name], float(scale), float(good), was_found=bool(was_found))
     for name, value in saved["carried"].items():
         if name in state.carried:  # else no phase has it at present
             state.carried[name].copy_(torch.tensor(value))
     for phase, count in saved["skipped"].items():
         if phase in state.skipped:
             state.skipped[phase].fill_(count)
-    if saved["torch"] != str(torch.__version__):
-        lines.append(
-            f"{path} was written with torch {saved['torch']}; with {torch.__version__} it goes on, but not bit for bit"
-        )
-    state.step = checkpoint.step
-    return lines
 
 
 def _restore_scale(into: LossScale, scale: float, good: float, *, was_found: bool) -> None:
@@ -315,14 +357,17 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
         if set(state.moves[name]) <= set(fresh):
             continue
         for count, value in optimizer.counts.items():
-            if f"{name}/{count}" in own:
-                value.copy_(own[f"{name}/{count}"])
+            if (kept := own.get(f"{name}/{count}")) is not None and kept.shape == value.shape:
+                value.copy_(kept)
         for key, parameter in named_parameters(state.networks, state.moves[name]).items():
             prefix = f"{name}/{key}/"
             slots = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
             if slots and key.split(".")[0] not in fresh:
                 for slot, value in slots.items():
-                    optimizer.state[parameter][slot].copy_(value)
+                    into = optimizer.state[parameter].get(slot)
+                    if into is None or into.shape != value.shape:
+                        raise BadInput(f"{path}: {prefix}{slot} is {tuple(value.shape)}, which no such state has")
+                    into.copy_(value)
     left = {key for key in tensors if not _counts(key) and key.split("/")[1].split(".")[0] not in fresh}
     owners = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
     left |= {key for key in tensors if _counts(key) and key.split("/")[0] in owners}

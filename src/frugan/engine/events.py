@@ -1,14 +1,20 @@
 """The event file: one JSON object a line, the truth about a run, of which everything shown is a reader."""
 
+import errno
 import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 Event = dict[str, Any]
+
+MOST_LINE_BYTES = 16 << 20
+"""Of an event: those with the gradients of all parameters take up to 1 MiB."""
 
 
 def _jsonable(value: Any) -> Any:
@@ -27,9 +33,10 @@ class EventLog:
 
     Args:
         path: the file; made if missing. A last line cut short by a crash is ended first.
+        keeps: called with an error of writing: whether events wait in memory until there is room.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keeps: Callable[[OSError], bool] = lambda _: False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         cut = False
         if path.exists() and path.stat().st_size > 0:
@@ -37,6 +44,7 @@ class EventLog:
                 file.seek(-1, os.SEEK_END)
                 cut = file.read() != b"\n"
         self._readers: list[Callable[[Event], None]] = []
+        self._keeps = keeps
         self._file = path.open("a", encoding="utf-8", newline="\n")
         if cut:
             self._file.write("\n")
@@ -45,11 +53,24 @@ class EventLog:
         """Let somebody read every event from now on, once it is written; readers may write events of their own."""
         self._readers.append(reader)
 
+    @contextmanager
+    def subscribers_of_its_own(self) -> Iterator[None]:
+        """Those who subscribe within the block read events until its end."""
+        before = list(self._readers)
+        try:
+            yield
+        finally:
+            self._readers = before
+
     def write(self, event: str, **values: Any) -> None:
         """Append one event, and show it to all readers as it will be read."""
         record: Event = {"event": event, **_jsonable(values)}
-        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:  # what could not be written stays in the buffer
+            if not self._keeps(error):
+                raise
         for reader in self._readers:
             reader(record)
 
@@ -68,13 +89,59 @@ def read_events(path: Path, damaged: Callable[[int], None] = lambda _: None) -> 
     Args:
         damaged: is told the number of each such line, from 1.
     """
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                event = json.loads(line)
-            except json.JSONDecodeError:
-                event = None
-            if isinstance(event, dict):
-                yield event
-            else:
-                damaged(number)
+    return EventTail(path, damaged).added(to_the_end=True)
+
+
+@dataclass
+class EventTail:
+    """Reads an event file piece by piece: each time what was added since.
+
+    Attributes:
+        path: the file.
+        damaged: is told the number of each line that is no event, from 1.
+    """
+
+    path: Path
+    damaged: Callable[[int], None] = lambda _: None
+    _position: int = 0
+    _lines: int = 0
+
+    def begun_anew(self) -> bool:
+        """Whether the file is shorter than what was read of it; then it is read from its beginning."""
+        if self.path.stat().st_size >= self._position:
+            return False
+        self._position = self._lines = 0
+        return True
+
+    def added(self, *, to_the_end: bool = False) -> Iterator[Event]:
+        """Events since the last time.
+
+        Args:
+            to_the_end: also of a last line without an end, which may still be in the making.
+
+        Raises:
+            OSError: it cannot be read, or is no file.
+        """
+        if not self.path.is_file():
+            raise FileNotFoundError(errno.ENOENT, "no event file", str(self.path))
+        with self.path.open("rb") as file:
+            file.seek(self._position)
+            while line := file.readline(MOST_LINE_BYTES):
+                if not line.endswith(b"\n") and len(line) < MOST_LINE_BYTES and not to_the_end:
+                    return
+                self._position += len(line)
+                self._lines += 1
+                event = _event(line)
+                if event is None:
+                    self.damaged(self._lines)
+                else:
+                    yield event
+
+
+def _event(line: bytes) -> Event | None:
+    """None: the line is none."""
+    try:
+        event = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None

@@ -17,7 +17,7 @@ def follow(
     plan: Plan,
     stages: Callable[[int], AbstractContextManager[Step]],
     next_plan: NextPlan,
-) -> bool:
+) -> Order:
     """Take part in a training until the first rank ends it.
 
     Args:
@@ -25,7 +25,7 @@ def follow(
         next_plan: gives a plan that takes less when memory runs out on this rank; the other ranks keep theirs.
 
     Returns:
-        Whether the duration is over, as `Loop.train`.
+        How it ended: STOP, OVER, or AGAIN.
     """
     in_force = plan
 
@@ -36,7 +36,7 @@ def follow(
 
     with ExitStack() as opened:
         step: Step | None = None
-        while (order := ranks.hear()) not in (Order.STOP, Order.OVER):
+        while (order := ranks.hear()) not in (Order.STOP, Order.OVER, Order.AGAIN):
             if order is Order.STAGE:
                 opened.close()
                 step = opened.enter_context(stages(state.step))
@@ -45,4 +45,4 @@ def follow(
             else:
                 assert step is not None, "the first rank opens a stage before the first step"
                 step.run(state, in_force, next_plan=smaller)
-    return order is Order.OVER
+    return order

@@ -1,8 +1,8 @@
 """The training loop: steps, and what is written between them."""
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from frugan.engine.best_checkpoints import BestCheckpoints
 from frugan.engine.checkpoint import Checkpoint, checkpoint_name, keep_newest, save_checkpoint
 from frugan.engine.clock import Clock, SheetClock
+from frugan.engine.disk_room import no_room, told_what_is_needed
 from frugan.engine.events import EventLog
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
@@ -93,6 +94,7 @@ class Loop:
         metadata: for weights files.
         kept: JSON values kept in every checkpoint; they may change while training goes on.
         requests: what is asked for while training goes on.
+        goes_on_when_full: whether training goes on when the disk has no room for a checkpoint, until the end.
         seconds: of training so far, over all resumptions.
         images: pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`.
         ranks: the processes that share each update; this one tells the others what to do.
@@ -112,6 +114,7 @@ class Loop:
     metadata: Mapping[str, str]
     kept: Mapping[str, Any]
     requests: Requests = field(default_factory=Requests)
+    goes_on_when_full: bool = False
     seconds: float = 0.0
     images: int = 0
     ranks: Ranks = field(default_factory=OneRank)
@@ -125,7 +128,7 @@ class Loop:
             Whether the duration is over (False: stopped before).
 
         Raises:
-            TrainingFailed: updates were skipped too often in a row.
+            Diverged: updates were skipped too often in a row.
         """
         began_all, before = time.perf_counter(), self.seconds
         with ExitStack() as opened:
@@ -176,17 +179,29 @@ class Loop:
         step, asked = self.state.step, self.requests.take()
         if "stop" in asked:
             stop.signal_name = stop.signal_name or "request"
-        if stage.checkpoint.due(step, self.seconds) or "save" in asked:
-            self._save_and_prune()
-        if stage.backup is not None and stage.backup.due(step, self.seconds):
-            self._save(self.run.backups)
+        with self._going_on("checkpoint_failed"):
+            if stage.checkpoint.due(step, self.seconds) or "save" in asked:
+                self._save_and_prune()
+            if stage.backup is not None and stage.backup.due(step, self.seconds):
+                self._save(self.run.backups)
         if stage.snapshot.due(step, self.seconds) or "preview" in asked:
-            self._draw(stage)
+            with self._going_on("snapshot_failed"):
+                self._draw(stage)
         if stage.scoring is not None and stage.scoring.due.due(step, self.seconds):
             self._score(stage.scoring)
         if stage.look_again is not None and (slower := self.steps.pace.slowed()) is not None:
             stage.look_again(slower)
             self.steps.pace.looked()
+
+    @contextmanager
+    def _going_on(self, event: str) -> Iterator[None]:
+        """Where the recipe says so, training goes on when there is no room for what is written within the block."""
+        try:
+            yield
+        except OSError as error:
+            if not self.goes_on_when_full or not no_room(error):
+                raise
+            self.log.write(event, step=self.state.step, reason=f"{error.strerror or error}; training goes on")
 
     def _over(self) -> bool:
         if (steps := self.duration.known_steps(self.batch)) is not None:
@@ -217,7 +232,8 @@ class Loop:
                 "ranks had come apart, as cards of different kinds do by rounding; all go on from the first one's state"
             )
             self.log.write("warning", step=self.state.step, line=line)
-        saved = save_checkpoint(folder, self.state, self.metadata, {**self.kept, **own})
+        with told_what_is_needed(folder, self.state):
+            saved = save_checkpoint(folder, self.state, self.metadata, {**self.kept, **own})
         if is_new:
             self.log.write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
         return saved

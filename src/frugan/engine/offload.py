@@ -28,13 +28,17 @@ class HostCopies:
         """A copy of what was sent, on its device again, also where host and device are one."""
         return torch.empty_like(there, device=device, pin_memory=False).copy_(there, non_blocking=True)
 
+    def is_worth_it(self, tensor: Tensor) -> bool:
+        """Whether a tensor is large enough to go."""
+        return tensor.nbytes >= SMALLEST_BYTES
+
     @contextmanager
     def keeping(self) -> Iterator[None]:
         """What autograd keeps of what is called inside goes to the host, if it is large and no weight."""
 
         def pack(tensor: Tensor) -> tuple[Tensor, torch.device | None]:
             kept = tensor.detach()  # the tensor itself would keep its graph
-            if isinstance(tensor, nn.Parameter) or tensor.nbytes < SMALLEST_BYTES:
+            if isinstance(tensor, nn.Parameter) or not self.is_worth_it(tensor):
                 return kept, None
             return self.send(kept), tensor.device
 

@@ -109,6 +109,19 @@ def continued_precision(before: Literal["fp32", "fp16", "bf16"], device: torch.d
     return replace(same, reason="as this run began")
 
 
+def wider_precision(device: torch.device) -> Precision:
+    """The fastest precision here that has all of fp32's range, for a run that overflows in fp16."""
+    reason = "fp16 overflowed at its least loss scale"
+    wide = cpu_has_bf16_units() if device.type == "cpu" else False
+    if device.type == "cuda":
+        wide = card_has_bf16_units(torch.cuda.get_device_capability(device))
+    return Precision("bf16", torch.bfloat16, reason) if wide else Precision("fp32", torch.float32, reason)
+
+
+LEAST_SCALE = 1.0
+"""Of losses in fp16: a smaller one would only lose small gradients."""
+
+
 @dataclass
 class LossScale:
     """Dynamic loss scale of one optimizer, kept and moved on the device.
@@ -144,5 +157,5 @@ class LossScale:
         good = torch.where(accepted, self.good + 1, 0.0)
         grown = good >= interval
         factor = torch.where(accepted, torch.where(grown, 2.0, 1.0), 0.5)
-        self.scale.mul_(factor).clamp_(min=1.0)
+        self.scale.mul_(factor).clamp_(min=LEAST_SCALE)
         self.good.copy_(torch.where(grown, 0.0, good))

@@ -35,6 +35,8 @@ class Order(IntEnum):
     STOP = 3
     """Training stops before its end."""
     OVER = 4
+    AGAIN = 5
+    """Training begins again, from an earlier checkpoint."""
 
 
 @dataclass(frozen=True)

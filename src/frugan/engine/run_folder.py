@@ -1,14 +1,12 @@
 """A run: a directory with recipe, events, checkpoints and samples, written by one process at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from filelock import FileLock, Timeout
-
-from frugan.errors import BadInput
+from frugan.engine.run_lock import LOCK, OWNER, owned
 
 RUN_RECIPE = "recipe.json"
 """Where a run keeps its recipe."""
@@ -72,7 +70,7 @@ class RunFolder:
     @property
     def first_files(self) -> frozenset[str]:
         """Names that a run may have left before it had its recipe (it was refused, or killed at once)."""
-        return frozenset({"run.lock", self.plan.name, self.events.name, self.requests.name, "tensorboard", "wandb"})
+        return frozenset({LOCK, OWNER, self.plan.name, self.events.name, self.requests.name, "tensorboard", "wandb"})
 
     @property
     def exists(self) -> bool:
@@ -85,21 +83,15 @@ class RunFolder:
         return next((run for run in map(cls, path.resolve().parents[:3]) if run.exists), None)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         """Be the only writer; the lock goes with the process, however it ends.
 
+        Args:
+            say: is told of a lock that somebody left behind.
+
         Raises:
-            BadInput: another process trains in this folder.
+            BadInput: another process trains in this folder, here or on another machine.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / "run.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise BadInput(
-                f"run {self.path}: another process is training there; wait for it, stop it, or choose another --out"
-            ) from error
-        try:
+        with owned(self.path, say):
             yield
-        finally:
-            lock.release()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.engine.checkpoint import DIVERGED, Checkpoint, list_checkpoints, set_aside_newer
+from frugan.errors import TrainingFailed
 
 LONG = 100
 """Steps without a skipped update that make a checkpoint sound: fp16 skips one now and then, and goes on."""
@@ -14,6 +15,25 @@ MOST_SKIPS = 20
 """Updates of one phase skipped in a row before the run stops: halvings enough for any loss scale that fp16 reaches."""
 FINITE_STEPS = "finite_steps"
 """Under this name a checkpoint keeps how many steps before it had no skipped update."""
+
+
+class Diverged(TrainingFailed):
+    """Updates were skipped too often in a row.
+
+    Args:
+        message: for people, with what to do.
+        phase: whose updates.
+        step: steps done.
+        reason: what was not finite.
+        out_of_range: whether fp16 overflowed though its loss scale was at its least.
+    """
+
+    def __init__(self, message: str, *, phase: str, step: int, reason: str, out_of_range: bool) -> None:
+        super().__init__(message)
+        self.phase = phase
+        self.step = step
+        self.reason = reason
+        self.out_of_range = out_of_range
 
 
 @dataclass

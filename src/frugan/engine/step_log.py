@@ -13,12 +13,12 @@ import torch
 from frugan.engine.events import EventLog
 from frugan.engine.pace import Pace
 from frugan.engine.plan import Plan
+from frugan.engine.precision import LEAST_SCALE
 from frugan.engine.progress import Duration
 from frugan.engine.readout import Readout, first_bad
-from frugan.engine.soundness import MOST_SKIPS, Soundness, way_back
+from frugan.engine.soundness import MOST_SKIPS, Diverged, Soundness, way_back
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.errors import TrainingFailed
 
 CARRIED = "carried: "
 """Before the names of carried state among the numbers that are read with the gradients."""
@@ -95,7 +95,7 @@ class StepLog:
         """Read all that is on its way.
 
         Raises:
-            TrainingFailed: updates were skipped MOST_SKIPS times in a row.
+            Diverged: updates were skipped MOST_SKIPS times in a row.
         """
         while self._pending:
             self._read(self._pending.pop(0))
@@ -148,10 +148,17 @@ class StepLog:
             if in_a_row >= MOST_SKIPS:
                 failing = {phase.optimizer for phase in step.phases if self.soundness.in_a_row.get(phase.name)}
                 rates = {each: step.settings[each].learning_rate for each in sorted(failing)}
-                raise TrainingFailed(
+                precision = pending.plan.precision.name
+                out_of_range = precision == "fp16" and float(bad.loss_scale) <= LEAST_SCALE
+                range_ = ", with the loss scale at its least: fp16 has not the range for it" if out_of_range else ""
+                raise Diverged(
                     f"phase {name}: {in_a_row} updates in a row were skipped at step {readout.step:,} because they "
-                    f"were not finite ({reason}). Nothing of them was committed. "
-                    + way_back(self.checkpoints, self.command, rates, pending.plan.precision.name)
+                    f"were not finite ({reason}{range_}). Nothing of them was committed. "
+                    + way_back(self.checkpoints, self.command, rates, precision),
+                    phase=name,
+                    step=readout.step,
+                    reason=reason,
+                    out_of_range=out_of_range,
                 )
 
 

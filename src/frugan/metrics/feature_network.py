@@ -2,7 +2,9 @@
 
 import hashlib
 import importlib
+import io
 import os
+import struct
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +18,18 @@ from torch import Tensor
 
 from frugan.errors import BadInput
 from frugan.metrics.inception import Inception
+from frugan.regular_files import read_regular
 
 INCEPTION_FILE = "weights-inception-2015-12-05-6726825d.pth"
 INCEPTION_DIGEST = "6726825d"
 """First digits of the public file's SHA-256, which its name carries."""
+MOST_PTH_BYTES = 1 << 30
+"""Of a weights file; the public one has 91 MiB."""
+DAMAGED = (
+    *(RuntimeError, ValueError, EOFError, LookupError, UnpicklingError, TypeError, AttributeError),
+    *(OSError, AssertionError, OverflowError, NotImplementedError, RecursionError, struct.error),
+)
+"""What torch's reader of weights raises on files that are none."""
 INCEPTION_SETTING = "FRUGAN_INCEPTION"
 
 
@@ -161,13 +171,34 @@ def load_inception(
             f"{file}: its SHA-256 begins with {found[:8]}, expected {digest}: another file, or cut short. Scores by "
             "other weights compare with nobody's; fetch it again"
         )
+    weights = read_pth(file)
     network = Inception()
     try:
-        weights = torch.load(file, map_location="cpu", weights_only=True)
         network.load_state_dict(weights)
-    except (RuntimeError, ValueError, EOFError, KeyError, UnpicklingError) as error:
+    except (RuntimeError, TypeError) as error:
         raise BadInput(f"{file}: holds no weights of the Inception network ({str(error)[:200]})") from error
     return InceptionFeatures(network.to(device), found)
+
+
+def read_pth(file: Path) -> dict[str, Tensor]:
+    """Read tensors by name from a file of `torch.save`; nothing else is built, and nothing is run.
+
+    Raises:
+        BadInput: it is damaged, or holds anything else.
+    """
+    try:
+        # out of memory: from a file, torch makes room for whatever length stands there
+        weights = torch.load(io.BytesIO(read_regular(file, MOST_PTH_BYTES)), map_location="cpu", weights_only=True)
+    except BadInput:
+        raise
+    except DAMAGED as error:
+        # torch's own words advise to run what the file says
+        raise BadInput(f"{file}: no weights file of PyTorch, or a damaged one ({type(error).__name__})") from error
+    if not isinstance(weights, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
+    ):
+        raise BadInput(f"{file}: holds other things than tensors by name")
+    return weights
 
 
 def load_named(name: str, device: torch.device) -> NamedFeatures:

@@ -20,14 +20,15 @@ class RunningStatisticsNorm(GroupNormalised):
     Args:
         channels: C of the input [B, C, H, W].
         eps: added to the variance.
+        biased: the running variance is that over n samples, and not n - 1.
     """
 
     stored_mean: Tensor
     stored_var: Tensor
 
-    def __init__(self, channels: int, eps: float) -> None:
+    def __init__(self, channels: int, eps: float, *, biased: bool = False) -> None:
         super().__init__()
-        self.eps = eps
+        self.eps, self.biased = eps, biased
         self.register_buffer("stored_mean", torch.zeros(channels))
         self.register_buffer("stored_var", torch.ones(channels))
 
@@ -56,6 +57,9 @@ class RunningStatisticsNorm(GroupNormalised):
         variance = torch.ones_like(self.stored_var)
         out = F.batch_norm(x, mean, variance, training=True, momentum=1.0, eps=self.eps)
         self.observe("stored_mean", mean)
+        if self.biased:
+            samples = x.numel() // x.shape[1]
+            variance *= (samples - 1) / samples
         self.observe("stored_var", variance)
         return out
 
@@ -69,8 +73,8 @@ class BatchNorm(RunningStatisticsNorm):
 
     fp32_parameters = ("gain", "bias")
 
-    def __init__(self, channels: int, eps: float = 1e-5) -> None:
-        super().__init__(channels, eps)
+    def __init__(self, channels: int, eps: float = 1e-5, *, biased: bool = False) -> None:
+        super().__init__(channels, eps, biased=biased)
         self.gain = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
@@ -87,12 +91,15 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
         channels: C of the input.
         gain, bias: layers that map a condition [B, ...] to [B, C].
         eps: added to the variance.
+        biased: the running variance is that over n samples, and not n - 1.
 
     Source: de Vries et al. 2017 (arXiv 1707.00683), in the form of the BigGAN release.
     """
 
-    def __init__(self, channels: int, gain: nn.Module, bias: nn.Module, eps: float = 1e-5) -> None:
-        super().__init__(channels, eps)
+    def __init__(
+        self, channels: int, gain: nn.Module, bias: nn.Module, eps: float = 1e-5, *, biased: bool = False
+    ) -> None:
+        super().__init__(channels, eps, biased=biased)
         self.gain = gain
         self.bias = bias
 

@@ -40,21 +40,21 @@ _COUNT = struct.Struct("<q")
 
 
 @dataclass(frozen=True, eq=False)
-class _Storage:
+class Storage:
     """The numbers that tensors look at [n]."""
 
     numbers: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class _Kind:
+class StorageKind:
     """A type of storage."""
 
     dtype: np.dtype
 
 
 @dataclass(frozen=True, eq=False)
-class _Described:
+class DescribedStorage:
     """What a pickled storage says of itself."""
 
     key: str
@@ -92,7 +92,7 @@ class Tensors:
         more: Any = None,
     ) -> np.ndarray:
         """Stand for `_rebuild_tensor_v2`: a copy of what the tensor looks at, which must lie within its storage."""
-        if type(storage) is not _Storage or type(shape) is not tuple or type(strides) is not tuple:
+        if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
             raise TypeError
         if not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
             raise TypeError
@@ -120,7 +120,7 @@ def _parameter(data: Any, gradient: Any = False, hooks: Any = None) -> np.ndarra
     return data
 
 
-def _storage(raw: Any) -> _Storage:
+def _storage(raw: Any) -> Storage:
     """Stand for `_load_from_bytes`."""
     if type(raw) is not bytes:
         raise TypeError
@@ -133,32 +133,32 @@ def _storage(raw: Any) -> _Storage:
     machine, at = read_next(ObjectReader(raw, {}, position=at))
     if type(machine) is not dict or machine.get("little_endian") is not True:
         _refuse("is of a machine with another order of bytes")
-    described, at = read_next(ObjectReader(raw, {}, constants=_KINDS, persistent=_described, position=at))
+    described, at = read_next(ObjectReader(raw, {}, constants=STORAGE_KINDS, persistent=described_storage, position=at))
     keys, at = read_next(ObjectReader(raw, {}, position=at))
-    if type(described) is not _Described or type(keys) is not list or len(keys) != 1:
+    if type(described) is not DescribedStorage or type(keys) is not list or len(keys) != 1:
         _refuse("is no single storage")
     (count,) = _COUNT.unpack_from(raw, at)
     at += _COUNT.size
     needed = described.count * described.dtype.itemsize
     if count != described.count or len(raw) - at != needed:
         _refuse(f"has {len(raw) - at:,} bytes of numbers, and should have {needed:,}")
-    return _Storage(np.frombuffer(raw, described.dtype, described.count, at))
+    return Storage(np.frombuffer(raw, described.dtype, described.count, at))
 
 
-def _described(where: Any) -> _Described:
+def described_storage(where: Any) -> DescribedStorage:
     """Stand for what looks a storage up by ("storage", type, key, device, numbers[, part of another])."""
     if type(where) is not tuple or len(where) not in (5, 6) or (len(where) == 6 and where[5] is not None):
         raise TypeError
     word, kind, key, _, count = where[:5]
-    if type(word) is not str or word != "storage" or type(kind) is not _Kind or type(key) is not str:
+    if type(word) is not str or word != "storage" or type(kind) is not StorageKind or type(key) is not str:
         raise TypeError
     if type(count) is not int or count < 0:
         raise TypeError
-    return _Described(key, kind.dtype, count)
+    return DescribedStorage(key, kind.dtype, count)
 
 
 def _refuse(why: str) -> NoReturn:
     raise BadInput(f"holds a tensor whose storage {why}. {CURE}")
 
 
-_KINDS: Mapping[Name, Any] = {("torch", name): _Kind(np.dtype(code)) for name, code in STORAGES.items()}
+STORAGE_KINDS: Mapping[Name, Any] = {("torch", name): StorageKind(np.dtype(code)) for name, code in STORAGES.items()}

@@ -168,7 +168,7 @@ class Charts:
                 if kind == "variety":
                     for curve in ("mean", "nearest"):
                         self._add(VARIETY, VARIETY_CURVES[curve], int(event["step"]), fmean(event[curve].values()))
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
                 continue  # an event of another version
             yield event
 

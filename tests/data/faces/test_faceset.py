@@ -112,7 +112,7 @@ def test_a_few_pictures_without_metadata_are_passed_over(faces: MakeFaces) -> No
     found = open_faceset(folder)
     assert (len(found), found.passed_over) == (99, ("050.jpg",))
     (folder / "051.png").write_bytes(b"\x89PNG")
-    with pytest.raises(BadInput, match=r"aligned: no usable face metadata in 2 of 101 pictures: 050\.jpg, 051\."):
+    with pytest.raises(BadInput, match=r"aligned: no usable face in 2 of 101 pictures: 050\.jpg, 051\."):
         open_faceset(folder)
 
 

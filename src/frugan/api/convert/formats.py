@@ -18,6 +18,8 @@ SHIPPED = MappingProxyType(
     {
         "leras": "frugan.api.convert.deepfacelab.formats:Leras",
         "dfm": "frugan.api.convert.deepfacelab.formats:Dfm",
+        "biggan-pytorch": "frugan.api.convert.biggan.formats:BigGANPyTorch",
+        "biggan-tfhub": "frugan.api.convert.biggan.formats:BigGANHub",
         "stylegan-pickle": "frugan.api.convert.stylegan.formats:StyleGANPickle",
         "stylegan-safetensors": "frugan.api.convert.stylegan.formats:StyleGANSafetensors",
     }
@@ -25,7 +27,15 @@ SHIPPED = MappingProxyType(
 """Name -> module and class; imported when one is asked for."""
 
 OPTIONS = MappingProxyType(
-    {"overrides": "KEY=VALUE", "name": "--name", "data": "--data", "replace": "--replace", "half": "--half"}
+    {
+        "overrides": "KEY=VALUE",
+        "name": "--name",
+        "data": "--data",
+        "replace": "--replace",
+        "half": "--half",
+        "raw": "--raw",
+        "verify": "--verify",
+    }
 )
 """Fields of a conversion that only some formats take, as they are typed."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from frugan.api.progress import Say
-from frugan.contract.data import Reader, Shared, Source
+from frugan.contract.data import Forgiving, Reader, Shared, Source
 from frugan.data.prefetch import Prefetcher
 from frugan.recipe import Recipe
 
@@ -68,19 +68,26 @@ class SourceFeed:
         recipe: as it is at present: seed, and how samples are made.
         pinned: host memory that a GPU can copy from by itself.
         workers: processes that make samples, for all sources together; 0: threads of this one.
+        seed: of the order in which pictures are shown; None: the recipe's.
         say: is told what cannot be had here.
+        lost: is told of every picture that cannot be read any more: source, picture, reason, and how many so far.
     """
 
     sources: Mapping[str, Source]
     recipe: Recipe
     pinned: bool
     workers: int
+    seed: int | None = None
     say: Say = lambda _: None
+    lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None
     _open: ExitStack = field(default_factory=ExitStack)
     _streams: dict[str, Prefetcher] = field(default_factory=dict)
     _last: dict[str, tuple[tuple[int, int], Mapping[str, Tensor]]] = field(default_factory=dict)
     _previews: dict[tuple[str, int], Mapping[str, Tensor]] = field(default_factory=dict)
     _said: list[str] = field(default_factory=list)
+    _forgiving: dict[str, Forgiving] = field(default_factory=dict)
+    _told: dict[str, int] = field(default_factory=dict)
+    _lost: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._shared = FeedWorkers(self.workers, self._open)
@@ -94,12 +101,26 @@ class SourceFeed:
         if known is not None and known[0] == (position, count):
             return known[1]
         if stream not in self._streams:
-            reader = self._reader(source, stream, self._shared)
+            reader = self._reader(source, stream, self._shared, self.seed)
             prefetched = Prefetcher(reader, pin_memory=self.pinned, say=self._say_once)
             self._streams[stream] = self._open.enter_context(prefetched)
+            if isinstance(reader, Forgiving):
+                self._forgiving[stream] = reader
+        self._tell_lost(source, stream)
         self._last.pop(stream, None)  # else two batches would be held while the third is read
         self._last[stream] = ((position, count), self._streams[stream].take(position, count))
         return self._last[stream][1]
+
+    def _tell_lost(self, source: str, stream: str) -> None:
+        """Tell of every picture once that a stream has passed over."""
+        if stream not in self._forgiving:
+            return
+        found = self._forgiving[stream].passed_over
+        for picture, reason in [*found.items()] if len(found) > self._told.get(stream, 0) else ():
+            if (source, picture) not in self._lost:
+                self._lost.add((source, picture))
+                self.lost(source, picture, reason, len(self._lost))
+        self._told[stream] = len(found)
 
     def _say_once(self, line: str) -> None:
         if not self._said:
@@ -112,19 +133,26 @@ class SourceFeed:
             self._previews[source, count] = self._reader(source, f"{source}/{PREVIEW}", None).take(0, count)
         return self._previews[source, count]
 
-    def _reader(self, source: str, stream: str, workers: FeedWorkers | None) -> Reader:
+    def _reader(self, source: str, stream: str, workers: FeedWorkers | None, order: int | None = None) -> Reader:
         recipe = self.recipe
         need = recipe.kind.sources(recipe.networks, recipe.objective)[source]
         opened: Any = self.sources[source]
-        seed, settings = recipe.training.seed, recipe.data
+        seed, settings = recipe.training.seed if order is None else order, recipe.data
         return need.reader(opened, self.sources, seed=seed, stream=stream, settings=settings, workers=workers)
 
 
 @contextmanager
 def feeding(
-    sources: Mapping[str, Source], recipe: Recipe, *, pinned: bool, workers: int, say: Say = lambda _: None
+    sources: Mapping[str, Source],
+    recipe: Recipe,
+    *,
+    pinned: bool,
+    workers: int,
+    seed: int | None = None,
+    say: Say = lambda _: None,
+    lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None,
 ) -> Iterator[SourceFeed]:
     """A feed whose reading threads and processes end with the block."""
-    feed = SourceFeed(sources, recipe, pinned, workers, say)
+    feed = SourceFeed(sources, recipe, pinned, workers, seed, say, lost)
     with feed._open:
         yield feed

@@ -1,9 +1,11 @@
 """Scores that `frugan evaluate` left in a run folder, as rows of the report."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from frugan.engine.events import read_events
 
 MOST_ROWS = 30
 """The newest ones: a page is looked at, the file keeps them all."""
@@ -16,30 +18,16 @@ def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...
         file: lines of JSON, as `save_evaluations` writes them; lines that cannot be read are passed over.
     """
     rows: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
-    for values in _lines(file):
+    for values in read_events(file) if file.is_file() else ():
         try:
             row, warnings = _row(values), tuple(map(str, values.get("warnings", ())))
             key = json.dumps(values["provenance"], sort_keys=True)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             continue  # of another version
         rows.pop(key, None)
         rows[key] = (row, tuple(f"evaluate, step {row['step']}: {line}" for line in warnings))
     newest = list(rows.values())[-MOST_ROWS:]
     return tuple(row for row, _ in newest), tuple(line for _, lines in newest for line in lines)
-
-
-def _lines(file: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        text = file.read_text("utf-8", errors="replace")
-    except OSError:
-        return
-    for line in text.splitlines():
-        try:
-            values = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(values, dict):
-            yield values
 
 
 def _row(values: Mapping[str, Any]) -> dict[str, str]:

@@ -17,12 +17,14 @@ from frugan.api.networks import (
     weights_metadata,
 )
 from frugan.api.setup import setup_of
+from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
 from frugan.api.train.other_ranks import beginning_of
 from frugan.api.train.plan_in_force import TrainingPlanner
+from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, rolled_back
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
@@ -53,11 +55,20 @@ Found = tuple[Checkpoint, dict[str, Any], list[str]]
 """A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""
 
 
-def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopRequest) -> Loop:
+def begin(
+    run: OpenRun,
+    init: str | Path | None,
+    requests: Requests,
+    stop: StopRequest,
+    recovery: Recovery = NOTHING_HAPPENED,
+    init_classes: ClassStart | None = None,
+) -> Loop:
     """Make ready to train: what the loop goes on from is loaded, said and written down.
 
     Args:
         init: weights that a new run starts from.
+        recovery: what became of the run in this process so far.
+        init_classes: what a new run's tables of classes start from.
 
     Raises:
         BadInput: the checkpoint is of another recipe, or damaged, or `init` cannot be used.
@@ -76,7 +87,7 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         run.choose(line)
     restarts = {name for change in changed.values() for name in change.restarts}
     with told_when_full(device, "training was set up"):
-        state, plan, planner = _create(run, device, found, restarts)
+        state, plan, planner = _create(run, device, found, restarts, recovery.precision)
     if found is not None:
         _tell_resumed(run, found, state.step, before, init)
         steps = training.duration.known_steps(training.batch)
@@ -86,7 +97,7 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
                 f"duration: 'training.duration={2 * steps} steps'"
             )
     elif init is not None:
-        start_from(Path(init), recipe, state, run.class_names, run.choose)
+        start_from(Path(init), recipe, state, run.class_names, run.choose, init_classes)
     else:
         refuse_untaught(state.networks)
 
@@ -107,19 +118,21 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
             name: each.numel() for name, each in named_parameters(state.networks, list(state.networks)).items()
         },
     )
-    kept = {
+    kept: dict[str, Any] = {
         "data": {name: data.as_json() for name, data in run.data.items()},
         "device": state.device.type,
         "card": planner.where,
         "memory_budget_bytes": planner.asked_bytes,
         "ranks": run.ranks.size,
     }
-    run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes), state)
+    rollbacks = max(recovery.rollbacks, rolled_back(saved))
+    kept |= {ROLLBACKS: rollbacks} if rollbacks else {}
+    run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes, rollbacks), state)
     opening = Opening(recipe, run.name, run.choose, stop, saved, kept)
     return Loop(
         state=state,
         plan=plan,
-        stages=stages_of(run, losses, opening),
+        stages=stages_of(run, losses, opening, rollbacks),
         next_plan=planner.next,
         duration=training.duration,
         batch=training.batch,
@@ -137,6 +150,7 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
         metadata=weights_metadata(recipe, run.class_names),
         kept=kept,
         requests=requests,
+        goes_on_when_full=recipe.saving.when_full == "go-on",
         seconds=float(saved.get("seconds", 0.0)),
         images=int(saved.get("images", state.step * training.batch)),
         ranks=run.ranks,
@@ -145,7 +159,11 @@ def begin(run: OpenRun, init: str | Path | None, requests: Requests, stop: StopR
 
 
 def _create(
-    run: OpenRun, device: torch.device, found: Found | None, restarts: Collection[str]
+    run: OpenRun,
+    device: torch.device,
+    found: Found | None,
+    restarts: Collection[str],
+    wanted: Precision | None,
 ) -> tuple[TrainingState, Plan, TrainingPlanner]:
     """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
     recipe = run.recipe
@@ -153,7 +171,7 @@ def _create(
     pin_arithmetic()
     if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
         run.choose(line)
-    precision = _precision(run, device, saved)
+    precision = wanted or _precision(run, device, saved)
     setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
     samples = {phase.name: phase.samples(recipe.training.batch) for phase in setup.every_phase}

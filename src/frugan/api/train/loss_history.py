@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ class LossHistory:
         history = cls()
         if events.is_file():
             for event in read_events(events):
-                history.add(event)
+                with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
+                    history.add(event)
         return history
 
     def add(self, event: Mapping[str, Any]) -> None:

@@ -19,15 +19,18 @@ from frugan.api.setup import setup_of
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
+from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
-from frugan.contract.data import RunData
+from frugan.contract.data import RunData, Source
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.follower import follow
 from frugan.engine.interrupt import stop_on_signals
+from frugan.engine.out_of_memory import release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.rank_group import RankGroup
 from frugan.engine.rank_place import Place
+from frugan.engine.ranks import Order
 from frugan.engine.requests import SIGNALS
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -49,6 +52,7 @@ class Beginning:
         map_classes: as for `train`.
         precision, plan: as the first rank has them.
         budget_bytes: on a card; None: none was asked for.
+        rollbacks: how often the run went back: order of data and draws go by it.
     """
 
     recipe: Mapping[str, Any]
@@ -60,9 +64,10 @@ class Beginning:
     precision: PrecisionName
     plan: Mapping[str, Any]
     budget_bytes: int | None
+    rollbacks: int
 
 
-def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None) -> Beginning:
+def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None, rollbacks: int) -> Beginning:
     """What to tell the others of a run that is about to begin or to go on."""
     return Beginning(
         recipe=run.recipe.model_dump(mode="json"),
@@ -74,6 +79,7 @@ def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None) -> Beginnin
         precision=plan.precision.name,
         plan=plan.as_json(),
         budget_bytes=budget_bytes,
+        rollbacks=rollbacks,
     )
 
 
@@ -124,46 +130,69 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
         BadInput: this rank has other pictures, or a card that cannot do what the first one does.
     """
     name = ranks.watch.names[ranks.rank]
+    aloud: Callable[[str], None] = lambda line: say(f"{name}: {line}")  # noqa: E731
+    sources: dict[str, Source] | None = None
     with stop_on_signals(_quiet) as stop, _requests_ignored():
         ranks.pass_on(stop)
-        begin: Beginning = ranks.send()
-        recipe = parse_recipe(begin.recipe, "the first rank's recipe")
-        sources = None
-        for first_here in (True, False):  # what is prepared of the pictures, is prepared once on each machine
-            if (ranks.place.local_rank == 0) == first_here:
-                sources = open_sources(recipe, data, _quiet, None, begin.known, begin.map_classes)
-            ranks.wait_for_all()
-        assert sources is not None
-        for source, known in begin.data.items():
-            if sources[source].digest != known.digest:
-                raise BadInput(f"{name}: --data holds other pictures for {source!r} there than on the first rank")
+        while True:
+            begin: Beginning = ranks.send()
+            if sources is None:
+                sources = _sources_of(begin, ranks, data)
+            ended, step = _along(begin, sources, ranks, options, aloud)
+            if ended is not Order.AGAIN:
+                over = ended is Order.OVER
+                return TrainingResult(begin.run, step, over, 0.0, torch.get_num_threads(), ranks.rank)
+            release_memory(ranks.device)  # what was trained is gone, before the next takes its room
 
-        device = ranks.device
-        pin_arithmetic()
-        precision = resolve_precision(begin.precision, device)
-        if precision.name != begin.precision:
-            raise BadInput(
-                f"{name} cannot train in {begin.precision}, as the first rank does ({precision.warning}); "
-                f"give all of them training.precision={precision.name}"
-            )
-        aloud: Callable[[str], None] = lambda line: say(f"{name}: {line}")  # noqa: E731
-        planner = TrainingPlanner(recipe, begin.name, options, device, precision, aloud, ranks=ranks.size)
-        if begin.budget_bytes is not None:
-            planner.cap(begin.budget_bytes)
-        plan = Plan.from_json(begin.plan, precision)
-        state = _state(recipe, plan, device)
-        ranks.give_state(state)
 
-        @contextmanager
-        def stage(step: int) -> Iterator[Step]:
-            workers = default_workers(device, ranks.local_size) if options.workers is None else options.workers
-            with feeding(
-                sources, recipe.at_step(step), pinned=device.type == "cuda", workers=workers, say=aloud
-            ) as feed:
-                yield setup_of(recipe, step).step(feed, Streams(recipe.training.seed), ranks=ranks)
+def _sources_of(begin: Beginning, ranks: RankGroup, data: Data) -> dict[str, Source]:
+    """This rank's pictures.
 
-        over = follow(ranks, state, plan, stage, planner.next)
-        return TrainingResult(begin.run, state.step, over, 0.0, torch.get_num_threads(), ranks.rank)
+    Raises:
+        BadInput: they are others than the first rank's.
+    """
+    name, recipe = ranks.watch.names[ranks.rank], parse_recipe(begin.recipe, "the first rank's recipe")
+    sources = None
+    for first_here in (True, False):  # what is prepared of the pictures, is prepared once on each machine
+        if (ranks.place.local_rank == 0) == first_here:
+            sources = open_sources(recipe, data, _quiet, None, begin.known, begin.map_classes)
+        ranks.wait_for_all()
+    assert sources is not None
+    for source, known in begin.data.items():
+        if sources[source].digest != known.digest:
+            raise BadInput(f"{name}: --data holds other pictures for {source!r} there than on the first rank")
+    return sources
+
+
+def _along(
+    begin: Beginning, sources: Mapping[str, Source], ranks: RankGroup, options: TrainingOptions, aloud: Say
+) -> tuple[Order, int]:
+    """Train with the others until the first rank ends it: how, and at which step."""
+    device, recipe = ranks.device, parse_recipe(begin.recipe, "the first rank's recipe")
+    pin_arithmetic()
+    precision = resolve_precision(begin.precision, device)
+    if precision.name != begin.precision:
+        raise BadInput(
+            f"{ranks.watch.names[ranks.rank]} cannot train in {begin.precision}, as the first rank does "
+            f"({precision.warning}); give all of them training.precision={precision.name}"
+        )
+    planner = TrainingPlanner(recipe, begin.name, options, device, precision, aloud, ranks=ranks.size)
+    if begin.budget_bytes is not None:
+        planner.cap(begin.budget_bytes)
+    plan = Plan.from_json(begin.plan, precision)
+    state = _state(recipe, plan, device)
+    ranks.give_state(state)
+    seed = seed_after(recipe.training.seed, begin.rollbacks)
+
+    @contextmanager
+    def stage(step: int) -> Iterator[Step]:
+        workers = default_workers(device, ranks.local_size) if options.workers is None else options.workers
+        with feeding(
+            sources, recipe.at_step(step), pinned=device.type == "cuda", workers=workers, seed=seed, say=aloud
+        ) as feed:
+            yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks)
+
+    return follow(ranks, state, plan, stage, planner.next), state.step
 
 
 def _state(recipe: Recipe, plan: Plan, device: torch.device) -> TrainingState:

@@ -12,6 +12,7 @@ from frugan.api.setup import setup_of
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
+from frugan.api.train.recovery import seed_after
 from frugan.api.train.scores import scoring_of
 from frugan.api.train.watches import variety_measurement
 from frugan.engine.clock import Clock, SheetClock
@@ -23,12 +24,13 @@ from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe_differences import differences
 
 
-def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
+def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: int = 0) -> Stages:
     """What opens a run's stages one after the other.
 
     Args:
         losses: drawn above the sheets.
         opening: looks at each stage before its first step.
+        rollbacks: how often the run went back: each time it goes on with another order of data and other draws.
     """
     measure_variety = variety_measurement(run)
 
@@ -42,7 +44,15 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
         device, workers = loop.state.device, run.options.workers
         if workers is None:
             workers = default_workers(device, run.ranks.local_size)
-        with feeding(run.sources, recipe, pinned=device.type == "cuda", workers=workers, say=run.choose) as feed:
+        pinned = device.type == "cuda"
+        seed = seed_after(training.seed, rollbacks)
+
+        def lost(source: str, picture: str, reason: str, count: int) -> None:
+            reached = loop.state.step
+            run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
+            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
+
+        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=run.choose, lost=lost) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
                 folder, curves = run.folder.samples, losses.curves
@@ -51,7 +61,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening) -> Stages:
                 return paths
 
             made = Stage(
-                step=setup_of(run.recipe, step).step(feed, Streams(training.seed), ranks=run.ranks),
+                step=setup_of(run.recipe, step).step(feed, Streams(seed), ranks=run.ranks),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,

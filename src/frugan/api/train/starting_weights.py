@@ -2,26 +2,26 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, weights_file
-from frugan.api.networks import read_weights as read_own
 from frugan.api.progress import Say
-from frugan.contract.starting import Piece, StartsInPart
+from frugan.api.train.class_tables import ClassStart
+from frugan.api.train.made_to_fit import numbered_as_here, with_classes
+from frugan.api.train.starting_file import StartingWeights, read_starting_weights
+from frugan.contract.starting import HasClassTables, Piece, StartsInPart
 from frugan.data.wording import first_names
 from frugan.engine.checkpoint import OPTIMIZERS, load_networks, restore_optimizers
 from frugan.engine.state import TrainingState
-from frugan.engine.tensor_files import read_metadata, read_tensors
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 from frugan.recipe_differences import Difference, differences
 
-AVERAGED = "_ema"
-"""Ends a network's name in files of other programs that hold its average beside it."""
+LEAST_SHARE = 0.05
+"""Of all numbers must agree; with less a training would as good as start from nothing."""
 PICKLES = frozenset({".pkl", ".pt", ".pth"})
 
 
@@ -32,14 +32,26 @@ def find_starting_weights(path: Path) -> None:
         BadInput: nothing is there, or a pickle.
     """
     if path.suffix in PICKLES and path.is_file():
-        raise BadInput(
-            f"--init {path}: a pickle, which is not read here; a snapshot of StyleGAN2 becomes weights with "
-            f"`frugan convert {path} {path.with_suffix('.safetensors').name} --from stylegan-pickle`"
-        )
+        out = path.with_suffix(".safetensors").name
+        if path.suffix == ".pkl":
+            cure = f"a snapshot of StyleGAN2 becomes weights with `frugan convert {path} {out} --from stylegan-pickle`"
+        else:
+            cure = (
+                "the folder of a BigGAN-PyTorch checkpoint becomes weights with "
+                f"`frugan convert {path.parent} {out} --from biggan-pytorch`"
+            )
+        raise BadInput(f"--init {path}: a pickle, which is not read here; {cure}")
     weights_file(path, say=lambda _: None)
 
 
-def start_from(path: Path, recipe: Recipe, state: TrainingState, class_names: Sequence[str], say: Say) -> None:
+def start_from(
+    path: Path,
+    recipe: Recipe,
+    state: TrainingState,
+    class_names: Sequence[str],
+    say: Say,
+    classes: ClassStart | None = None,
+) -> None:
     """Start networks from a run's networks, and averages from its averages.
 
     All of a network must be there, in its shape; of a family that starts in part, at least some pieces.
@@ -47,18 +59,22 @@ def start_from(path: Path, recipe: Recipe, state: TrainingState, class_names: Se
     Args:
         path: run, checkpoint or weights file; or a safetensors file of another program with the same names.
         class_names: of the run, in their order; empty: nobody knows.
+        classes: what tables of classes start from; None: from the weights' own, which must be of as many.
         say: is given a line for what was taken, and what is new.
 
     Raises:
-        BadInput: weights of another family or of other networks.
+        BadInput: weights of another family, of other networks or of other classes.
     """
+    if classes is not None and not isinstance(recipe.kind, HasClassTables):
+        raise BadInput(f"--init-classes: family {recipe.family} has no tables of classes that could start from others")
     contents = [(NETWORKS_FILE, state.networks)] + ([(EMA_FILE, state.ema.networks)] if state.ema.networks else [])
     for content, networks in contents:
-        weights = _read(path, content, say)
+        weights = read_starting_weights(path, content, say)
         averages = content == EMA_FILE
         if weights.recipe is not None and weights.recipe.family != recipe.family:
             raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {recipe.family}")
-        if not averages and weights.class_names and class_names and weights.class_names != tuple(class_names):
+        other_classes = weights.class_names and class_names and weights.class_names != tuple(class_names)
+        if not averages and classes is None and other_classes:
             say(
                 f"--init {path}: its classes are {first_names(weights.class_names)}; this run's are "
                 f"{first_names(class_names)}, which begin with the embeddings of those in their places"
@@ -67,6 +83,8 @@ def start_from(path: Path, recipe: Recipe, state: TrainingState, class_names: Se
         changed = {} if weights.recipe is None else differences(weights.recipe, recipe)
         other = {*anew, *(name for change in changed.values() for name in change.restarts)}
         present = {name: n for name, n in networks.items() if name in weights.networks and name not in other}
+        weights = numbered_as_here(weights, recipe)
+        weights = with_classes(present, weights, recipe, classes, class_names, None if averages else say)
         taken = _take(present, weights, recipe, changed, "averages" if averages else "networks", say)
         if not averages:
             refuse_untaught(networks, taken, f"--init {path}")
@@ -101,46 +119,9 @@ def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = ()
         )
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """What a file holds.
-
-    Attributes:
-        path: the file.
-        tensors: "network.parameter" -> tensor.
-        recipe: that they were trained by; None: another program's.
-        class_names: what labels mean; empty: nobody knows.
-    """
-
-    path: Path
-    tensors: dict[str, Tensor]
-    recipe: Recipe | None
-    class_names: tuple[str, ...] = ()
-
-    @property
-    def networks(self) -> set[str]:
-        return {key.partition(".")[0] for key in self.tensors}
-
-
-def _read(path: Path, content: str, say: Say) -> _Weights:
-    """The file that `content` of a path is; averages of another program's file are those that it names so."""
-    file = weights_file(path, content, say)
-    if read_metadata(file).get("format") == "frugan":
-        own = read_own(file)
-        return _Weights(file, own.tensors, own.recipe, own.class_names)
-    tensors, _ = read_tensors(file)
-    averaged = {
-        f"{name.removesuffix(AVERAGED)}.{rest}": value
-        for (name, _, rest), value in ((key.partition("."), value) for key, value in tensors.items())
-        if name.endswith(AVERAGED)
-    }
-    kept = {key: value for key, value in tensors.items() if not key.partition(".")[0].endswith(AVERAGED)}
-    return _Weights(file, kept | averaged if content == EMA_FILE else averaged | kept, None)
-
-
 def _take(
     networks: Mapping[str, nn.Module],
-    weights: _Weights,
+    weights: StartingWeights,
     recipe: Recipe,
     changed: Mapping[str, Difference],
     kind: str,
@@ -149,21 +130,20 @@ def _take(
     """Load networks, wholly or in part; names of the tensors that were taken."""
     tensors = {key: value for key, value in weights.tensors.items() if key.partition(".")[0] in networks}
     own = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
+    differing = _differing(recipe, changed)
     same = own.keys() == tensors.keys() and all(tensors[key].shape == value.shape for key, value in own.items())
     if same or not isinstance(recipe.kind, StartsInPart):
         found = load_networks(networks, tensors, f"--init {weights.path}")
         say(f"init: {kind} {', '.join(networks) or 'none'}: {len(found)} tensors from {weights.path}")
+        if differing and kind == "networks":
+            say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make it the same")
         return found
     agreeing, new = _agreement(recipe.kind, own, tensors)
-    differing = [
-        f"{key} is {change.before} there and {change.after} here"
-        for key, change in changed.items()
-        if key.startswith("networks.")
-    ]
-    if not agreeing:
-        why = f": {'; '.join(differing)}" if differing else ""
-        raise BadInput(f"--init {weights.path}: these weights are of other networks; no layer agrees{why}")
     taken = [key for keys in agreeing.values() for key in keys]
+    if sum(own[key].numel() for key in taken) < LEAST_SHARE * sum(value.numel() for value in own.values()):
+        why = f": {'; '.join(differing)}" if differing else ""
+        agree = "hardly a layer agrees" if taken else "no layer agrees"
+        raise BadInput(f"--init {weights.path}: these weights are of other networks; {agree}{why}")
     with torch.no_grad():
         for key in taken:
             own[key].copy_(tensors[key])
@@ -172,6 +152,19 @@ def _take(
     if differing and kind == "networks":
         say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make more of it agree")
     return taken
+
+
+def _differing(recipe: Recipe, changed: Mapping[str, Difference]) -> list[str]:
+    """In what networks differ, as far as weights may not fit or would run otherwise."""
+    passed_over = {"networks.classes"} if isinstance(recipe.kind, HasClassTables) else set()
+    return [
+        f"{key} is {change.before} there and {change.after} here"
+        for key, change in changed.items()
+        if key.startswith("networks.")
+        and not key.startswith("networks.frozen_")
+        and not key.endswith("_initialisation")
+        and key not in passed_over
+    ]
 
 
 def _agreement(

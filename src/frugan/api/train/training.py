@@ -12,19 +12,24 @@ import torch
 from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.progress import Progress, Say
 from frugan.api.train.beginning import begin, changed_fields
+from frugan.api.train.class_tables import ClassStart, parse_class_start
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.other_ranks import device_of_rank, ranks_in_words, train_along
+from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
+from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
-from frugan.engine.interrupt import stop_on_signals
+from frugan.engine.interrupt import StopRequest, stop_on_signals
+from frugan.engine.out_of_memory import release_memory
 from frugan.engine.rank_place import Place
-from frugan.engine.ranks import OneRank, Ranks
-from frugan.engine.requests import KEYS_HINT, listening
+from frugan.engine.ranks import OneRank, Order, Ranks
+from frugan.engine.requests import KEYS_HINT, Requests, listening
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.soundness import Diverged
 from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
@@ -58,6 +63,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     init: str | Path | None = None,
+    init_classes: str | None = None,
     map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
     say: Say = _quiet,
@@ -74,6 +80,8 @@ def train(
         out: run folder; default: a new one, named after the recipe, in the folder for runs.
         overrides: `key.sub=value` words.
         init: weights file, checkpoint or run whose weights a new run starts from.
+        init_classes: what tables of classes start from where those weights know other classes: "mean", "fresh" or
+            "copy=FILE", a file with a line `CLASS = CLASS OF THE WEIGHTS` for each.
         map_classes: class of the pictures -> its name in the run that goes on, where classes were renamed; those not
             named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
             those of the run.
@@ -91,7 +99,18 @@ def train(
 
     def lead(ranks: Ranks, options: TrainingOptions) -> TrainingResult:
         return _train(
-            recipe, data, out, ranks, overrides, init, map_classes, options, say=say, show=show, progress=progress
+            recipe,
+            data,
+            out,
+            ranks,
+            overrides,
+            init,
+            map_classes,
+            options,
+            init_classes=init_classes,
+            say=say,
+            show=show,
+            progress=progress,
         )
 
     place = Place.here()
@@ -118,6 +137,7 @@ def _train(
     map_classes: Mapping[str, str] | None,
     options: TrainingOptions,
     *,
+    init_classes: str | None,
     say: Say,
     show: Callable[[Event], None],
     progress: Progress | None,
@@ -132,8 +152,7 @@ def _train(
     _check_fields(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
-    if init is not None:
-        find_starting_weights(Path(init))  # a mistyped path shows before the pictures are read
+    class_start = _class_start(init, init_classes)  # what is mistyped shows before the pictures are read
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
     if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
@@ -147,11 +166,11 @@ def _train(
     is_new = not run.path.exists()
     try:
         with (
-            run.locked(),
+            run.locked(say),
             threads_put_back(),
             stop_on_signals(say) as stop,
             listening(run.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
-            EventLog(run.events) as log,
+            EventLog(run.events, _keeps_events(loaded)) as log,
             following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
             if keys and ranks.size == 1:  # torchrun keeps the console to itself
@@ -164,9 +183,7 @@ def _train(
             opened = OpenRun(
                 loaded, name, sources, trained_on, run, log, options, say, command, known, map_classes, ranks
             )
-            loop = begin(opened, init, requests, stop)
-            finished = loop.train(stop)
-            return TrainingResult(run.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
+            return _led(opened, init, requests, stop, class_start)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -175,6 +192,50 @@ def _train(
         if is_new and not run.exists:
             shutil.rmtree(run.path, ignore_errors=True)
         raise
+
+
+def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | None:
+    """What tables of classes start from.
+
+    Raises:
+        BadInput: the weights, or the file that it names, cannot be meant.
+    """
+    if init is None and classes is not None:
+        raise BadInput(f"--init-classes {classes}: goes with --init, whose classes it is about")
+    if init is not None:
+        find_starting_weights(Path(init))
+    return None if classes is None else parse_class_start(classes)
+
+
+def _led(
+    run: OpenRun,
+    init: str | Path | None,
+    requests: Requests,
+    stop: StopRequest,
+    init_classes: ClassStart | None,
+) -> TrainingResult:
+    """Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
+
+    Raises:
+        TrainingFailed: it stopped by itself.
+    """
+    recovery = NOTHING_HAPPENED
+    while True:
+        with run.log.subscribers_of_its_own():
+            loop = begin(run, init, requests, stop, recovery, init_classes)
+            device = loop.state.device
+            try:
+                finished = loop.train(stop)
+                return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
+            except Diverged as error:
+                recovery = recover(run, error, recovery, device)
+                run.ranks.tell(Order.AGAIN)
+        del loop  # before the next one takes its room
+        release_memory(device)
+
+
+def _keeps_events(recipe: Recipe) -> Callable[[OSError], bool]:
+    return no_room if recipe.saving.when_full == "go-on" else lambda _: False
 
 
 def _what_overrides_do(recipe: str | Recipe, overrides: Sequence[str]) -> list[str]:

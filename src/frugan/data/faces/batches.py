@@ -1,6 +1,6 @@
 """Batches of face samples as a pure function of position: to resume, a counter is enough."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from frugan.data.faces.sample_block import SampleBlock
 from frugan.data.faces.sample_maker import SampleMaker, Wanted
 from frugan.data.faces.sample_processes import SampleProcesses
 from frugan.data.faces.stream import FaceOrder
+from frugan.data.lost import refuse_many_lost
 
 
 class FaceBatches:
@@ -52,6 +53,8 @@ class FaceBatches:
         self._order = FaceOrder(len(faceset), seed=seed, name=name, yaws=yaws)
         self._maker = SampleMaker(faceset, settings, self._references)
         self._block: SampleBlock | None = None
+        self._faces = len(faceset) + (len(self._references) if self._references is not None else 0)
+        self._lost: dict[str, str] = {}
         self._processes = processes
         self._number = processes.add(self._maker) if processes is not None else 0
 
@@ -76,13 +79,22 @@ class FaceBatches:
         if self._processes is None or not wanted:
             made = {part: np.empty(shape, np.float32) for part, shape in shapes.items()}
             for place, one in enumerate(wanted):
-                self._maker.make(one, made, place)
+                self._take_in(self._maker.make(one, made, place))
             return {part: torch.from_numpy(array) for part, array in made.items()}
         if self._block is None or self._block.shapes != shapes:
             self.close()
             self._block = SampleBlock(shapes)
-        self._processes.fill(self._number, self._block, wanted)
+        self._take_in(self._processes.fill(self._number, self._block, wanted))
         return {part: torch.from_numpy(array).clone() for part, array in self._block.arrays.items()}
+
+    @property
+    def passed_over(self) -> Mapping[str, str]:
+        """Faces that cannot be read any more -> why; others stand in their places."""
+        return self._lost
+
+    def _take_in(self, lost: Mapping[str, str]) -> None:
+        self._lost |= lost
+        refuse_many_lost(self._lost, self._faces)
 
     def close(self) -> None:
         """Give back the memory that processes fill; the processes stay."""

@@ -1,11 +1,12 @@
 """A set of aligned faces: a folder of JPEGs by DeepFaceLab's extractor, or a faceset.pak. Untrusted."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from frugan.errors import BadInput
 
 EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAME}"
 HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
+TAIL_BYTES = 4096  # of each, where it should end
+MOST_FILE_BYTES = 256 << 20  # of a JPEG: one of 8192 x 8192 pixels that are all noise
 MOST_UNREADABLE = 0.01  # of the files
 END_OF_IMAGE = b"\xff\xd9"
 
@@ -103,8 +106,7 @@ class Faceset:
             raise BadInput(
                 f"{where} has {width} x {height} pixels, but {face.width} x {face.height} by its metadata. Take it out."
             )
-        # decoders fill in what is missing with grey
-        if data.find(END_OF_IMAGE, scan.end) < 0:
+        if data.find(END_OF_IMAGE, scan.end) < 0:  # decoders fill in what is missing with grey
             raise BadInput(f"{where} is cut off. Copy it again, or take it out.")
         try:
             pixels: NDArray[np.uint8] | None = cv2.imdecode(
@@ -166,8 +168,19 @@ def _open_pak(path: Path) -> Faceset:
     pak = read_pak(path)
     if not pak.faces:
         raise BadInput(f"no faces in {shown(str(path))}; {EXPECTED}.")
-    places = tuple((str(path), begin, end) for begin, end in pak.ranges)
-    return Faceset(pak.faces, pak.digest, path, places)
+    unreadable: dict[str, str] = {}
+    faces, places = [], []
+    with path.open("rb") as file:
+        for face, (begin, end) in zip(pak.faces, pak.ranges, strict=True):
+            try:
+                refuse_cut_off(file, begin, end, f"{shown(str(path))} ({shown(face.name)})")
+            except BadInput as error:
+                unreadable[face.name] = str(error)
+                continue
+            faces.append(face)
+            places.append((str(path), begin, end))
+    _refuse_many(shown(str(path)), unreadable, len(pak.faces))
+    return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable))
 
 
 def _listed(folder: Path) -> tuple[list[str], list[str]]:
@@ -198,13 +211,40 @@ def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]
     where = shown(str(folder))
     if not names:
         raise BadInput(f"no faces in {where}; {EXPECTED}.")
-    if len(unreadable) > MOST_UNREADABLE * len(names):
+    _refuse_many(where, unreadable, len(names))
+    return Faceset(tuple(faces), digest.hexdigest(), folder, tuple(places), (*unreadable, *not_looked_into))
+
+
+def _refuse_many(where: str, unreadable: Mapping[str, str], number: int) -> None:
+    if len(unreadable) > MOST_UNREADABLE * number:
         raise BadInput(
-            f"{where}: no usable face metadata in {len(unreadable):,} of {count(len(names), 'picture')}: "
+            f"{where}: no usable face in {len(unreadable):,} of {count(number, 'picture')}: "
             f"{first_names(list(unreadable), 8)}; take them out, or name another folder. The first: "
             f"{next(iter(unreadable.values()))}"
         )
-    return Faceset(tuple(faces), digest.hexdigest(), folder, tuple(places), (*unreadable, *not_looked_into))
+
+
+def refuse_cut_off(file: BinaryIO, begin: int, end: int, where: str) -> None:
+    """Refuse a JPEG without an end: decoders fill in what is missing with grey, at the step that samples it.
+
+    Args:
+        file: holds it, from `begin` to `end`.
+
+    Raises:
+        BadInput: it is cut off.
+    """
+    tail = max(begin, end - TAIL_BYTES)
+    file.seek(tail)
+    if END_OF_IMAGE in file.read(end - tail) and tail > begin:
+        return
+    file.seek(begin)
+    data = file.read(end - begin)
+    try:
+        *_, scan = segments(data)
+    except NotJpeg:
+        return  # told of in other words
+    if data.find(END_OF_IMAGE, scan.end) < 0:
+        raise BadInput(f"{where} is cut off. Copy it again, or take it out.")
 
 
 def _read_head(path: Path) -> tuple[Face, int, bytes]:
@@ -215,15 +255,21 @@ def _read_head(path: Path) -> tuple[Face, int, bytes]:
     """
     where = shown(str(path))
     try:
+        if not path.is_file():  # a pipe would be waited for, and a device never ends
+            raise BadInput(f"{where} is no file. Take it out.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
+            if size > MOST_FILE_BYTES:
+                raise BadInput(f"{where} has {size:,} bytes; expected at most {MOST_FILE_BYTES:,}. Take it out.")
             head = file.read(HEAD_BYTES)
+            refuse_cut_off(file, 0, size, where)
             try:
                 return read_face_jpeg(head, where), size, head
             except BadInput:
                 if len(head) == size:
                     raise
-            head += file.read()
+            file.seek(len(head))
+            head += file.read(size - len(head))
             return read_face_jpeg(head, where), size, head
     except OSError as error:
         raise BadInput(f"{where} cannot be read: {error.strerror}.") from error

@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.sample import SampleSettings, make_sample
+from frugan.errors import BadInput
 
+MOST_TRIES = 8
+"""Faces in a row that cannot be read: then it is the disk, and not a picture."""
+Lost = Mapping[str, str]
+"""Where a face was that cannot be read any more -> why."""
 Arrays = Mapping[str, NDArray[np.float32]]
 """The parts of n samples by name, each [n, C, R, R]."""
 
@@ -45,19 +50,36 @@ class SampleMaker:
         side = self.settings.resolution
         return {name: (count, channels, side, side) for name, channels in self.channels().items()}
 
-    def make(self, wanted: Wanted, into: Arrays, place: int) -> None:
-        """Make one sample.
+    def make(self, wanted: Wanted, into: Arrays, place: int) -> Lost:
+        """Make one sample; a face that cannot be read any more gives way to the next that can.
 
         Args:
             wanted: which one.
             into: the parts of n samples, [n, C, R, R].
             place: 0 to n - 1.
 
+        Returns:
+            The faces that gave way.
+
         Raises:
-            BadInput: a file cannot be read or used any more.
+            BadInput: MOST_TRIES files in a row cannot be read or used any more.
         """
-        picture = self.faceset.picture(wanted.face)
-        reference = None if self.references is None else self.references.picture(wanted.reference)
-        sample = make_sample(self.faceset.faces[wanted.face], picture, self.settings, wanted.seed, reference)
+        lost: dict[str, str] = {}
+        face, picture = _readable(self.faceset, wanted.face, lost)
+        reference = None if self.references is None else _readable(self.references, wanted.reference, lost)[1]
+        sample = make_sample(self.faceset.faces[face], picture, self.settings, wanted.seed, reference)
         for name, array in into.items():
             array[place] = getattr(sample, name).transpose(2, 0, 1)  # [R, R, C] to [C, R, R]
+        return lost
+
+
+def _readable(faceset: Faceset, first: int, lost: dict[str, str]) -> tuple[int, NDArray[np.uint8]]:
+    """The first face from `first` on that can be read, and its picture."""
+    for index in range(first, first + min(MOST_TRIES, len(faceset)) - 1):
+        at = index % len(faceset)
+        try:
+            return at, faceset.picture(at)
+        except BadInput as error:
+            lost[faceset.places[at][0] + ": " + faceset.faces[at].name] = str(error)
+    last = (first + min(MOST_TRIES, len(faceset)) - 1) % len(faceset)
+    return last, faceset.picture(last)

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 from frugan.data.faces.opencv import opencv
 from frugan.data.faces.sample_block import SampleBlock, Shapes
-from frugan.data.faces.sample_maker import SampleMaker, Wanted
+from frugan.data.faces.sample_maker import Lost, SampleMaker, Wanted
 from frugan.errors import BadInput, TrainingFailed
 
 ENDING_SECONDS = 10.0
@@ -81,13 +81,16 @@ class SampleProcesses:
             self._unsent.append(pickle.dumps(_Maker(number, maker)))
             return number
 
-    def fill(self, maker: int, block: SampleBlock, wanted: Sequence[Wanted]) -> None:
+    def fill(self, maker: int, block: SampleBlock, wanted: Sequence[Wanted]) -> Lost:
         """Make samples and put them into a block.
 
         Args:
             maker: the number of what makes them.
             block: arrays [n, C, R, R].
             wanted: the n samples.
+
+        Returns:
+            Faces that cannot be read any more, and gave way to others.
 
         Raises:
             BadInput: a face cannot be read or used.
@@ -99,13 +102,14 @@ class SampleProcesses:
             self._check_open()
             try:
                 self._send_makers()
-                refusals = self._distribute(jobs)
+                refusals, lost = self._distribute(jobs)
             except (EOFError, ConnectionError) as error:
                 self._lost = error
                 self.close()
                 raise _loss() from error
         if refusals:
             raise min(refusals, key=lambda refusal: refusal[0])[1]
+        return lost
 
     def close(self) -> None:
         """End the processes."""
@@ -130,9 +134,10 @@ class SampleProcesses:
             for pipe in self._pipes:
                 pipe.send_bytes(pickled)
 
-    def _distribute(self, jobs: Iterator[_Job]) -> list[tuple[int, BadInput]]:
-        """Have all jobs done; return the places of those refused, with the reasons."""
+    def _distribute(self, jobs: Iterator[_Job]) -> tuple[list[tuple[int, BadInput]], Lost]:
+        """Have all jobs done; return the places of those refused, with the reasons, and the faces that gave way."""
         refusals: list[tuple[int, BadInput]] = []
+        lost: dict[str, str] = {}
         busy: set[Connection] = set()
         idle = self._pipes
         while True:
@@ -140,12 +145,15 @@ class SampleProcesses:
                 pipe.send(job)
                 busy.add(pipe)
             if not busy:
-                return refusals
+                return refusals, lost
             idle = cast(list[Connection], wait(busy))
             for pipe in idle:
                 busy.remove(pipe)
-                if (refusal := pipe.recv()) is not None:
-                    refusals.append(refusal)
+                answer: Lost | tuple[int, BadInput] = pipe.recv()
+                if isinstance(answer, tuple):
+                    refusals.append(answer)
+                else:
+                    lost |= answer
 
 
 def _loss() -> TrainingFailed:
@@ -188,11 +196,10 @@ def _serve(pipe: Connection) -> None:
                 continue
             block = _opened(blocks, job)
             try:
-                makers[job.maker].make(job.wanted, block.arrays, job.place)
+                answer: object = makers[job.maker].make(job.wanted, block.arrays, job.place)
             except BadInput as refusal:
-                pipe.send((job.place, refusal))
-            else:
-                pipe.send(None)
+                answer = (job.place, refusal)
+            pipe.send(answer)
     except (EOFError, ConnectionError):  # the trainer has closed its end, or is no more
         pass
     finally:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from frugan.contract.family import BufferRule, Dimension
 from frugan.contract.phase import Networks, Phase
 from frugan.contract.samples import SheetRequest
+from frugan.contract.starting import Piece
 from frugan.data.picture_needs import PictureNeeds
-from frugan.families.biggan import phases, sheets
+from frugan.families.biggan import phases, pieces, sheets
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator
@@ -104,6 +105,18 @@ class BigGANFamily:
     def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
         """None: BigGAN knows no pretraining."""
         return ()
+
+    def piece_of(self, key: str) -> Piece:
+        """See `StartsInPart`: layers of blocks, tables of classes, and what the first features are made by."""
+        return pieces.piece_of(key)
+
+    def counterpart(self, key: str, theirs: BigGANNetworks, ours: BigGANNetworks) -> str | None:
+        """See `StartsElsewhere`."""
+        return pieces.counterpart(key, theirs, ours)
+
+    def class_dimension(self, key: str, networks: BigGANNetworks) -> int | None:
+        """See `HasClassTables`."""
+        return pieces.class_dimension(key, networks)
 
     def variants(self, networks: BigGANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         """By resolution, or by channels of both networks."""

@@ -7,7 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from frugan.augment.settings import AugmentationSettings
 from frugan.contract.data import Channels
 from frugan.contract.field_marks import ADDED, CHANGEABLE
-from frugan.families.biggan.channels import RESOLUTIONS, discriminator_channels_at, generator_channels_at
+from frugan.families.biggan.channels import (
+    RESOLUTIONS,
+    discriminator_channels_at,
+    discriminator_stages,
+    generator_channels_at,
+)
 from frugan.nn.initialise import Initialisation
 
 MOST_CHANNELS = 4096
@@ -51,11 +56,25 @@ class BigGANNetworks(BaseModel):
     generator_initialisation: Initialisation = Field("orthogonal", description="first weights of the generator")
     discriminator_initialisation: Initialisation = Field("orthogonal", description="first weights of the discriminator")
     batch_norm_eps: float = Field(1e-5, gt=0, description="added to variances")
+    output_norm_eps: float = Field(
+        1e-5, gt=0, json_schema_extra=ADDED, description="the same in the generator's last layer, before the picture"
+    )
+    running_variance: Literal["unbiased", "biased"] = Field(
+        "unbiased",
+        json_schema_extra=ADDED,
+        description="of a batch, as running statistics take it: over n - 1 samples, or over n (the release's mybn)",
+    )
     spectral_norm_eps: float = Field(1e-6, gt=0, description="least norm that a power iteration divides by")
     power_iterations: int = Field(1, ge=1, le=100, description="power iterations of spectral norm per phase")
     singular_values: int = Field(1, ge=1, le=64, description="singular values that are tracked")
     reference_attention_at_32: bool = Field(
         False, description="the release's wrong 32-pixel table: attention at 16 after every discriminator block"
+    )
+    frozen_discriminator_blocks: int = Field(
+        0,
+        ge=0,
+        json_schema_extra=ADDED,
+        description="blocks of the discriminator, from the picture on, that fine-tuning leaves as they begin (FreezeD)",
     )
 
     @model_validator(mode="after")
@@ -77,6 +96,12 @@ class BigGANNetworks(BaseModel):
                         f"{side} = {at}: attention stands at a power of two from 4 to the resolution {self.resolution}"
                     )
         self._check_attention()
+        stages = len(discriminator_stages(self.resolution, deep=self.architecture == "biggan-deep"))
+        if self.frozen_discriminator_blocks > stages:
+            raise ValueError(
+                f"frozen_discriminator_blocks {self.frozen_discriminator_blocks}: the discriminator has {stages}, and "
+                "what comes after them must learn"
+            )
         return self
 
     def _check_attention(self) -> None:
@@ -125,6 +150,11 @@ class BigGANObjective(BaseModel):
     )
     augmentation: AugmentationSettings = Field(
         AugmentationSettings(), json_schema_extra=ADDED, description="what the discriminator sees"
+    )
+    generator_learns: bool = Field(
+        True,
+        json_schema_extra=CHANGEABLE | ADDED,
+        description="no: only the discriminator does, as while it catches up with a trained generator; a stage ends it",
     )
     generator_orthogonality: float = Field(
         0.0, ge=0, json_schema_extra=CHANGEABLE, description="orthogonal regularisation of the generator; paper: 1e-4"

@@ -47,6 +47,10 @@ class Discriminator(nn.Module):
             if side in config.discriminator_attention:
                 blocks.append(layers.attention(outputs))
             self.blocks.append(blocks)
+        if config.frozen_discriminator_blocks:
+            self.input_conv.requires_grad_(False)
+        for block in self.blocks[: config.frozen_discriminator_blocks]:
+            block.requires_grad_(False)
         self.linear = layers.linear(outputs, 1)
         self.embed = layers.embedding(config.classes, outputs)
 

@@ -66,7 +66,8 @@ class Generator(nn.Module):
             if side in config.generator_attention:
                 stage.append(layers.attention(outputs))
             self.blocks.append(stage)
-        self.output_layer = nn.Sequential(BatchNorm(outputs), nn.ReLU(), layers.convolution(outputs, config.channels))
+        last_norm = BatchNorm(outputs, config.output_norm_eps, biased=layers.biased)
+        self.output_layer = nn.Sequential(last_norm, nn.ReLU(), layers.convolution(outputs, config.channels))
 
     def _condition_size(self, embedding: int | None) -> int | None:
         if embedding is None:

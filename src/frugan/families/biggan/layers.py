@@ -60,4 +60,9 @@ class Layers:
         else:
             gain = self.linear(condition_size, channels, bias=False)
             bias = self.linear(condition_size, channels, bias=False)
-        return ConditionalBatchNorm(channels, gain, bias, eps=self.config.batch_norm_eps)
+        return ConditionalBatchNorm(channels, gain, bias, eps=self.config.batch_norm_eps, biased=self.biased)
+
+    @property
+    def biased(self) -> bool:
+        """Whether running variances are over n samples, and not n - 1."""
+        return self.config.running_variance == "biased"

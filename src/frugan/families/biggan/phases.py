@@ -142,7 +142,7 @@ def _orthogonal(network: str, strength: float, networks: Networks) -> None:
 
 
 def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
-    """Phases D (repeated `discriminator_steps` times), D_r1 where the objective asks for it, and G."""
+    """Phases D (repeated `discriminator_steps` times), D_r1 where the objective asks for it, and G if it learns."""
     augmentation = Augmentation.of(objective.augmentation)
     steps = objective.discriminator_steps
     shape = (networks.channels, networks.resolution, networks.resolution)
@@ -201,4 +201,8 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         on_masters=orthogonal("G", objective.generator_orthogonality),
         carried=augmentation.carried(),
     )
-    return (discriminator, *((penalty,) if objective.r1_gamma else ()), generator)
+    return (
+        discriminator,
+        *((penalty,) if objective.r1_gamma else ()),
+        *((generator,) if objective.generator_learns else ()),
+    )

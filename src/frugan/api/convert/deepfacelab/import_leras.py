@@ -1,29 +1,18 @@
 """A DeepFaceLab model becomes a run: networks, optimizer state, options, iteration and loss history."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from frugan.api.convert.deepfacelab.leras_recipe import imported_recipe
 from frugan.api.convert.deepfacelab.leras_state import Importer
-from frugan.api.networks import weights_metadata
+from frugan.api.convert.overridden import overridden
+from frugan.api.convert.written import RECIPE_FILE, free_for_a_run, write_run
 from frugan.api.progress import Say
 from frugan.data.wording import storable
-from frugan.engine.checkpoint import save_checkpoint
-from frugan.engine.events import EventLog
-from frugan.engine.run_folder import RunFolder
-from frugan.engine.state import TrainingState
-from frugan.engine.tensor_files import write_json
-from frugan.errors import BadInput
 from frugan.families.saehd.files.leras import LerasModel, read_model
 from frugan.families.saehd.files.leras_options import LEGACY, ORDER
 from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
-from frugan.recipe_toml import dump_recipe
-
-RECIPE_FILE = "recipe.toml"
 
 
 @dataclass(frozen=True)
@@ -64,27 +53,22 @@ def from_leras(
         BadInput: files are missing, damaged or do not fit each other; nothing is written then.
         OSError: the disk is full or the folder cannot be written; nothing is left then.
     """
-    run = RunFolder(Path(out))
-    if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
-        raise BadInput(f"{run.path}: is there already; choose a new or empty folder for the run")
+    run = free_for_a_run(out)
     model = read_model(Path(source), name)
-    recipe = _overridden(imported_recipe(model.name, model.iteration, model.options, Path(source)), overrides)
+    recipe = overridden(imported_recipe(model.name, model.iteration, model.options, Path(source)), overrides)
     say(f"model {model.name!r}: {recipe.about.summary}, iteration {model.iteration:,}")
     for option in sorted(model.options.keys() - {*ORDER, *LEGACY}):
         say(f"option {option}: unknown here; kept for the way back")
     _say_duration(model, recipe, say)
     state = Importer(Path(source), model, recipe, say).state()
-    _write(run, model, recipe, state)
+    imported = {
+        "format": "leras",
+        "name": storable(model.name).replace("?", "_"),
+        "options": model.options,
+        "loss_history": model.loss_history,
+    }
+    write_run(run, recipe, state, imported)
     return ImportedRun(run.path, run.path / RECIPE_FILE, model.name, model.iteration)
-
-
-def _overridden(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    if not overrides:
-        return recipe
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / RECIPE_FILE
-        path.write_text(dump_recipe(recipe), "utf-8", newline="\n")
-        return load_recipe(str(path), overrides)
 
 
 def _say_duration(model: LerasModel, recipe: Recipe, say: Say) -> None:
@@ -93,29 +77,3 @@ def _say_duration(model: LerasModel, recipe: Recipe, say: Say) -> None:
         say(f"target_iter 0: no end, which is training.duration = {recipe.training.duration} here")
     elif target is not None and target <= model.iteration:
         say(f"target_iter {target:,} is reached: raise training.duration to go on")
-
-
-def _write(run: RunFolder, model: LerasModel, recipe: Recipe, state: TrainingState) -> None:
-    """Write the run, whole or not at all."""
-    run = RunFolder(run.path.absolute())  # "." could neither be removed nor replaced
-    beside = RunFolder(run.path.with_name(f".unfinished-{run.path.name}"))
-    shutil.rmtree(beside.path, ignore_errors=True)
-    extra = {"seconds": 0, "plan": {"precision": "auto"}, "data": {}}
-    try:
-        save_checkpoint(beside.checkpoints, state, weights_metadata(recipe), extra)
-        (beside.path / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")
-        with EventLog(beside.events) as log:
-            log.write(
-                "imported",
-                format="leras",
-                step=model.iteration,
-                name=storable(model.name).replace("?", "_"),
-                options=model.options,
-                loss_history=model.loss_history,
-            )
-        write_json(beside.recipe, recipe.model_dump(mode="json"))
-        if run.path.exists():
-            run.path.rmdir()  # empty
-        beside.path.replace(run.path)
-    finally:
-        shutil.rmtree(beside.path, ignore_errors=True)

@@ -1,7 +1,8 @@
 """Files of StyleGAN2's authors, as `convert` asks for them."""
 
 from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors
-from frugan.api.convert.stylegan.import_stylegan import RECIPE_FILE, ImportedSnapshot, from_stylegan_pickle
+from frugan.api.convert.stylegan.import_stylegan import ImportedSnapshot, from_stylegan_pickle
+from frugan.api.convert.written import RECIPE_FILE
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
 from frugan.recipe_loading import load_recipe

@@ -1,7 +1,5 @@
 """A network snapshot of StyleGAN2's authors becomes weights that sampling and training start from."""
 
-import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,17 +7,12 @@ import torch
 from torch import Tensor
 
 from frugan.api.convert.stylegan.stylegan_recipe import snapshot_recipe
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, weights_metadata
+from frugan.api.convert.written import WEIGHTS_SUFFIX, write_weights_file, write_weights_folder
 from frugan.api.progress import Say
 from frugan.engine.checkpoint import load_networks
-from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.families.stylegan2.files.stylegan_pickle import Module, read_snapshot
 from frugan.recipe import Recipe
-from frugan.recipe_toml import dump_recipe
-
-RECIPE_FILE = "recipe.toml"
-WEIGHTS_SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -66,10 +59,10 @@ def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = prin
     averaged = _checked(recipe, "G", average, source)
     say(f"{recipe.about.summary}; {', '.join(modules)} from {source}")
     if out.suffix == WEIGHTS_SUFFIX:
-        _write_file(out, averaged | other, recipe)
+        write_weights_file(out, averaged | other, recipe)
     else:
         trained = _checked(recipe, "G", modules.get("G", average), source)
-        _write_folder(out, trained | other, averaged, recipe)
+        write_weights_folder(out, trained | other, averaged, recipe)
     return ImportedSnapshot(out, recipe, tuple(modules))
 
 
@@ -83,26 +76,3 @@ def _checked(recipe: Recipe, name: str, module: Module, source: Path) -> dict[st
     network = recipe.kind.build(recipe.networks, "meta")[name]
     load_networks({name: network}, tensors, f"{source}: {name}")  # copies nothing: there is no data on "meta"
     return tensors
-
-
-def _write_file(path: Path, tensors: Mapping[str, Tensor], recipe: Recipe) -> None:
-    beside = path.with_name(f".unfinished-{path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        write_tensors(beside, tensors, weights_metadata(recipe))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _write_folder(path: Path, trained: Mapping[str, Tensor], averaged: Mapping[str, Tensor], recipe: Recipe) -> None:
-    beside = path.with_name(f".unfinished-{path.name}")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        beside.mkdir(parents=True)
-        write_tensors(beside / NETWORKS_FILE, trained, weights_metadata(recipe))
-        write_tensors(beside / EMA_FILE, averaged, weights_metadata(recipe))
-        (beside / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -12,7 +12,10 @@ import numpy as np
 
 from frugan.errors import BadInput
 from frugan.pickles.reader import load_pickle
+from frugan.regular_files import read_regular
 
+MOST_FILE_BYTES = 8 << 30
+"""Of one file: the arrays of the largest published models take 2 GiB."""
 MARK = "_SAEHD_"
 DATA = "data.dat"
 UPDATES = "iters:0"
@@ -106,7 +109,7 @@ def _chosen(folder: Path, found: list[str], asked: str | None) -> str:
 
 
 def _read_data(path: Path, name: str) -> LerasModel:
-    value = load_pickle(path.read_bytes(), str(path))
+    value = _unpickled(path)
     if not isinstance(value, dict) or not isinstance(value.get("options"), dict):
         raise BadInput(f"{path}: expected iteration, options and loss history; this is no SAEHD model's data.dat")
     iteration = _plain(value.get("iter"), f"{path}: iter")
@@ -121,6 +124,13 @@ def _read_data(path: Path, name: str) -> LerasModel:
         _checked_history(history, path),
         sample_for_preview=value.get("sample_for_preview"),
     )
+
+
+def _unpickled(path: Path) -> Any:
+    try:
+        return load_pickle(read_regular(path, MOST_FILE_BYTES), str(path))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}); copy it again") from error
 
 
 def _checked_history(history: Any, path: Path) -> list[list[float]]:
@@ -149,7 +159,7 @@ def _plain(value: Any, where: str) -> Any:
 
 
 def _read_arrays(path: Path) -> Arrays:
-    value = load_pickle(path.read_bytes(), str(path))
+    value = _unpickled(path)
     if not isinstance(value, dict) or not value:
         raise BadInput(f"{path}: expected arrays by name; this is no file of a SAEHD model")
     return {key: _checked_array(array, key, path) for key, array in value.items()}

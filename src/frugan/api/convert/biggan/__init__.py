@@ -1,0 +1,1 @@
+"""Files of the programs that BigGAN comes from."""

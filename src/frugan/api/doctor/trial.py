@@ -1,0 +1,237 @@
+"""A small training of any family, begun anew for each thing that is tried on it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from frugan.api.doctor.made_pictures import HostDraws, MadePictures
+from frugan.api.networks import build_networks
+from frugan.api.plan.planning_task import task_of
+from frugan.contract.data import Needs
+from frugan.contract.family import Family
+from frugan.contract.phase import Networks
+from frugan.engine.ema import EmaSettings
+from frugan.engine.offload import HostCopies
+from frugan.engine.optimizers import AdamSettings
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.engine.probe import Probe
+from frugan.engine.setup import TrainingSetup
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams, derive_seed
+from frugan.engine.update import PhaseResult
+from frugan.memory.savers import SaverName
+from frugan.memory.task import Stage, Task
+from frugan.recipe import Recipe
+
+FP32 = Precision("fp32", torch.float32, "tried")
+SAMPLES, GIVEN_SAMPLES = 8, 2
+"""Of a batch; fewer where samples are made of given ones, which have many more pixels. Half of it is a micro-batch."""
+WEIGHTS_SEED, STREAMS_SEED = 3, 7
+RATE = 1e-2
+LARGE_EPS = 1e-2
+"""Keeps Adam from turning rounding noise in gradients that are truly zero into whole steps."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained.
+
+    Attributes:
+        family: its name.
+        name: of the recipe, or "tiny".
+        setup: the training.
+        needs: of its sources.
+        group: samples that stand together in a forward.
+        make: every network with its first weights, in fp32 on the host.
+        build: the same uninitialised, on a device, for predictions.
+        recomputable: networks -> blocks that may be recomputed.
+    """
+
+    family: str
+    name: str
+    setup: TrainingSetup
+    needs: Mapping[str, Needs]
+    group: int
+    make: Callable[[], dict[str, nn.Module]]
+    build: Callable[[str], dict[str, nn.Module]]
+    recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]
+
+    @property
+    def micro_batch(self) -> int:
+        """Part of a batch: a group, or half of it where samples do not stand together."""
+        return self.group if self.group > 1 else max(1, self.setup.batch // 2)
+
+    @property
+    def task(self) -> Task:
+        """For the planner."""
+        stage = Stage("from the start", self.setup, self.needs)
+        return Task(self.build, (stage,), self.group, self.recomputable)
+
+
+def tiny_subject(family: Family) -> Subject:
+    """A family as its contract tests have it, every term on."""
+    config, objective = family.tiny()
+    needs, phases = family.sources(config, objective), family.phases(config, objective)
+    batch = GIVEN_SAMPLES if any(need.given for need in needs.values()) else SAMPLES
+    settings = AdamSettings(learning_rate=RATE, eps=LARGE_EPS)
+
+    def make() -> dict[str, nn.Module]:
+        built = family.build(config)
+        family.initialise(config, built, lambda name: derive_seed(WEIGHTS_SEED, "weights", name))
+        return built
+
+    return Subject(
+        family=family.name,
+        name="tiny",
+        setup=TrainingSetup(
+            phases=phases,
+            settings={phase.optimizer: settings for phase in phases},
+            averaged=family.averaged(),
+            ema=EmaSettings(decay=0.9),
+            batch=batch,
+            normalisation_batch=batch // 2,
+        ),
+        needs=needs,
+        group=batch // 2,
+        make=make,
+        build=lambda device: family.build(config, device),
+        recomputable=family.recomputable,
+    )
+
+
+def recipe_subject(recipe: Recipe, name: str) -> Subject:
+    """A recipe, from its first step on."""
+    task = task_of(recipe)
+    stage = task.stages[0]
+    return Subject(
+        family=recipe.family,
+        name=name,
+        setup=stage.setup,
+        needs=stage.needs,
+        group=task.group,
+        make=lambda: stage.setup.used(build_networks(recipe)),
+        build=task.build,
+        recomputable=task.recomputable,
+    )
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a step is run.
+
+    Attributes:
+        device: where.
+        precision: of the working weights.
+        exact: in float64 throughout, in which only faults differ; losses are fp32 all the same.
+        saver: one memory saving; None: none.
+        micro_batch: samples in one forward; None: the batch.
+    """
+
+    device: torch.device
+    precision: Precision = FP32
+    exact: bool = False
+    saver: SaverName | None = None
+    micro_batch: int | None = None
+
+
+@dataclass
+class Trial:
+    """A training that has begun.
+
+    Attributes:
+        state, step, plan: of the engine.
+        sent: copies of activations that went to host memory.
+    """
+
+    state: TrainingState
+    step: Step
+    plan: Plan
+    sent: "Sent"
+
+    def run(self) -> list[PhaseResult]:
+        """Run the next step."""
+        return self.step.run(self.state, self.plan)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training moves, on the host."""
+        state = self.state
+        found = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
+        found |= {f"average of {n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
+        found |= {f"carried {name}": value for name, value in state.carried.items()}
+        for name, optimizer in state.optimizers.items():
+            for i, slots in enumerate(optimizer.state.values()):
+                found |= {f"optimizer {name}.{i}.{slot}": v for slot, v in slots.items()}
+        return {name: value.detach().to("cpu", copy=True) for name, value in found.items()}
+
+
+@dataclass
+class Sent(HostCopies):
+    """Takes small tensors to host memory too, and counts.
+
+    Attributes:
+        count: sent so far.
+    """
+
+    count: int = 0
+
+    def is_worth_it(self, tensor: Tensor) -> bool:
+        """See `HostCopies`."""
+        return True
+
+    def send(self, tensor: Tensor) -> Tensor:
+        """See `HostCopies`."""
+        self.count += 1
+        return super().send(tensor)
+
+
+@dataclass
+class _Sending(Probe):
+    sent: Sent = field(default_factory=Sent)
+
+    def host_copies(self) -> HostCopies:
+        return self.sent
+
+
+def begin(subject: Subject, way: Way, probe: Literal["sending"] | Probe = "sending") -> Trial:
+    """Begin a training; the same each time but for the way.
+
+    Args:
+        probe: is told where the step is; "sending": one that lets small tensors go to the host too.
+    """
+    networks = subject.make()
+    for network in networks.values():
+        network.to(way.device, torch.float64 if way.exact else torch.float32)
+    plan = plan_by(subject, networks, way)
+    told = _Sending() if probe == "sending" else probe
+    step = subject.setup.step(MadePictures(subject.needs), HostDraws(Streams(STREAMS_SEED)), probe=told)
+    sent = told.sent if isinstance(told, _Sending) else Sent()
+    return Trial(subject.setup.state(networks, plan, way.device), step, plan, sent)
+
+
+def plan_by(subject: Subject, networks: Networks, way: Way) -> Plan:
+    """The plan of a way."""
+    plan, blocks = Plan(way.micro_batch or subject.setup.batch, way.precision), subject.recomputable(networks)
+    savings: dict[SaverName, Callable[[], Plan]] = {
+        "micro-batch": lambda: replace(plan, micro_batch=subject.micro_batch),
+        "recompute": lambda: replace(plan, recompute=blocks),
+        "keep-products": lambda: replace(plan, recompute=blocks, keep_products=True),
+        "offload": lambda: replace(plan, recompute=blocks, offload=True),
+        "dense-slices": lambda: replace(plan, in_slices=plain_dense(networks)),
+        "ema-on-host": lambda: replace(plan, ema_on_host=True),
+        "optimizer-on-host": lambda: replace(plan, optimizer_on_host=True),
+    }
+    return plan if way.saver is None else savings[way.saver]()
+
+
+def plain_dense(networks: Networks) -> dict[str, tuple[str, ...]]:
+    """Every plain dense layer, however small."""
+    found = {
+        name: tuple(key for key, module in network.named_modules() if type(module) is nn.Linear)
+        for name, network in networks.items()
+    }
+    return {name: layers for name, layers in found.items() if layers}

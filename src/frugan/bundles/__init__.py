@@ -1,0 +1,1 @@
+"""TensorFlow's checkpoints ("bundles": an index, and files of numbers), read without TensorFlow."""

@@ -1,0 +1,134 @@
+"""`frugan doctor`."""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from frugan.cli.main import FAILED
+from frugan.cli.output import print_json, say
+from frugan.data.wording import count
+from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.api.doctor.finding import Finding
+    from frugan.api.doctor.outcome import Outcome
+
+MARKS = {"fine": ("ok", "green"), "limited": ("!", "yellow"), "impossible": ("X", "bold red")}
+
+
+def doctor(
+    device: Annotated[str, typer.Option(help="what training shall run on: auto, cpu, cuda or cuda:N")] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="folder that runs will be written to; default: the usual one")
+    ] = None,
+    selftest: Annotated[
+        bool, typer.Option("--selftest", help="try on this device what frugan promises, in about two minutes")
+    ] = False,
+    record: Annotated[
+        Path | None, typer.Option(help="file for the self-test's record, to attach to a report; default: by the device")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+) -> None:
+    """Look at this machine: card, torch, memory, disk, limits, extras; a line each, with its cure.
+
+    Ends with 0 where training is possible (with --selftest: and every check passed), else with 1.
+
+    Example: frugan doctor
+
+    On a card that frugan has not seen: frugan doctor --selftest
+    """
+    from frugan.api.doctor.finding import Finding, training_is_possible
+
+    if record is not None and not selftest:
+        raise BadInput(f"--record {record}: goes with --selftest")
+    try:
+        import torch  # noqa: F401
+    except (ImportError, OSError) as error:
+        cure = "install torch anew, by the command of PyTorch's own install selector (Get started)"
+        found = [Finding("versions", "impossible", f"torch cannot be loaded: {error}", cure)]
+    else:
+        if selftest:
+            _selftest(device, out, record, as_json=as_json)
+            return
+        from frugan.api.doctor.examination import examine
+
+        found = examine(device, out, say=say)
+    possible = training_is_possible(found)
+    if as_json:
+        print_json({"training_is_possible": possible, "findings": [each.as_json() for each in found]})
+    else:
+        _print(found, possible=possible)
+    if not possible:
+        raise typer.Exit(FAILED)
+
+
+def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bool) -> None:
+    from frugan.api.doctor.finding import training_is_possible
+    from frugan.api.doctor.run_selftest import run_self_test
+
+    err = Console(stderr=True, highlight=False)
+
+    def tell(outcome: "Outcome") -> None:
+        text = f"{outcome.verdict}: {outcome.check} ({outcome.subject})"
+        err.print(text, markup=False, soft_wrap=True, style="bold red" if outcome.verdict == "failed" else "dim")
+
+    found = run_self_test(device, out, say=say, tell=tell)
+    file = record or Path(f"selftest-{re.sub('[^a-z0-9]+', '-', found.device.lower())}.json")
+    possible = training_is_possible(found.findings)
+    if as_json:
+        print_json(found.record)
+    else:
+        _print(found.findings, possible=possible)
+        _print_outcomes(found.outcomes)
+        said = "everything that was checked is as it should be" if found.passed else "see what failed above"
+        print(f"\nSelf-test on {found.device}, {found.record['seconds']:.0f} s: {said}.")
+    file.write_text(json.dumps(found.record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    say(f"{file} has all of it; please attach it when you report something")
+    if not (found.passed and possible):
+        raise typer.Exit(FAILED)
+
+
+def _print_outcomes(outcomes: "list[Outcome]") -> None:
+    table = Table("", "check", "on", "found", box=None, pad_edge=False)
+    for outcome in outcomes:
+        if outcome.verdict != "not checked":
+            mark, style = ("ok", "green") if outcome.verdict == "passed" else ("X", "bold red")
+            table.add_row(Text(mark, style=style), outcome.check, outcome.subject, Text(outcome.line))
+    console = Console(width=max(Console().width, 120), highlight=False)
+    console.print()
+    console.print(table)
+    console.print()
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for outcome in outcomes:
+        if outcome.verdict == "not checked":
+            reasons.setdefault((outcome.check, outcome.line), []).append(outcome.subject)
+    for (check, why), subjects in reasons.items():
+        console.print(f"not checked here: {check} ({', '.join(subjects)}): {why}", markup=False, soft_wrap=True)
+
+
+def _print(found: "list[Finding]", *, possible: bool) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for each in found:
+        mark, style = MARKS[each.state]
+        line = Text(each.line)
+        if each.cure is not None:
+            line.append(f" -> {each.cure}", style="bold")
+        table.add_row(Text(mark, style=style), each.name, line)
+    console = Console(width=max(Console().width, 100), highlight=False)
+    console.print(table)
+    limited = count(sum(each.state == "limited" for each in found), "thing")
+    if not possible:
+        console.print("\nTraining is not possible here: see the lines marked X.")
+    elif any(each.state == "limited" for each in found):
+        console.print(f"\nTraining is possible here; {limited} could be better, marked !.")
+    else:
+        console.print("\nTraining is possible here.")

@@ -1,0 +1,178 @@
+"""Between the tensors of a family and those of another program: one table, read in both directions."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import Tensor
+
+Change = Callable[[Tensor], Tensor]
+_HOLE = re.compile(r"\{(\w+)\}")
+
+
+def unchanged(value: Tensor) -> Tensor:
+    """The tensor as it is."""
+    return value
+
+
+@dataclass(frozen=True)
+class Row:
+    """A name on either side, and what is done to a tensor on its way.
+
+    Attributes:
+        theirs: name in the other program, with holes: "Generator/GBlock{block}/conv0/b"; None: it has none of these.
+        ours: name here, with the same holes; None: left out here.
+        to_ours, to_theirs: each undoes the other.
+        made: the tensor here where the other program has none, from the shape that it must have.
+    """
+
+    theirs: str | None
+    ours: str | None
+    to_ours: Change = unchanged
+    to_theirs: Change = unchanged
+    made: Callable[[Sequence[int]], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Translated:
+    """Tensors under the other side's names, and what is odd about them.
+
+    Attributes:
+        tensors: by their new names.
+        unused: given names that no row knows.
+        missing: names that had to come of it and did not.
+        doubled: names that several given ones became.
+    """
+
+    tensors: dict[str, Tensor]
+    unused: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> list[str]:
+        """A line for everything that is odd; empty: the two sides have the same tensors."""
+        return [
+            *(f"{name}: not there" for name in self.missing),
+            *(f"{name}: unknown here" for name in self.unused),
+            *(f"{name}: there twice" for name in self.doubled),
+        ]
+
+
+@dataclass(frozen=True)
+class NameTable:
+    """Names of a family's tensors in the files of another program.
+
+    Attributes:
+        rows: the first one that knows a name counts.
+        holes: what may stand in a hole: a pattern, the same on both sides; or each spelling there with ours.
+    """
+
+    rows: Sequence[Row]
+    holes: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
+
+    def to_ours(self, theirs: Mapping[str, Tensor], expected: Mapping[str, Sequence[int]] | None = None) -> Translated:
+        """Tensors of the other program under our names.
+
+        Args:
+            expected: name here -> shape; those that the other program has no counterpart of are made, and given names
+                that become none of them are unused. None: whatever comes of it.
+        """
+        found = _Collected()
+        for name, value in theirs.items():
+            self._pass_on(self._readers, name, value, found, ours=True)
+        if expected is None:
+            return found.result(())
+        found.keep(expected)
+        for name in expected.keys() - found.tensors.keys():
+            made = next((row.made for pattern, row in self._makers if pattern.fullmatch(name)), None)
+            if made is not None:
+                found.tensors[name] = made(expected[name])
+        return found.result(expected)
+
+    def to_theirs(self, ours: Mapping[str, Tensor], expected: Iterable[str] = ()) -> Translated:
+        """Our tensors under the other program's names.
+
+        Args:
+            expected: names there that must come of it.
+        """
+        found = _Collected()
+        for name, value in ours.items():
+            self._pass_on(self._writers, name, value, found, ours=False)
+        return found.result(expected)
+
+    def _pass_on(
+        self,
+        by: Sequence[tuple[re.Pattern[str], Row]],
+        name: str,
+        value: Tensor,
+        found: "_Collected",
+        *,
+        ours: bool,
+    ) -> None:
+        for pattern, row in by:
+            if (match := pattern.fullmatch(name)) is not None:
+                into = row.ours if ours else row.theirs
+                if into is not None:
+                    change = row.to_ours if ours else row.to_theirs
+                    found.add(name, self._filled(into, match.groupdict(), ours=ours), change(value))
+                return
+        found.unused.append(name)
+
+    def _filled(self, name: str, values: Mapping[str, str], *, ours: bool) -> str:
+        def spelled(hole: re.Match[str]) -> str:
+            known, value = self.holes[hole[1]], values[hole[1]]
+            if isinstance(known, str):
+                return value
+            return known[value] if ours else next(there for there, here in known.items() if here == value)
+
+        return _HOLE.sub(spelled, name)
+
+    @cached_property
+    def _readers(self) -> list[tuple[re.Pattern[str], Row]]:
+        return [(self._pattern(row.theirs, ours=False), row) for row in self.rows if row.theirs is not None]
+
+    @cached_property
+    def _writers(self) -> list[tuple[re.Pattern[str], Row]]:
+        return [(self._pattern(row.ours, ours=True), row) for row in self.rows if row.ours is not None]
+
+    @cached_property
+    def _makers(self) -> list[tuple[re.Pattern[str], Row]]:
+        return [(pattern, row) for pattern, row in self._writers if row.made is not None]
+
+    def _pattern(self, name: str, *, ours: bool) -> re.Pattern[str]:
+        parts = _HOLE.split(name)  # text and holes in turn
+        return re.compile(
+            "".join(self._group(part, ours=ours) if i % 2 else re.escape(part) for i, part in enumerate(parts))
+        )
+
+    def _group(self, hole: str, *, ours: bool) -> str:
+        known = self.holes[hole]
+        spellings = known if isinstance(known, str) else "|".join(map(re.escape, known.values() if ours else known))
+        return f"(?P<{hole}>{spellings})"
+
+
+class _Collected:
+    """What has come of a translation so far."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.unused: list[str] = []
+        self._doubled: list[str] = []
+        self._given: dict[str, str] = {}
+
+    def add(self, given: str, name: str, value: Tensor) -> None:
+        if name in self.tensors:
+            self._doubled.append(name)
+        self.tensors[name] = value
+        self._given[name] = given
+
+    def keep(self, expected: Collection[str]) -> None:
+        for name in [name for name in self.tensors if name not in expected]:
+            del self.tensors[name]
+            self.unused.append(self._given[name])
+
+    def result(self, expected: Iterable[str]) -> Translated:
+        missing = tuple(sorted(set(expected) - self.tensors.keys()))
+        return Translated(self.tensors, tuple(sorted(self.unused)), missing, tuple(sorted(self._doubled)))

@@ -1,0 +1,162 @@
+"""Pictures that vanish or turn bad while training goes on are skipped and counted; cut-off ones are found before."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from data.faces.golden_faces import GOLDEN
+from faults.processes import CPU, events
+from faults.small_runs import OUTSIDE, minigan_and_pictures
+from frugan.api.report.run_report import page_of
+from frugan.api.train.training import train
+from frugan.data import blocks
+from frugan.data.faces.batches import FaceBatches
+from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
+from frugan.data.faces.sample import SampleSettings
+from frugan.data.faces.sample_processes import SampleProcesses
+from frugan.data.faces.stream import FaceOrder
+from frugan.data.lost import refuse_many_lost
+from frugan.engine.events import Event
+from frugan.errors import BadInput
+
+ALIGNED = GOLDEN / "faceset" / "aligned"
+SETTINGS = SampleSettings(resolution=64, face_type=FaceType.HALF, random_warp=False, random_flip=False)
+COPIES = 15
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where pictures are prepared."""
+    monkeypatch.setenv("FRUGAN_PREPARED", str(tmp_path / "prepared"))
+    return tmp_path / "prepared"
+
+
+@pytest.fixture
+def faces(tmp_path: Path) -> Path:
+    """120 faces: 15 times the same 8."""
+    folder = tmp_path / "aligned"
+    folder.mkdir()
+    for path in ALIGNED.glob("*.jpg"):
+        for copy in range(COPIES):
+            shutil.copy(path, folder / f"{copy:02d}-{path.name}")
+    return folder
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-600])
+
+
+@contextmanager
+def _batches(faceset: Faceset, workers: int) -> Iterator[FaceBatches]:
+    processes = SampleProcesses(workers) if workers else None
+    batches = FaceBatches(faceset, SETTINGS, seed=0, name="src", processes=processes)
+    try:
+        yield batches
+    finally:
+        batches.close()
+        if processes is not None:
+            processes.close()
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_faces_that_vanish_or_turn_bad_give_way_to_others(faces: Path, workers: int) -> None:
+    faceset = open_faceset(faces)
+    with _batches(faceset, workers) as batches:
+        before = batches.take(0, 120)
+        assert batches.passed_over == {}
+        names = [Path(place[0]).name for place in faceset.places]
+        (faces / names[3]).unlink()
+        _cut(faces / names[50])
+        after = batches.take(0, 120)
+        assert sorted(lost.split(": ")[1] for lost in batches.passed_over) == sorted([names[3], names[50]])
+        pairs = zip(before["target"], after["target"], strict=True)
+        changed = [place for place, (one, other) in enumerate(pairs) if not one.equal(other)]
+        assert set(changed) <= set(_places(faceset, {3, 50}))  # copies of a face may stand in for it unseen
+        again = batches.take(0, 120)
+        assert after["target"].equal(again["target"])  # and which takes its place is no accident
+        assert len(batches.passed_over) == 2
+
+
+def _places(faceset: Faceset, lost: set[int]) -> list[int]:
+    """Where in the first epoch these faces stand."""
+    order, _ = FaceOrder(len(faceset), seed=0, name="src").places(0, len(faceset))
+    return [place for place, face in enumerate(order.tolist()) if face in lost]
+
+
+def test_a_folder_that_is_gone_stops_training(faces: Path) -> None:
+    faceset = open_faceset(faces)
+    shutil.rmtree(faces)
+    with _batches(faceset, 0) as batches, pytest.raises(BadInput, match="cannot be read any more"):
+        batches.take(0, 4)
+
+
+def test_a_tenth_may_be_lost() -> None:
+    refuse_many_lost({str(n): "gone." for n in range(12)}, 120)
+    refuse_many_lost({"1": "gone."}, 3)
+    with pytest.raises(BadInput, match=r"13 pictures of 120 cannot be read any more; the last: gone\."):
+        refuse_many_lost({str(n): "gone." for n in range(13)}, 120)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_face_that_is_cut_off_is_found_before_training(faces: Path, tmp_path: Path, packed: bool) -> None:
+    whole = sorted(faces.glob("*.jpg"))
+    source = open_faceset(faces)
+    victim = source.faces[7].name
+    if packed:
+        pak = pack_faceset(source, tmp_path / "faceset.pak")
+        end = open_faceset(pak).places[7][2]
+        with pak.open("r+b") as file:
+            file.seek(end - 600)
+            file.write(bytes(600))
+        found = open_faceset(pak)
+    else:
+        _cut(faces / victim)
+        found = open_faceset(faces)
+    assert (len(found), found.passed_over) == (len(whole) - 1, (victim,))
+    for path in whole[:3]:
+        _cut(path)
+    with pytest.raises(BadInput, match=r"no usable face in [34] of 120 pictures.*is cut off"):
+        open_faceset(faces)
+
+
+def test_a_prepared_picture_that_turns_bad_is_skipped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)  # a block is a picture
+    recipe, pictures = minigan_and_pictures(tmp_path)
+
+    def spoil(event: Event) -> None:
+        if event["event"] == "start":
+            shutil.rmtree(pictures)  # so that it cannot be made again
+            (file,) = prepared.rglob("pictures.npy")
+            with file.open("r+b") as opened:
+                opened.seek(-10, 2)
+                opened.write(bytes(reversed(range(100, 110))))
+
+    run = tmp_path / "run"
+    assert train(recipe, pictures, run, options=CPU, show=spoil).finished
+    (lost,) = events(run, "picture_skipped")
+    assert (lost["source"], lost["picture"], lost["count"]) == ("images", "picture 5", 1)
+    assert "Another picture takes its place (1 so far)" in page_of([run])
+
+
+def test_a_set_that_is_cut_short_ends_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Path
+) -> None:
+    """To read a map beyond its file's end would be SIGBUS."""
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+
+    def cut(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == 2:
+            (file,) = prepared.rglob("pictures.npy")
+            with file.open("r+b") as opened:
+                opened.truncate(200)
+
+    with pytest.raises(BadInput, match="cut short while it was in use"):
+        train(recipe, pictures, tmp_path / "run", options=CPU, show=cut)

@@ -1,0 +1,34 @@
+"""Every reader on damaged files: a value, or an error of ours."""
+
+import pytest
+
+from fuzz.formats import target, targets
+from fuzz.sandbox import Outcome, run_cases
+
+LONG = 10
+"""So many times the cases in the long mode."""
+
+
+def _check(name: str, outcome: Outcome, cases: int) -> None:
+    faults = "\n".join(f"case {fault.case}: {fault.what}" for fault in outcome.faults[:5])
+    assert not outcome.faults, f"{len(outcome.faults)} of {cases}:\n{faults}"
+    assert outcome.cases == cases
+    assert outcome.refused, f"{name}: no damage was noticed"
+    print(f"{name}: {cases} cases, {outcome.refused} refused, {outcome.most_bytes >> 20} MiB at most")
+
+
+def test_there_are_2000_cases() -> None:
+    assert sum(each.cases for each in targets().values()) >= 2000
+
+
+@pytest.mark.parametrize("name", targets())
+def test_damaged_files_are_refused_or_read(name: str) -> None:
+    cases = target(name).cases
+    _check(name, run_cases(target, name, range(cases)), cases)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", targets())
+def test_ten_times_as_many(name: str) -> None:
+    cases = target(name).cases
+    _check(name, run_cases(target, name, range(cases, LONG * cases)), (LONG - 1) * cases)
