@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 from frugan.api.plan.planning_task import task_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
-from frugan.memory.prediction import HOST, step_memory, without_data
+from frugan.memory.prediction import HOST, step_memory
 from frugan.memory.sizes import GIB
 from frugan.memory.step_memory import StepMemory
 from frugan.memory.task import Task
@@ -59,8 +59,7 @@ def series(memory: StepMemory, points: int = 1500) -> tuple[list[int], dict[Cate
 
 def plans(task: Task, precision: Precision) -> dict[str, Plan]:
     """Nothing saved, and what the planner takes for 4 GiB."""
-    with without_data():
-        blocks = task.recomputable(task.build("meta"))
+    blocks = task.recomputable(task.build("meta"))
     return {
         "nothing saved": Plan(32, precision),
         "products kept, the rest made again; optimizer state on the host": Plan(

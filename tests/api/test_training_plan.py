@@ -117,12 +117,12 @@ def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, tmp_path: Path
 def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, tmp_path: Path) -> None:
     said: list[str] = []
     planner = _planner(tmp_path, said)
-    card.free, card.reserved = 100 * MIB, 460 * MIB  # 560 for torch, of which libraries take 160
+    card.free, card.reserved = 100 * MIB, 620 * MIB  # 720 for torch, of which libraries take 320
     plan = planner.next(Plan(512, BF16), "G", FULL)
     found = planner._planner.search.run(plan).prediction.reserved_bytes
     assert found <= 400 * MIB < 0.6 * planner._planner.search.run(Plan(512, BF16)).prediction.reserved_bytes
     card.free = 60 * MIB
-    card.reserved = 150 * MIB
+    card.reserved = 310 * MIB
     with pytest.raises(TrainingFailed, match=r"no plan takes less, and there is room for 50 MiB \(CUDA out of memory"):
         planner.next(plan, "G", FULL)
 
@@ -131,7 +131,7 @@ def test_a_budget_holds_for_the_next_plan_too(card: Pretended, tmp_path: Path) -
     planner = _planner(tmp_path, [])
     planner.asked_bytes = 1000 * MIB
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    assert planner._planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 160) * MIB
+    assert planner._planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
 
 
 def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(card: Pretended, tmp_path: Path) -> None:

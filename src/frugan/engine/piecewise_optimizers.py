@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from frugan.engine.host_state import beside, zeros_for
 from frugan.engine.optimizer import Optimizer
+from frugan.engine.streams import generator_on
 
 PIECES = MappingProxyType({"cpu": 1 << 20, "cuda": 1 << 23})
 """Elements updated at once, by device: temporaries stay small however large a layer is. On a CPU they fit its cache; on
@@ -60,7 +61,7 @@ class PiecewiseOptimizer(Optimizer):
         if period is not None:
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
         step = torch.where(accepted, -rate, 0.0).float()
-        random = None if share is None else torch.Generator(accepted.device).manual_seed(seed)
+        random = None if share is None else generator_on(accepted.device, seed)
         for parameter in self.parameters():
             if parameter.grad is None:
                 continue

@@ -54,7 +54,7 @@ class Streams:
         return {
             name: torch.cat(
                 [
-                    _draw(draw, 1, _generator(device, self._seed(phase, step, repeat, name, image)))
+                    _draw(draw, 1, generator_on(device, self._seed(phase, step, repeat, name, image)))
                     for image in range(first, first + count)
                 ]
             )
@@ -70,5 +70,6 @@ class Streams:
         return derive_seed(self.seed, "draws", phase.name, step, repeat, *name)
 
 
-def _generator(device: torch.device, seed: int) -> torch.Generator:
-    return torch.Generator(device).manual_seed(seed)
+def generator_on(device: torch.device, seed: int) -> torch.Generator:
+    """Random numbers for a device; without data ("meta") there are none, and the host's do."""
+    return torch.Generator("cpu" if device.type == "meta" else device).manual_seed(seed)

@@ -51,11 +51,6 @@ class Block:
     before: "Block | None" = None
     after: "Block | None" = None
 
-    @property
-    def order(self) -> tuple[int, int]:
-        """Best fit takes the smallest that is large enough, then the lowest."""
-        return self.size_bytes, self.address
-
 
 @dataclass
 class CachingAllocator:
@@ -69,6 +64,7 @@ class CachingAllocator:
         peak_reserved_bytes: most so far.
         taken_bytes: given out now, as split.
         peak_taken_bytes: most so far.
+        small_reserved_bytes: of the segments that small requests come from.
     """
 
     budget_bytes: int | None = None
@@ -76,7 +72,9 @@ class CachingAllocator:
     peak_reserved_bytes: int = 0
     taken_bytes: int = 0
     peak_taken_bytes: int = 0
-    _free: dict[bool, list[tuple[tuple[int, int], Block]]] = field(default_factory=lambda: {True: [], False: []})
+    small_reserved_bytes: int = 0
+    _free: dict[bool, list[tuple[int, int, Block]]] = field(default_factory=lambda: {True: [], False: []})
+    """Size, address and block: best fit takes the smallest that is large enough, of those the lowest."""
     _next_address: int = 0
 
     def allocate(self, request_bytes: int) -> Block:
@@ -113,21 +111,21 @@ class CachingAllocator:
             self._forget(before)
             self._absorb(before, block)
             block = before
-        insort(self._free[block.small], (block.order, block), key=lambda entry: entry[0])
+        insort(self._free[block.small], (block.size_bytes, block.address, block))
 
     def release_free_segments(self) -> None:
         """Give wholly free segments back to the driver, as torch does before it gives up."""
         for pool in self._free.values():
             for entry in list(pool):
-                block = entry[1]
+                block = entry[2]
                 if block.before is None and block.after is None:
                     pool.remove(entry)
-                    self.reserved_bytes -= block.size_bytes
+                    self._hold(-block.size_bytes, block.small)
 
     def _best_fit(self, size_bytes: int, small: bool) -> Block | None:
         pool = self._free[small]
-        at = bisect_left(pool, (size_bytes, -1), key=lambda entry: entry[0])
-        return pool.pop(at)[1] if at < len(pool) else None
+        at = bisect_left(pool, (size_bytes,))
+        return pool.pop(at)[2] if at < len(pool) else None
 
     def _new_segment(self, size_bytes: int, small: bool) -> Block:
         segment_bytes = segment_size(size_bytes)
@@ -137,11 +135,15 @@ class CachingAllocator:
                 raise OutOfBudget(
                     f"{segment_bytes:,} more bytes on {self.reserved_bytes:,} reserved ones, of {self.budget_bytes:,}"
                 )
-        self.reserved_bytes += segment_bytes
+        self._hold(segment_bytes, small)
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         block = Block(segment_bytes, self._next_address, small)
         self._next_address += segment_bytes + 1  # a gap: blocks of two segments are no neighbours
         return block
+
+    def _hold(self, more_bytes: int, small: bool) -> None:
+        self.reserved_bytes += more_bytes
+        self.small_reserved_bytes += more_bytes if small else 0
 
     def _is_full(self, segment_bytes: int) -> bool:
         return self.budget_bytes is not None and self.reserved_bytes + segment_bytes > self.budget_bytes
@@ -151,11 +153,11 @@ class CachingAllocator:
         if block.after is not None:
             block.after.before = rest
         block.after, block.size_bytes = rest, size_bytes
-        insort(self._free[block.small], (rest.order, rest), key=lambda entry: entry[0])
+        insort(self._free[block.small], (rest.size_bytes, rest.address, rest))
 
     def _forget(self, block: Block) -> None:
         pool = self._free[block.small]
-        at = bisect_left(pool, block.order, key=lambda entry: entry[0])
+        at = bisect_left(pool, (block.size_bytes, block.address))
         del pool[at]
 
     @staticmethod

@@ -89,8 +89,8 @@ class Estimates:
         if len(stages) == 1:
             return stages[0]
         plan = self._first("all")
-        self.predict.ahead([(plan, stage, False) for stage in stages])
-        return max(stages, key=lambda stage: self.predict(plan, stage, rough=False).reserved_bytes)
+        self.predict.ahead([(plan, stage, True) for stage in stages])
+        return max(stages, key=lambda stage: self.predict(plan, stage, rough=True).reserved_bytes)
 
     @cached_property
     def plain(self) -> Prediction:
@@ -140,7 +140,10 @@ class Estimates:
         if small == large:
             return self.plain.work
         a, b = (self.space.task.batch / size for size in (small, large))
-        per_micro_batch = (self.plain.work - self._fully(self._second).work) * (1 / (a - b))
+        # Run roughly, no micro-batch adds to the gradients of another; what that takes is the same at every size.
+        adding = (self.plain.work - self._roughly(self._first("all")).work) * (1 / (a - 1))
+        of_second = self._roughly(self._second).work + adding * (b - 1)
+        per_micro_batch = (self.plain.work - of_second) * (1 / (a - b))
         return self.plain.work - per_micro_batch * (a - count)
 
     def _first(self, keeping: Keeping, *, slices: bool = False) -> Plan:
@@ -157,10 +160,9 @@ class Estimates:
         """Run all that estimates come from."""
         rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._first("all")]
         rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
-        # how work grows is a small difference: it takes a second micro-batch, which adds to gradients, to see it
-        full = [self._first("all"), self._second]
+        rough += [self._second]
         stage = self.heaviest_stage
-        self.predict.ahead([*((plan, stage, False) for plan in full), *((plan, stage, True) for plan in rough)])
+        self.predict.ahead([(self._first("all"), stage, False), *((plan, stage, True) for plan in rough)])
 
     @cached_property
     def _plain_roughly(self) -> Prediction:
@@ -220,6 +222,7 @@ class Estimates:
             found,
             live_bytes=found.live_bytes + before,
             reserved_bytes=found.reserved_bytes + before,
+            unlimited_bytes=found.unlimited_bytes + before,
             categories={**found.categories, "gradients": gradients + before},
         )
 

@@ -1,19 +1,18 @@
 """Predicts a plan's memory and work: the engine's own step, run once on tensors without data."""
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout, working_weights
 from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.compiler_import import no_compiler
+from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
@@ -22,6 +21,7 @@ Target = Literal["cpu", "cuda"]
 """What is predicted for: a CPU, whose memory holds everything, or a card beside a host."""
 
 HOST = torch.device("cpu")
+"""Where plans are made for a CPU."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,16 @@ class Prediction:
     """What a plan takes.
 
     Attributes:
-        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts.
-        reserved_bytes: most that the caching allocator reserves, as `torch.cuda.max_memory_reserved` counts; on a CPU
-            what lives.
+        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts: a block that is a little
+            larger than what was asked for counts whole.
+        reserved_bytes: the least that the caching allocator must be allowed to reserve; on a CPU what lives.
         place: where the peak of what lives falls: "phase/network.block".
         stage: name of the stage of training in which it does.
-        categories: bytes that live at the peak, by what they are for.
+        categories: bytes that live at the peak, by what they are for, without what blocks are larger.
         by_phase: phase -> its own peak of what lives; "sheets": that of making sheets of samples.
         work: of an average step.
         host_bytes: most that the plan keeps in host memory, besides pictures.
+        unlimited_bytes: what the allocator reserves without a limit, as `torch.cuda.max_memory_reserved` counts.
     """
 
     live_bytes: int
@@ -48,6 +49,7 @@ class Prediction:
     by_phase: dict[str, int]
     work: Work
     host_bytes: int = 0
+    unlimited_bytes: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -77,19 +79,6 @@ class _CardPlan(Plan):
         return super().layout(torch.device("cuda"))
 
 
-@contextmanager
-def without_data() -> Iterator[None]:
-    """Inside, tensors have shapes and no data, and Python's collector rests: faster, and the same every time."""
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            yield
-    finally:
-        if collected:
-            gc.enable()
-
-
 def predict(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> Prediction:
     """Predict a plan for one stage of training.
 
@@ -100,15 +89,27 @@ def predict(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool
         RuntimeError: torch refuses the plan (two savings that exclude each other).
     """
     memory = step_memory(task, plan, target, stage, rough=rough)
-    return Prediction(
+    by_phase = {name: peak.size_bytes for name, peak in memory.by_phase.items()}
+    found = Prediction(
         live_bytes=memory.peak.size_bytes,
-        reserved_bytes=memory.reserved_bytes if target == "cuda" else memory.peak.size_bytes,
+        reserved_bytes=memory.peak.size_bytes,
         place=memory.peak.place,
         stage=stage.name,
         categories={str(name): size for name, size in memory.peak.categories.items()},
-        by_phase={name: peak.size_bytes for name, peak in memory.by_phase.items()},
+        by_phase=by_phase,
         work=memory.work,
         host_bytes=memory.host_bytes,
+        unlimited_bytes=memory.peak.size_bytes,
+    )
+    if target == "cpu":
+        return found
+    card = memory.on_card
+    return replace(
+        found,
+        live_bytes=max(found.live_bytes, card.taken_bytes),
+        reserved_bytes=max(found.live_bytes, memory.needed_bytes),
+        by_phase={name: max(size_bytes, card.taken_in(name)) for name, size_bytes in by_phase.items()},
+        unlimited_bytes=max(found.live_bytes, card.reserved_bytes),
     )
 
 
@@ -117,9 +118,11 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
     as_card = target == "cuda"
     if as_card:
         plan = _CardPlan(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
-    with without_data():
-        networks = task.build("cpu")
-        state = stage.setup.state(networks, plan, HOST)
+    dataless = Dataless()
+    with resting_collector(), no_compiler(), fused_attention():
+        with WithoutData(dataless):
+            networks = task.build("meta")
+            state = stage.setup.state(networks, plan, META)
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
         pictures = BlankPictures(stage.needs)
@@ -137,6 +140,7 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
             sheets=None if rough or averages_away or task.make_sheets is None else sheets,
             micro_batches=1 if rough else 2,
             count_zeros=not rough,
+            dataless=dataless,
         )
 
 

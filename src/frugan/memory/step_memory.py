@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,13 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed
 from frugan.engine.working_weights import pending_gradient
-from frugan.memory.trace import Category, Peak, Trace
+from frugan.memory.dataless import Dataless
+from frugan.memory.trace import Category, Peak, Replay, Trace
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import Work, WorkCounter
 
+STEPS = 2
+"""Replayed in the allocator's model: what the fragments of one leave no room for, the next one reserves anew."""
 SHEETS = "sheets"
 """Place of what is made while sheets of samples are."""
 
@@ -51,10 +55,15 @@ class StepMemory:
     work: Work
     host_bytes: int
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Most that CUDA's allocator would reserve, in a first and a second step."""
-        return self.trace.reserved_bytes(2, self.begins)
+    @cached_property
+    def on_card(self) -> Replay:
+        """What CUDA's allocator would do without a limit, in a first and a second step."""
+        return self.trace.replay(STEPS, self.begins)
+
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The least that CUDA's allocator must be allowed to reserve for a first and a second step."""
+        return self.trace.needed_bytes(self.on_card, STEPS, self.begins)
 
 
 def measure_step(
@@ -67,6 +76,7 @@ def measure_step(
     sheets: Callable[[], object] | None = None,
     micro_batches: int | None = None,
     count_zeros: bool = False,
+    dataless: Dataless | None = None,
 ) -> StepMemory:
     """Run the next step under the tracker.
 
@@ -78,9 +88,10 @@ def measure_step(
         micro_batches: of each update that are run, and the remainder as a last one if it is more than one; the others
             are reckoned with. None: all.
         count_zeros: as a step does whose gradients are reported.
+        dataless: runs operations where the state has no data.
     """
     counter = WorkCounter()
-    tracker = Tracker(_held(state, plan, as_card=as_card), counter)
+    tracker = Tracker(_held(state, plan, as_card=as_card), counter, dataless)
     if as_card:
         tracker.ignore(_on_host(state, plan))
         for optimizer in state.optimizers.values():
@@ -363,7 +374,6 @@ def _named_places(state: TrainingState, tracker: Tracker, blocks: Mapping[str, S
 
     def watch(module: nn.Module, name: str) -> None:
         def before(_: nn.Module, given: object) -> None:
-            tracker.mark("gradients", _gradients(state), again=True)
             if torch.is_grad_enabled():
                 tracker.mark("saved activations", _tensors(given))  # a recomputed block keeps what it is given
             tracker.place = named(name)

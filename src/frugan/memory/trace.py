@@ -1,15 +1,18 @@
 """A trace of memory: every storage that was made and freed, in order, with what it was for and where it was made."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frugan.memory.allocator import Block, CachingAllocator, rounded
+from frugan.memory.allocator import MIB, SMALL_REQUEST_BYTES, Block, CachingAllocator, OutOfBudget, rounded
 
 Category = Literal[
     "parameters", "working weights", "gradients", "optimizer", "averages", "batch", "saved activations", "temporaries"
 ]
+
+CLOSE, CLOSE_BYTES = 0.003, 4 * MIB
+"""How closely the least limit is looked for."""
 
 
 @dataclass
@@ -75,16 +78,49 @@ class Trace:
             by_category[self.categories[number]] += self.sizes_bytes[number]
         return Peak(most, self.places[self.events[at]], dict(by_category))
 
-    def reserved_bytes(self, repeats: int = 1, first: int = 0) -> int:
-        """Most that CUDA's allocator would reserve for it, starting from nothing.
+    def replay(self, repeats: int = 1, first: int = 0) -> "Replay":
+        """What CUDA's allocator would do for it, starting from nothing and without a limit.
 
         Args:
             repeats: how often the events from number `first` on happen, as a step does; what the fragments of one
                 leave no room for, the next one reserves anew.
         """
         allocator = CachingAllocator()
+        taken: dict[str, int] = {}
+        for event in self._play(allocator, [*self.events[:first], *(self.events[first:] * repeats)]):
+            if event >= 0 and allocator.taken_bytes > taken.get(place := self.places[event], 0):
+                taken[place] = allocator.taken_bytes
+        return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken)
+
+    def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
+        """The least that the allocator must be allowed: at a limit it gives back what it only keeps, and goes on.
+
+        Args:
+            unlimited: what it does without one; the segments of small requests, which are few, stay as they are there.
+            repeats, first: as for `replay`.
+        """
+        sizes = self.sizes_bytes
+        before, step = (
+            [event for event in events if sizes[event if event >= 0 else -1 - event] > SMALL_REQUEST_BYTES]
+            for events in (self.events[:first], self.events[first:])
+        )
+        events = [*before, *(step * repeats)]
+        small = unlimited.small_reserved_bytes
+        too_little, enough = unlimited.taken_bytes - 1, unlimited.reserved_bytes
+        while enough - too_little > max(CLOSE_BYTES, CLOSE * enough):
+            tried = (too_little + enough) // 2
+            try:
+                for _ in self._play(CachingAllocator(tried - small), events):
+                    pass
+                enough = tried
+            except OutOfBudget:
+                too_little = tried
+        return enough
+
+    def _play(self, allocator: CachingAllocator, events: Sequence[int]) -> Iterator[int]:
+        """Have an allocator make and free what events say; gives each event once it has happened."""
         blocks: dict[int, Block] = {}
-        for event in (*self.events[:first], *(self.events[first:] * repeats)):
+        for event in events:
             if event >= 0:
                 if self.sizes_bytes[event]:
                     if event in blocks:  # still there from the round before: only the new one stays
@@ -92,7 +128,28 @@ class Trace:
                     blocks[event] = allocator.allocate(self.sizes_bytes[event])
             elif -1 - event in blocks:
                 allocator.free(blocks.pop(-1 - event))
-        return allocator.peak_reserved_bytes
+            yield event
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What an allocator did.
+
+    Attributes:
+        reserved_bytes: most that it held from the driver.
+        taken_bytes: most that it gave out, as split.
+        small_reserved_bytes: held in the end for small requests: these segments are hardly ever given back.
+        taken_at: place -> most that it had given out when something was allocated there.
+    """
+
+    reserved_bytes: int
+    taken_bytes: int
+    small_reserved_bytes: int
+    taken_at: dict[str, int]
+
+    def taken_in(self, phase: str) -> int:
+        """Most that it had given out in a phase."""
+        return max((taken for place, taken in self.taken_at.items() if place.split("/")[0] == phase), default=0)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.memory.counting import tensors_in
+from frugan.memory.dataless import Dataless
+from frugan.memory.gradient_sums import ADD, ADD_IN_PLACE, holders, is_made_in_place, lone_holders, running_node
 from frugan.memory.trace import Category, Trace
 from frugan.memory.work import WorkCounter
 
@@ -24,6 +26,7 @@ class Tracker(TorchDispatchMode):
     Args:
         existing: tensors that are there already, by what they are for.
         counter: is given every operation; within the same mode, which is faster than in one of its own.
+        dataless: runs operations on tensors without data; None: torch does, on real ones.
 
     Attributes:
         trace: so far.
@@ -33,14 +36,20 @@ class Tracker(TorchDispatchMode):
     """
 
     def __init__(
-        self, existing: Mapping[Category, Iterable[Tensor]] | None = None, counter: WorkCounter | None = None
+        self,
+        existing: Mapping[Category, Iterable[Tensor]] | None = None,
+        counter: WorkCounter | None = None,
+        dataless: Dataless | None = None,
     ) -> None:
         super().__init__()
         self._counter = counter
+        self._dataless = dataless
         self.trace = Trace()
         self.place = "before"
         self.live_bytes = 0
         self.peak_bytes = 0
+        self._lone = lone_holders()
+        self._made_in: dict[int | None, int | None] = {}  # number of a storage -> node that made it in a backward
         self._elsewhere = False
         self._ignored: list[torch.UntypedStorage] = []  # alive, so that no other storage takes their identity
         self._ignored_ids: set[int] = set()
@@ -50,13 +59,31 @@ class Tracker(TorchDispatchMode):
                 self._add(tensor, category)
         self._given = len(self.trace.sizes_bytes)  # what these are for is known
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; torch would import its compiler to make sure
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and note what it made."""
-        out = func(*args, **(kwargs or {}))
-        for tensor in tensors_in(out):
+        kwargs = kwargs or {}
+        if func is ADD and not kwargs and not torch.is_grad_enabled():
+            found = holders(args)
+            if is_made_in_place(args, found, self._lone, self._made_in.get(self._number(args[0].untyped_storage()))):
+                func = ADD_IN_PLACE
+        if self._dataless is None:
+            out = func(*args, **kwargs)
+            for tensor in tensors_in(out):
+                self._add(tensor, "temporaries")
+            if self._counter is not None:
+                self._counter.count(func, args, kwargs, out)
+            return out
+        out, known = self._dataless.run(func, args, kwargs)
+        for tensor in (out,) if isinstance(out, Tensor) else tensors_in(out):
             self._add(tensor, "temporaries")
-        if self._counter is not None:
-            self._counter.count(func, args, kwargs or {}, out)
+        if known is not None and self._counter is not None:
+            if known.cost is None:
+                known.cost = self._counter.cost_of(func, args, kwargs, out)
+            self._counter.add(known.cost)
         return out
 
     def ignore(self, tensors: Iterable[Tensor]) -> None:
@@ -119,6 +146,8 @@ class Tracker(TorchDispatchMode):
         key = id(storage)
         number = self.trace.make(storage.nbytes(), category, self.place)
         size_bytes = self.trace.sizes_bytes[number]
+        if not torch.is_grad_enabled() and (node := running_node()) is not None:
+            self._made_in[number] = node
 
         def freed(_: object) -> None:
             self.live_bytes -= size_bytes

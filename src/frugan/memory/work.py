@@ -68,11 +68,20 @@ class WorkCounter(TorchDispatchMode):
 
     def count(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count an operation that has run."""
+        self.add(self.cost_of(func, args, kwargs, out))
+
+    def cost_of(self, func: Any, args: Any, kwargs: Any, out: Any) -> tuple[int, int, int]:
+        """Bytes that an operation moves, its multiply-accumulates, and those of them on fp32 numbers."""
         moved_bytes = self._traffic.traffic_of(func, (args, kwargs), out)
+        if (count := self._flops.get(func._overloadpacket)) is None:
+            return moved_bytes, 0, 0
+        macs = count(*args, **kwargs, out_val=out) // 2
+        return moved_bytes, macs, macs if tensors_in(args)[0].dtype == torch.float32 else 0
+
+    def add(self, cost: tuple[int, int, int]) -> None:
+        """Count an operation of known cost."""
+        moved_bytes, macs, fp32_macs = cost
         self._traffic.bytes_moved += moved_bytes
         self._operations += moved_bytes > 0
-        if (count := self._flops.get(func._overloadpacket)) is not None:
-            macs = count(*args, **kwargs, out_val=out) // 2
-            self._macs += macs
-            if tensors_in(args)[0].dtype == torch.float32:
-                self._fp32_macs += macs
+        self._macs += macs
+        self._fp32_macs += fp32_macs

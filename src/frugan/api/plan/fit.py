@@ -216,7 +216,7 @@ def _told_when_refused(planner: Planner) -> Iterator[None]:
 
 def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest: bool, say: Say) -> PlanReport:
     search, card = planner.search, planner.card
-    between = BUCKET_BYTES + COMMUNICATION_BYTES if planner.gpus > 1 else 0
+    between = 2 * BUCKET_BYTES + COMMUNICATION_BYTES if planner.gpus > 1 else 0  # one is made as the last one goes
     budget = None
     if budget_bytes is not None:
         budget = Budget(budget_bytes - between, card.context_bytes, card.workspace_bytes)
@@ -226,11 +226,11 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
     choice = found or search.least()
     prediction = choice.prediction
     categories = {str(k): v for k, v in prediction.categories.items()}
-    categories["allocator slack"] = prediction.reserved_bytes - prediction.live_bytes
+    categories["allocator slack"] = prediction.reserved_bytes - sum(prediction.categories.values())
     categories["CUDA context"] = card.context_bytes
     categories["library workspaces"] = card.workspace_bytes
     if between:
-        categories["gradient buckets"] = BUCKET_BYTES
+        categories["gradient buckets"] = 2 * BUCKET_BYTES
         categories["communication"] = COMMUNICATION_BYTES
     fastest_seconds = search.estimates.fastest_seconds
     rungs = [_rung(search, each, card, between, fastest_seconds) for each in ladder or [choice]]
@@ -305,8 +305,9 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     if planner.wishes.avoid:
         yield f"ruled out: {', '.join(sorted(planner.wishes.avoid))}"
     yield (
-        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card; in Python, set "
-        "torch.backends.cudnn.benchmark = True before frugan.train, and leave 1 GiB of the card to it"
+        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card: a training "
+        "that takes 10.9 GB had 17.7 in its first steps by such trials; on a card with that much to spare, set "
+        "torch.backends.cudnn.benchmark = True before frugan.train in Python"
     )
     if between_bytes:
         yield (

@@ -1,0 +1,215 @@
+"""Runs torch code on tensors that have shapes and no data, in a few microseconds an operation.
+
+They are torch's own tensors on its "meta" device. What an operation gives is found once for each set of its operands'
+shapes (memory/output_shapes.py), and made by a look into a table from then on; so is its work.
+"""
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frugan.memory.output_shapes import RULES
+from frugan.memory.strides import Spec, Specs
+
+META = torch.device("meta")
+aten = torch.ops.aten
+_ALIASES = frozenset({aten.detach.default, aten._unsafe_view.default, aten.lift_fresh.default, aten.alias.default})
+"""Views, though torch does not list all of them as such."""
+
+
+class Known:
+    """What is known of an operation on operands of some shapes.
+
+    Attributes:
+        specs: of its results.
+        cost: whatever a counter keeps of its work; None: not counted so far.
+    """
+
+    __slots__ = ("cost", "specs")
+
+    def __init__(self, specs: Specs) -> None:
+        self.specs = specs
+        self.cost: tuple[int, int, int] | None = None
+
+
+class Dataless:
+    """Runs operations on tensors without data."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Known] = {}
+        self._viewing: set[Any] = set()
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Known | None]:
+        """Run an operation: its results, and what is known of it; None: it is a view, which costs nothing.
+
+        Raises:
+            RuntimeError: it asks for a value.
+        """
+        if func in self._viewing:
+            return func(*args, **kwargs), None
+        tensors: list[Tensor] = []
+        parts: list[Any] = [func]
+        _describe(args, parts, tensors)
+        if kwargs:
+            _describe(kwargs.items(), parts, tensors)
+        if tensors and not all(x.is_meta for x in tensors):
+            if not any(x.is_meta for x in tensors):
+                return func(*args, **_without_device(kwargs)), None  # constants, made of numbers in the program
+            args, kwargs = _on_meta(args), {name: _on_meta(value) for name, value in kwargs.items()}
+            return self.run(func, args, kwargs)
+        if len(tensors) > 1:
+            parts.append(len({*map(id, tensors)}))  # what is read twice moves once
+        key = tuple(parts)
+        known = self._known.get(key)
+        if known is None:
+            return self._first_time(func, args, kwargs, key, tensors)
+        return _made(known.specs, func, args, kwargs), known
+
+    def _first_time(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], key: tuple[Any, ...], tensors: Sequence[Tensor]
+    ) -> tuple[Any, Known | None]:
+        if func.is_view or func in _ALIASES or torch.Tag.inplace_view in func.tags:
+            self._viewing.add(func)
+            return func(*args, **kwargs), None
+        if func is aten._local_scalar_dense.default:
+            raise RuntimeError("_local_scalar_dense: tensors without data cannot be asked for a value")
+        specs = RULES[func](*args, **kwargs) if func in RULES else NotImplemented
+        if specs is not NotImplemented:
+            self._known[key] = known = Known(specs)
+            return _made(specs, func, args, kwargs), known
+        if func._schema.is_mutable and _writes_its_results(func):
+            self._known[key] = known = Known(_WRITTEN)
+            return _made(_WRITTEN, func, args, kwargs), known
+        placed = {**_without_device(kwargs), "device": META} if _takes_device(func) else kwargs
+        out = func(*args, **placed)
+        made = [out] if isinstance(out, Tensor) else [x for x in out if x is not None] if _is_several(out) else []
+        given = {x.untyped_storage()._cdata for x in tensors}
+        if not made or any(not isinstance(x, Tensor) or x.untyped_storage()._cdata in given for x in made):
+            return out, None
+        self._known[key] = known = Known(_specs_of(out))
+        return out, known
+
+
+_WRITTEN: Any = ("written",)
+"""Stands for the specs of an operation that gives back what it wrote into."""
+
+
+def _writes_its_results(func: Any) -> bool:
+    """Whether all that an operation gives are operands that it wrote into."""
+    return all(r.alias_info is not None and r.alias_info.is_write for r in func._schema.returns)
+
+
+def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if specs is _WRITTEN:
+        returned = len(func._schema.returns)
+        return None if returned == 0 else kwargs["out"] if "out" in kwargs else args[0]
+    if specs is None:
+        return None
+    if isinstance(specs, list):
+        return [_empty(each) for each in specs]
+    if len(specs) == 3 and isinstance(specs[2], torch.dtype):
+        return torch.empty_strided(specs[0], specs[1], dtype=specs[2], device=META)
+    return tuple(None if each is None else _empty(each) for each in specs)
+
+
+def _empty(spec: Spec) -> Tensor:
+    return torch.empty_strided(spec[0], spec[1], dtype=spec[2], device=META)
+
+
+def _specs_of(out: Any) -> Specs:
+    if isinstance(out, Tensor):
+        return tuple(out.shape), out.stride(), out.dtype
+    found = [None if x is None else (tuple(x.shape), x.stride(), x.dtype) for x in out]
+    return found if isinstance(out, list) else tuple(found)  # type: ignore[return-value]
+
+
+def _is_several(out: Any) -> bool:
+    return isinstance(out, tuple | list)
+
+
+def _describe(values: Any, parts: list[Any], tensors: list[Tensor]) -> None:
+    """Add to a key all that decides what an operation gives."""
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+            parts += (value.shape, value.stride(), value.dtype)
+        elif isinstance(value, list | tuple):
+            parts.append(len(value))
+            _describe(value, parts, tensors)
+        else:
+            parts += (value.__class__, value)  # 1, 1.0 and True are equal
+
+
+def _on_meta(value: Any) -> Any:
+    """The same with tensors that have data replaced by ones that have not."""
+    if isinstance(value, Tensor):
+        if value.is_meta:
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)
+    if isinstance(value, list | tuple):
+        return type(value)(_on_meta(each) for each in value)
+    return value
+
+
+def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in ("device", "pin_memory", "generator")}
+
+
+def _takes_device(func: Any) -> bool:
+    return any(argument.name == "device" for argument in func._schema.arguments)
+
+
+class WithoutData(TorchDispatchMode):
+    """Inside, whatever is made has no data."""
+
+    def __init__(self, dataless: Dataless) -> None:
+        super().__init__()
+        self._dataless = dataless
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; torch would import its compiler to make sure
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        return self._dataless.run(func, args, kwargs or {})[0]
+
+
+@contextmanager
+def fused_attention() -> Iterator[None]:
+    """Inside, attention on tensors without data is the fused one wherever it would be on a device.
+
+    Torch chooses by the device, and for "meta" takes what stores the whole map.
+    """
+    plain = F.scaled_dot_product_attention
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
+        fits = query.is_meta and not rest and {*options} <= {"scale"} and query.ndim == 4
+        if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
+            return plain(query, key, value, *rest, **options)
+        found = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, **options)
+        return found[0]  # type: ignore[no-any-return]
+
+    F.scaled_dot_product_attention = attention
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = plain
+
+
+@contextmanager
+def resting_collector() -> Iterator[None]:
+    """Inside, Python's collector rests: faster, and memory goes at the same moments every time."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
