@@ -1,5 +1,6 @@
 """SIGTERM and SIGINT: once ends the step and saves, twice ends it now, and in the first second nothing is lost."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -66,7 +67,11 @@ def test_twice_ends_it_now(tmp_path: Path, recipe: tuple[str, Path], number: sig
 def test_in_the_first_second(tmp_path: Path, recipe: tuple[str, Path], number: signal.Signals, after: float) -> None:
     run, words = tmp_path / "run", ["train", recipe[0], *LONG, "--data", str(recipe[1]), "--device", "cpu"]
     command = [sys.executable, "-m", "frugan", *words, "--out", str(run)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as started:
+    paths = [str(OUTSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]  # where the family is found
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as started:
         time.sleep(after)
         started.send_signal(number)
         said, _ = started.communicate(timeout=120)

@@ -165,10 +165,10 @@ PREDICTION = Prediction(1000 * MIB, 1100 * MIB, "D", "start", {}, {}, Work())
     ("allocated", "reserved", "verdict"),
     [
         (1001, 1101, "passed"),
-        (1140, 1250, "passed"),  # with workspaces of 160 MiB
-        (1240, 1300, "failed"),
+        (1300, 1400, "passed"),  # with workspaces of 320 MiB
+        (1400, 1450, "failed"),
         (900, 1100, "failed"),  # memory that nobody takes cannot be used either
-        (1001, 1500, "failed"),
+        (1001, 1600, "failed"),
         (1001, 900, "failed"),
     ],
 )

@@ -28,6 +28,7 @@ from frugan.api.networks import build_networks, load, read_weights, save, step_o
 from frugan.cli.application import application
 from frugan.cli.main import run as run_command
 from frugan.engine.events import EventLog
+from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.metrics.provenance import Provenance
 from frugan.recipe_loading import load_recipe
@@ -65,6 +66,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [f"digit {i}" for i in range(10)]
     save({"G": networks["G"]}, RECIPE, checkpoint / "ema.safetensors", names)
     save(networks, RECIPE, checkpoint / "networks.safetensors", names)
+    write_tensors(checkpoint / "optimizers.safetensors", {"G.0.first": torch.zeros(1)}, {})
     data: dict[str, Any] = {
         "images": {"digest": "f" * 64, "first_digest": "f" * 64, "class_names": [], "mapping": None}
     }
