@@ -181,6 +181,22 @@ def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path)
     assert difference < 1e-3, where  # in fp32 at Adam's own eps
 
 
+def test_ranks_go_back_together(tmp_path: Path) -> None:
+    """Updates stay not finite from step 3 on: all ranks begin again at the last sound checkpoint, in another order."""
+    write_recipe(tmp_path)
+    write_pictures(tmp_path / "pictures")
+    for rank, done in enumerate(together(2, "go-back", tmp_path)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+        assert json.loads((tmp_path / f"back-{rank}.json").read_text()) == {"step": 6, "over": True}
+    events = list(read_events(tmp_path / "run" / "events.jsonl"))
+    (back,) = [event for event in events if event["event"] == "rollback"]
+    assert (back["to"], back["number"]) == (4, 1)  # saved before the second update in a row was known to be skipped
+    steps = [event["step"] for event in events if event["event"] == "step"]
+    assert steps[-2:] == [5, 6]
+    assert [event["in_a_row"] for event in events if event["event"] == "skipped"][-1] == 2
+    assert [event for event in events if event["event"] == "warning" and "apart" in event["line"]] == []
+
+
 def test_why_not_ddp(ranks: Run) -> None:
     """Torch's wrapper hooks its sums on the outputs of a forward: a penalty's double backward passes by some of them.
 

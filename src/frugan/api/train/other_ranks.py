@@ -136,8 +136,7 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
         ranks.pass_on(stop)
         while True:
             begin: Beginning = ranks.send()
-            if sources is None:
-                sources = _sources_of(begin, ranks, data)
+            sources = _sources_of(begin, ranks, data, sources)
             ended, step = _along(begin, sources, ranks, options, aloud)
             if ended is not Order.AGAIN:
                 over = ended is Order.OVER
@@ -145,16 +144,16 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
             release_memory(ranks.device)  # what was trained is gone, before the next takes its room
 
 
-def _sources_of(begin: Beginning, ranks: RankGroup, data: Data) -> dict[str, Source]:
-    """This rank's pictures.
+def _sources_of(begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str, Source] | None) -> dict[str, Source]:
+    """This rank's pictures; `opened`, if they are open since an earlier beginning. The first rank waits along.
 
     Raises:
         BadInput: they are others than the first rank's.
     """
     name, recipe = ranks.watch.names[ranks.rank], parse_recipe(begin.recipe, "the first rank's recipe")
-    sources = None
+    sources = opened
     for first_here in (True, False):  # what is prepared of the pictures, is prepared once on each machine
-        if (ranks.place.local_rank == 0) == first_here:
+        if sources is None and (ranks.place.local_rank == 0) == first_here:
             sources = open_sources(recipe, data, _quiet, None, begin.known, begin.map_classes)
         ranks.wait_for_all()
     assert sources is not None
