@@ -39,10 +39,10 @@ from frugan.api.plan.planning_task import task_of
 from frugan.api.setup import setup_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.rank_group import RankGroup
-from frugan.engine.rank_joining import joined
-from frugan.engine.rank_place import Place
-from frugan.engine.ranks import OneRank, Ranks
+from frugan.engine.ranks.group import RankGroup
+from frugan.engine.ranks.joining import joined
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import TIME_ERROR, named_card

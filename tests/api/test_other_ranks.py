@@ -7,7 +7,7 @@ from frugan.api.devices import misspelt_cards
 from frugan.api.train import other_ranks
 from frugan.api.train.other_ranks import device_of_rank
 from frugan.api.train.precision_comparison import compare_precision
-from frugan.engine.rank_place import Place
+from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput
 
 THIRD = Place(rank=6, size=8, local_rank=2, local_size=4)

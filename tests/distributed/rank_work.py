@@ -24,10 +24,10 @@ from frugan.engine import step_log
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.rank_group import RankGroup
-from frugan.engine.rank_joining import joined
-from frugan.engine.rank_place import Place
-from frugan.engine.ranks import OneRank, Ranks
+from frugan.engine.ranks.group import RankGroup
+from frugan.engine.ranks.joining import joined
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.errors import TrainingFailed

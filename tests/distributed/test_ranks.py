@@ -29,7 +29,7 @@ from distributed.rank_work import (
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import read_events
-from frugan.engine.ranks import OneRank
+from frugan.engine.ranks.ranks import OneRank
 
 ROUNDING = 1e-5
 """In float64, where losses alone are fp32; as between micro-batches."""

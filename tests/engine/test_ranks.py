@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
-from frugan.engine import rank_watch
-from frugan.engine.rank_meeting import meet
-from frugan.engine.rank_place import Place
-from frugan.engine.rank_sums import add_up, memory_of
-from frugan.engine.rank_watch import RankWatch
-from frugan.engine.ranks import OneRank, check_ranks, share_of
+from frugan.engine.ranks import watch as rank_watch
+from frugan.engine.ranks.meeting import meet
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import OneRank, check_ranks, share_of
+from frugan.engine.ranks.sums import add_up, memory_of
+from frugan.engine.ranks.watch import RankWatch
 from frugan.errors import BadInput, TrainingFailed
 
 

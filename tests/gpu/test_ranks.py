@@ -8,8 +8,8 @@ import torch
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig, assert_same
 from distributed.processes import free_port
-from frugan.engine.rank_joining import joined
-from frugan.engine.rank_place import Place
+from frugan.engine.ranks.joining import joined
+from frugan.engine.ranks.place import Place
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 CUDA = torch.device("cuda", 0)

@@ -11,7 +11,7 @@ from frugan.api.doctor.environment import CARDS, misspelt
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
-from frugan.engine.ranks import share_of
+from frugan.engine.ranks.ranks import share_of
 from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
 from frugan.recipe import Recipe

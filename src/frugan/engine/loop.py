@@ -18,7 +18,7 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
-from frugan.engine.ranks import OneRank, Order, Ranks
+from frugan.engine.ranks.ranks import OneRank, Order, Ranks
 from frugan.engine.readout import Readout
 from frugan.engine.requests import Requests
 from frugan.engine.retries import NextPlan

@@ -13,7 +13,7 @@ from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
 from frugan.engine.probe import Probe
-from frugan.engine.ranks import OneRank, Ranks
+from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed

@@ -14,7 +14,7 @@ from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan, micro_batch_sizes
 from frugan.engine.probe import Probe
-from frugan.engine.ranks import OneRank, Ranks, Seen
+from frugan.engine.ranks.ranks import OneRank, Ranks, Seen
 from frugan.engine.recompute import recomputing
 from frugan.engine.retries import NextPlan, no_way_back, until_sound
 from frugan.engine.state import TrainingState

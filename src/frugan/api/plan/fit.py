@@ -17,7 +17,7 @@ from frugan.api.plan.recipe_planner import (
 from frugan.api.plan.recipe_relatives import Largest, relatives, smaller_recipes
 from frugan.api.progress import Say, quiet
 from frugan.engine.plan import check_micro_batch
-from frugan.engine.rank_sums import BUCKET_BYTES
+from frugan.engine.ranks.sums import BUCKET_BYTES
 from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.folders import Folders

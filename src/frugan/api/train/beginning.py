@@ -41,7 +41,7 @@ from frugan.engine.loop import Loop
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
-from frugan.engine.ranks import check_ranks
+from frugan.engine.ranks.ranks import check_ranks
 from frugan.engine.requests import Requests
 from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState

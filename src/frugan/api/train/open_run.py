@@ -9,7 +9,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.contract.data import RunData
 from frugan.data.run_data import class_names
 from frugan.engine.events import EventLog
-from frugan.engine.ranks import OneRank, Ranks
+from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.run_folder import RunFolder
 from frugan.recipe import Recipe
 

@@ -23,14 +23,14 @@ from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
 from frugan.contract.data import RunData, Source
 from frugan.engine.arithmetic import pin_arithmetic
-from frugan.engine.follower import follow
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.out_of_memory import release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
-from frugan.engine.rank_group import RankGroup
-from frugan.engine.rank_place import Place
-from frugan.engine.ranks import Order
+from frugan.engine.ranks.follower import follow
+from frugan.engine.ranks.group import RankGroup
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import Order
 from frugan.engine.requests import SIGNALS
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step

@@ -19,7 +19,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
-from frugan.engine.ranks import share_of
+from frugan.engine.ranks.ranks import share_of
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes

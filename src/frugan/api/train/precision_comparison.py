@@ -17,7 +17,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import resolve_precision
-from frugan.engine.rank_place import Place
+from frugan.engine.ranks.place import Place
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.recipe import Recipe

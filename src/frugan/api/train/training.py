@@ -25,8 +25,8 @@ from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest, stop_on_signals
 from frugan.engine.out_of_memory import release_memory
-from frugan.engine.rank_place import Place
-from frugan.engine.ranks import OneRank, Order, Ranks
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import OneRank, Order, Ranks
 from frugan.engine.requests import KEYS_HINT, Requests, listening
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Diverged
@@ -116,7 +116,7 @@ def train(
     place = Place.here()
     if place.alone:
         return lead(OneRank(), options)
-    from frugan.engine.rank_joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
+    from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     device = device_of_rank(options.device, place)
     with joined(place, device) as ranks:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
-from frugan.engine.rank_place import Place
-from frugan.engine.rank_state import checksum, state_tensors
-from frugan.engine.rank_sums import add_up, memory_of
-from frugan.engine.rank_watch import RankWatch
-from frugan.engine.ranks import OneRank, Order, Ranks, Seen, Share, Shares, Terms, share_of
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Share, Shares, Terms, share_of
+from frugan.engine.ranks.state import checksum, state_tensors
+from frugan.engine.ranks.sums import add_up, memory_of
+from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.retries import no_way_back
 from frugan.engine.state import TrainingState
 from frugan.errors import TrainingFailed

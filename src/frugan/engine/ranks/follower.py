@@ -4,8 +4,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
 from frugan.engine.plan import Plan
-from frugan.engine.rank_group import RankGroup
-from frugan.engine.ranks import Order
+from frugan.engine.ranks.group import RankGroup
+from frugan.engine.ranks.ranks import Order
 from frugan.engine.retries import NextPlan
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step

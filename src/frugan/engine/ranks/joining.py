@@ -13,10 +13,10 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.rank_group import RankGroup
-from frugan.engine.rank_meeting import meet
-from frugan.engine.rank_place import Place
-from frugan.engine.rank_watch import RankWatch
+from frugan.engine.ranks.group import RankGroup
+from frugan.engine.ranks.meeting import meet
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.threads import available_cores
 from frugan.errors import BadInput, TrainingFailed
 

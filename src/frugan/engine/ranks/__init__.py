@@ -1,0 +1,1 @@
+"""Training by several processes: who they are, how they share an update, and how they end together."""
