@@ -63,6 +63,11 @@ def test_twice_ends_it_now(tmp_path: Path, recipe: tuple[str, Path], number: sig
     train(*recipe, run, overrides=("training.duration=3 steps",), options=CPU)  # the lock went with the process
 
 
+def _heed_interrupts() -> None:
+    """As in a terminal: tests that run in a shell's background were started with Ctrl-C ignored, and hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("number", "after"), [(signal.SIGINT, 0.35), (signal.SIGTERM, 0.6), (signal.SIGINT, 0.9)])
 def test_in_the_first_second(tmp_path: Path, recipe: tuple[str, Path], number: signal.Signals, after: float) -> None:
     run, words = tmp_path / "run", ["train", recipe[0], *LONG, "--data", str(recipe[1]), "--device", "cpu"]
@@ -70,7 +75,12 @@ def test_in_the_first_second(tmp_path: Path, recipe: tuple[str, Path], number: s
     paths = [str(OUTSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]  # where the family is found
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509  (no other thread of ours holds a lock here)
     ) as started:
         time.sleep(after)
         started.send_signal(number)
