@@ -77,7 +77,14 @@ def assert_as_alone(alone: dict[str, Tensor], found: Found, name: str) -> None:
     assert difference < ROUNDING, where
 
 
-@pytest.mark.parametrize(("size", "name"), [(size, name) for size, names in FAST.items() for name in names])
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        pytest.param(size, name, marks=[pytest.mark.long] if size == 3 else [])
+        for size, names in FAST.items()
+        for name in names
+    ],
+)
 def test_the_result_does_not_depend_on_the_number_of_ranks(size: int, name: str, ranks: Run) -> None:
     """Weights, averages, running statistics, singular vectors, carried state, optimizers, terms; shares that differ."""
     assert_as_alone(trained(every_family()[name], OneRank()), ranks(size), name)
@@ -131,6 +138,7 @@ def test_resumed_by_as_many_ranks_is_bit_equal(ranks: Run) -> None:
         assert_same(rank["resumed"]["whole"], rank["resumed"]["again"])
 
 
+@pytest.mark.long
 def test_two_ranks_then_one_then_three(ranks: Run) -> None:
     whole = rig_of(MadeUpFamily(), OneRank())
     whole.run(4)
