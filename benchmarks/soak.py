@@ -45,6 +45,7 @@ class Watch:
         run: is shown by a report that renews itself.
         steps, resident_bytes, open_files: of every look.
         counts: events by kind.
+        all_seen: looks when a kind of event came for the first time, the last such kind: what is made once is there.
     """
 
     run: Path
@@ -52,10 +53,13 @@ class Watch:
     resident_bytes: list[int] = field(default_factory=list)
     open_files: list[int] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    all_seen: int = 0
 
     def look(self, event: Event) -> None:
         """Take in an event."""
         kind = str(event["event"])
+        if kind not in self.counts and kind != "stop":
+            self.all_seen = len(self.steps)
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if kind == "snapshot":
             self._renew()
@@ -75,10 +79,12 @@ class Watch:
     def summary(self) -> dict[str, Any]:
         """At the start, once everything has run once, and at the end: medians of a tenth of the looks."""
         tenth = max(1, len(self.steps) // 10)
-        start, end = slice(tenth, 2 * tenth), slice(-tenth, None)
+        begin = max(tenth, self.all_seen + 2)  # the measurement of variety comes first after about 1,250 steps
+        start, end = slice(begin, begin + tenth), slice(-tenth, None)
         before, after = (statistics.median(self.resident_bytes[part]) for part in (start, end))
         files = [statistics.median(self.open_files[part]) for part in (start, end)]
         return {
+            "from_step": self.steps[begin],
             "resident_bytes_at_start": before,
             "resident_bytes_at_end": after,
             "drift": round(after / before - 1, 4),
