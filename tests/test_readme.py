@@ -59,7 +59,7 @@ def test_the_notebook_is_one() -> None:
     assert all(cell["outputs"] == [] for cell in cells)
     text = "".join(line for cell in cells for line in cell["source"])
     commands = {command.name or command.callback.__name__ for command in application().registered_commands}  # type: ignore[union-attr]
-    assert set(re.findall(r"!frugan (\w+)", text)) - {"demo"} <= commands
+    assert set(re.findall(r"!frugan (\w+)", text)) <= commands
     (recipe,) = re.findall(r'RECIPE = "([^"]+)"', text)
     assert recipe in built_in()
 

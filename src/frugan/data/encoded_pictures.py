@@ -33,8 +33,6 @@ class EncodedPictures:
         workers: threads that decode (Pillow's decoders let others run meanwhile).
     """
 
-    dtype = np.dtype(np.uint8)
-
     def __init__(self, source: Source, members: NDArray[np.int64], fitting: Fitting, workers: int) -> None:
         self._source, self._members, self._fitting = source, members, fitting
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="frugan-decode")
