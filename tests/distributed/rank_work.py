@@ -76,6 +76,37 @@ def every_one(ranks: RankGroup, folder: Path, *names: str) -> None:
     torch.save({name: trained(known[name], ranks) for name in names}, folder / f"rank-{ranks.rank}.pt")
 
 
+SHARED: Mapping[str, Mapping[str, Any]] = {
+    "one group": {"group": 12, "micro_batch": 12},
+    "two groups": {"group": 6, "micro_batch": 6},
+    "recompute": {"group": 12, "micro_batch": 12, "recompute": True},
+    "keep products": {"group": 12, "micro_batch": 12, "recompute": True, "keep_products": True},
+    "offload": {"group": 12, "micro_batch": 12, "recompute": True, "offload": True},
+    "parts after all": {"group": 12, "micro_batch": 12, "parts_in_sequence": False},
+}
+"""Normalisation groups larger than what a rank holds, and how they are trained."""
+
+
+def share_groups(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """Families whose normalisation groups are shared by ranks; of the first one, every way."""
+    known = every_family()
+    found: dict[str, Any] = {name: trained(known[name], ranks, **SHARED["one group"]) for name in names}
+    found |= {way: trained(known[names[0]], ranks, **settings) for way, settings in SHARED.items()}
+    found["other plans"] = _other_plans(ranks)
+    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+
+
+def _other_plans(ranks: RankGroup) -> str:
+    """What is said where the last rank recomputes, and the others do not."""
+    rig = rig_of(MadeUpFamily(), ranks, **SHARED["one group"])
+    again = rig_of(MadeUpFamily(), ranks, **SHARED["recompute"])
+    try:
+        rig.step.run(rig.state, again.plan if ranks.rank == ranks.size - 1 else rig.plan)
+    except TrainingFailed as error:
+        return str(error)
+    return ""
+
+
 def compare(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Every family for a few steps; and what may go wrong, which must go wrong alike on all ranks."""
     known = every_family()
@@ -290,6 +321,7 @@ WORK: Mapping[str, Callable[..., None]] = {
     "compare-and-lose": compare_and_lose,
     "freeze": freeze_one,
     "go-on": go_on,
+    "share-groups": share_groups,
 }
 
 

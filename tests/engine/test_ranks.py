@@ -66,9 +66,13 @@ def test_one_rank_has_all() -> None:
 def test_ranks_without_work_are_refused_or_told() -> None:
     assert check_ranks({"D": 32, "G": 32}, 4, 8) == []
     (line,) = check_ranks({"D": 32, "G_path": 16}, 4, 8)
-    assert line == "phase G_path: 4 normalisation groups of 4 for 8 ranks: 4 of them work in vain there"
-    with pytest.raises(BadInput, match="an update has 1 normalisation group of 32, and each rank takes at least one"):
-        check_ranks({"D": 32}, 32, 2)
+    assert line.startswith("normalisation groups of 4 are shared by ranks in phase G_path: fewer groups than ranks")
+    (line,) = check_ranks({"D": 32}, 32, 2)
+    assert line.startswith("normalisation groups of 32 are shared by ranks in phase D: ")
+    (line,) = check_ranks({"autoencoder": 4, "code": 2}, 1, 4)
+    assert line == "phase code: 2 samples for 4 ranks: 2 of them work in vain there"
+    with pytest.raises(BadInput, match=r"33 ranks: an update has 32 samples.*start at most 32"):
+        check_ranks({"D": 32}, 32, 33)
     with pytest.raises(BadInput, match=r"3 ranks: an update has 2 samples.*start at most 2"):
         check_ranks({"autoencoder": 2}, 1, 3)
 

@@ -11,7 +11,7 @@ from frugan.api.doctor.environment import CARDS, misspelt
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
-from frugan.engine.ranks.place import deal
+from frugan.engine.ranks.place import Share, deal
 from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -112,17 +112,28 @@ def choose_plan(
     *,
     ema_on_host: bool,
     ranks: int = 1,
+    share: Share | None = None,
 ) -> tuple[Plan, str]:
     """A plan, and the line that says it.
 
     Args:
         ranks: that share the batch.
+        share: of this one; None: of the first, and all are alike.
 
     Raises:
         BadInput: the micro-batch would change the result.
     """
     whole = recipe.training.batch
-    batch = len(deal(whole, group, ranks)[0].samples)
+    share = share or deal(whole, group, ranks)[0]
+    batch = len(share.samples)
+    if share.team is not None:
+        if micro_batch is not None:
+            refuse_micro_batch(micro_batch, share)
+        line = (
+            f"micro-batch: {batch} of a normalisation group of {share.group} that {len(share.team)} ranks share, of "
+            f"batch {whole} on {ranks}"
+        )
+        return Plan(group, precision, recompute, ema_on_host=ema_on_host), line
     why = "asked for"
     if micro_batch is None:
         micro_batch = group if group > 1 else batch
@@ -134,3 +145,16 @@ def choose_plan(
     of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
     line = f"micro-batch: {micro_batch} x {accumulation} = {of} ({why})"
     return Plan(micro_batch, precision, recompute, ema_on_host=ema_on_host), line
+
+
+def refuse_micro_batch(micro_batch: int, share: Share) -> None:
+    """Refuse a micro-batch where ranks share normalisation groups.
+
+    Raises:
+        BadInput: always.
+    """
+    assert share.team is not None
+    raise BadInput(
+        f"--micro-batch {micro_batch}: {len(share.team)} ranks share a normalisation group of {share.group}, and each "
+        f"takes its part of it in one forward, here {len(share.samples)}; leave --micro-batch away"
+    )

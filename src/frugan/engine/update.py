@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.phase import MicroBatch, Phase
+from frugan.contract.shared_group import SharedGroup
 from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes
@@ -109,9 +110,13 @@ class Inputs:
         return self.ranks.share(phase.samples(self.batch), self.normalisation_batch or 1)
 
     def micro_batches(
-        self, state: TrainingState, micro_batch: int, update: Update
+        self, state: TrainingState, micro_batch: int, update: Update, shared: SharedGroup | None
     ) -> Iterator[tuple[MicroBatch, float]]:
-        """One update's inputs in micro-batches on the device, each with its share of the update."""
+        """One update's inputs in micro-batches on the device, each with its share of the update.
+
+        Args:
+            shared: the group that this process has a part of: that is one micro-batch.
+        """
         phase, repeat, step = update.phase, update.repeat, update.step
         share = self.share(phase)
         mine = share.samples
@@ -122,7 +127,7 @@ class Inputs:
             for name, draw in drawn.items()
         }
         first = 0
-        for size in self.probe.shown(micro_batch_sizes(len(mine), micro_batch)):
+        for size in self.probe.shown(micro_batch_sizes(len(mine), micro_batch if shared is None else len(mine))):
             here = slice(first, first + size)
             large = self.draws.micro_batch(phase, step, repeat, mine.start + first, size, state.device)
             yield (
@@ -134,6 +139,7 @@ class Inputs:
                         draws=_to(draws, here, state.device) | large,
                         size=size,
                         normalisation_batch=self.normalisation_batch,
+                        shared=shared,
                     ),
                 ),
                 share.weight * size / len(mine),

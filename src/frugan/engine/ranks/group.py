@@ -10,12 +10,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
 from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Shares, Terms
+from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
 from frugan.engine.ranks.state import checksum, state_tensors
 from frugan.engine.ranks.sums import add_up, memory_of
+from frugan.engine.ranks.team import Team, forwards_of
 from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.retries import no_way_back
 from frugan.engine.state import TrainingState
@@ -42,6 +46,7 @@ class RankGroup:
     orders: Any
     summed_bytes: int = 0
     _known: set[str] = field(default_factory=set)
+    _teams: dict[range, Team] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -56,6 +61,32 @@ class RankGroup:
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees."""
         return deal(samples, group, self.size)[self.rank]
+
+    def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
+        """The normalisation group that this rank's share is a part of, with those who have the rest of it.
+
+        Raises:
+            TrainingFailed: by their plans they would not recompute the same, and wait for each other.
+        """
+        if share.team is None:
+            return LonePart(len(share.samples), share.group) if share.parts else None
+        with _talking(self.watch, f"sharing normalisation groups of phase {phase}"):
+            if share.team not in self._teams:
+                self._teams[share.team] = Team.of(share.team, self.size, self.device, self.orders)
+            team = self._teams[share.team]
+            plans = team.gather(forwards_of(plan))
+        other = [self.watch.names[rank] for rank, theirs in zip(share.team, plans, strict=True) if theirs != plans[0]]
+        if other:
+            raise TrainingFailed(
+                f"phase {phase}: {', '.join(other)} and {self.watch.names[share.team[0]]} share a normalisation group, "
+                "and their plans recompute different blocks; resume with a --memory that all of them have"
+            )
+
+        def add_up(tensor: Tensor) -> None:
+            with _talking(self.watch, f"sharing normalisation groups of phase {phase}"):
+                dist.all_reduce(tensor, group=team.sums)
+
+        return TeamGroup(len(share.samples), share.group, add_up)
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen

@@ -4,7 +4,7 @@ Every rank holds all networks. An update's batch is cut into one run of samples 
 observed are added up over the ranks, and from there on all of them do the same with the same numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,8 +14,11 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
 from frugan.contract.phase import PhaseState
+from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Share, deal
+from frugan.engine.ranks.shared_groups import LonePart
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 
@@ -58,6 +61,13 @@ class Ranks(Protocol):
 
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees, of all of them; `group` stand together."""
+
+    def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
+        """The normalisation group that this rank's share is a part of; None: its groups are whole.
+
+        Raises:
+            TrainingFailed: ranks that share a group would not run the same by their plans.
+        """
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: "Seen"
@@ -117,6 +127,10 @@ class OneRank:
         """Its samples: all of them, if it is the only one."""
         return deal(samples, group, self.size)[self.rank]
 
+    def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
+        """Its own part of a group, as if those of the others were like it."""
+        return LonePart(len(share.samples), share.group) if share.parts else None
+
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
     ) -> tuple[Terms, Shares]:
@@ -150,32 +164,40 @@ class OneRank:
         return self
 
 
-def check_ranks(samples: Mapping[str, int], group: int, size: int) -> list[str]:
+def check_ranks(
+    samples: Mapping[str, int], group: int, size: int, proportions: Sequence[float] | None = None
+) -> list[str]:
     """Refuse more ranks than can have work.
 
     Args:
         samples: phase -> samples that one update of it sees.
         group: samples that stand together.
         size: ranks.
+        proportions: in which samples are dealt; None: alike.
 
     Returns:
-        A line for each phase that leaves ranks without work.
+        A line for each phase that leaves ranks without work, and one where ranks share groups.
 
     Raises:
         BadInput: some ranks would never have any.
     """
-    groups = {phase: -(-count // group) for phase, count in samples.items()}
-    most = max(groups.values())
+    most = max(samples.values())
     if most < size:
-        whole = f"{most} normalisation group{'s' if most > 1 else ''} of {group}" if group > 1 else f"{most} samples"
-        smaller = ", or a smaller training.normalisation_batch (both change the result)" if group > 1 else ""
         raise BadInput(
-            f"{size} ranks: an update has {whole}, and each rank takes at least one; start at most {most}, or give the "
-            f"recipe a larger training.batch{smaller}"
+            f"{size} ranks: an update has {most} samples, and each rank takes at least one; start at most {most}, or "
+            "give the recipe a larger training.batch (which changes the result)"
         )
-    of = f"normalisation groups of {group}" if group > 1 else "samples"
-    return [
-        f"phase {phase}: {count} {of} for {size} ranks: {size - count} of them work in vain there"
-        for phase, count in groups.items()
-        if count < size
+    dealt = {phase: deal(count, group, size, proportions) for phase, count in samples.items()}
+    sharing = [phase for phase, shares in dealt.items() if any(share.team for share in shares)]
+    lines = [
+        f"phase {phase}: {samples[phase]} samples for {size} ranks: {idle} of them work in vain there"
+        for phase, shares in dealt.items()
+        if (idle := sum(not share.counts for share in shares))
     ]
+    if sharing:
+        lines.append(
+            f"normalisation groups of {group} are shared by ranks in phase{'s' if len(sharing) > 1 else ''} "
+            f"{', '.join(sharing)}: fewer groups than ranks, so layers add up their sums over ranks in each forward; "
+            "memory that runs out there ends the training"
+        )
+    return lines
