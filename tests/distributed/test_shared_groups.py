@@ -1,7 +1,8 @@
 """Normalisation groups larger than what a rank holds: shared by ranks, and the result is one process's."""
 
+from collections.abc import Callable
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.minibatch_std import MinibatchStd
 
+Found = list[dict[str, Any]]
+Run = Callable[[int], Found]
 ROUNDING = 1e-5
 """In float64, where losses alone are fp32; as between micro-batches."""
 NAMES = ("made-up", "biggan", "stylegan2")
@@ -24,9 +27,9 @@ SIZES = [2, pytest.param(3, marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+def found(tmp_path_factory: pytest.TempPathFactory) -> Run:
     @cache
-    def run(size: int) -> list[dict[str, dict[str, Tensor]]]:
+    def run(size: int) -> Found:
         folder = tmp_path_factory.mktemp(f"share-{size}")
         for rank, done in enumerate(together(size, "share-groups", folder, *NAMES)):
             assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
@@ -37,18 +40,18 @@ def found(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_group_is_shared_by_ranks(size: int, name: str, found) -> None:  # type: ignore[no-untyped-def]
+def test_a_group_is_shared_by_ranks(size: int, name: str, found: Run) -> None:
     """One group of 12: R1 through minibatch standard deviation, path lengths and batch norm among it."""
     _as_alone(trained(every_family()[name], OneRank(), **SHARED["one group"]), found(size), name)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("way", SHARED)
-def test_in_every_way(size: int, way: str, found) -> None:  # type: ignore[no-untyped-def]
+def test_in_every_way(size: int, way: str, found: Run) -> None:
     _as_alone(trained(MadeUpFamily(), OneRank(), **SHARED[way]), found(size), way)
 
 
-def test_plans_that_recompute_other_blocks_are_refused_by_name(found) -> None:  # type: ignore[no-untyped-def]
+def test_plans_that_recompute_other_blocks_are_refused_by_name(found: Run) -> None:
     for rank in found(2):
         assert rank["other plans"].startswith("phase critic: rank 1 (")
         assert "share a normalisation group, and their plans recompute different blocks" in rank["other plans"]
@@ -88,7 +91,7 @@ def _with(layer: BatchNorm | MinibatchStd, shared: LonePart, x: Tensor) -> Tenso
     return made
 
 
-def _as_alone(alone: dict[str, Tensor], found: list[dict[str, dict[str, Tensor]]], name: str) -> None:
+def _as_alone(alone: dict[str, Tensor], found: Found, name: str) -> None:
     for rank in found[1:]:
         assert_same(found[0][name], rank[name])
     difference, where = largest_difference(alone, found[0][name])

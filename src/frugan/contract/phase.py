@@ -157,6 +157,8 @@ class Phase:
         repeats: updates in a row, each on fresh pictures and draws.
         shared_data: reads the step's pictures; False (always with repeats): its own.
         fraction: share of the batch that it sees.
+        smaller_groups: its groups of samples that are looked at together are that share of the others', too, and so are
+            its micro-batches: for a loss that compares samples, of networks that do not normalise over them.
         gain: multiplies its loss.
         sums_over_batch: the loss is the sum over the batch, not the mean, where an original differentiates a sum.
         frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
@@ -176,6 +178,7 @@ class Phase:
     repeats: int = 1
     shared_data: bool = True
     fraction: float = 1.0
+    smaller_groups: bool = False
     gain: float = 1.0
     sums_over_batch: bool = False
     frozen: tuple[str, ...] = ()
@@ -203,3 +206,11 @@ class Phase:
     def samples(self, batch: int) -> int:
         """How many samples of a batch one update of this phase sees."""
         return max(1, round(batch * self.fraction))  # 100 x 0.29 is 28.999… in floating point
+
+    def group(self, group: int) -> int:
+        """Samples that it looks at together where others look at `group`."""
+        return self.samples(group) if self.smaller_groups else group
+
+    def micro_batch(self, micro_batch: int, group: int) -> int:
+        """Samples in one forward of it where others take `micro_batch`, which is as many groups of its own."""
+        return micro_batch // group * self.group(group) if self.smaller_groups else micro_batch

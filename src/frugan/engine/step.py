@@ -13,7 +13,7 @@ from frugan.contract.shared_group import SharedGroup
 from frugan.engine.gradients import clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
-from frugan.engine.plan import Plan, micro_batch_sizes
+from frugan.engine.plan import Plan
 from frugan.engine.probe import Probe
 from frugan.engine.ranks.ranks import OneRank, Ranks, Seen
 from frugan.engine.ranks.shared_groups import sharing
@@ -147,7 +147,7 @@ class Step:
         """
         phase, scale = update.phase, state.loss_scales[update.phase.optimizer]
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
-        many = len(micro_batch_sizes(len(inputs.share(phase).samples), plan.micro_batch)) > 2
+        many = len(inputs.sizes(phase, plan.micro_batch)) > 2
         host = self.probe.host_copies() if plan.offload else None
         terms: dict[str, list[Tensor]] = {}
         shares: list[float] = []

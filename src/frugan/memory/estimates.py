@@ -214,7 +214,8 @@ class Estimates:
             (p for p in self.heaviest_stage.setup.phases if p.name == found.place.split("/")[0]),
             self.heaviest_stage.setup.phases[-1],
         )
-        if plan.micro_batch >= phase.samples(self.space.task.batch):
+        task = self.space.task
+        if phase.micro_batch(plan.micro_batch, task.group) >= phase.samples(task.batch):
             return found
         gradients = found.categories.get("gradients", 0)
         before = max(0, sum(self.space.fp32_bytes[name] for name in phase.trainable) - gradients)

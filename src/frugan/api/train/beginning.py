@@ -174,8 +174,8 @@ def _create(
     precision = wanted or _precision(run, device, saved)
     setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
-    samples = {phase.name: phase.samples(recipe.training.batch) for phase in setup.every_phase}
-    for line in check_ranks(samples, recipe.training.normalisation_batch or 1, run.ranks.size):
+    group = recipe.training.normalisation_batch or 1
+    for line in check_ranks(setup.every_phase, recipe.training.batch, group, run.ranks.size):
         run.choose(line)
     planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose, ranks=run.ranks.size)
     plan, report = planner.first(described, setup.every_phase, saved)

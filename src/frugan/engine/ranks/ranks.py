@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.contract.phase import PhaseState
+from frugan.contract.phase import Phase, PhaseState
 from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.plan import Plan
@@ -165,12 +165,12 @@ class OneRank:
 
 
 def check_ranks(
-    samples: Mapping[str, int], group: int, size: int, proportions: Sequence[float] | None = None
+    phases: Sequence[Phase], batch: int, group: int, size: int, proportions: Sequence[float] | None = None
 ) -> list[str]:
     """Refuse more ranks than can have work.
 
     Args:
-        samples: phase -> samples that one update of it sees.
+        batch: samples per update.
         group: samples that stand together.
         size: ranks.
         proportions: in which samples are dealt; None: alike.
@@ -181,13 +181,14 @@ def check_ranks(
     Raises:
         BadInput: some ranks would never have any.
     """
+    samples = {phase.name: phase.samples(batch) for phase in phases}
     most = max(samples.values())
     if most < size:
         raise BadInput(
             f"{size} ranks: an update has {most} samples, and each rank takes at least one; start at most {most}, or "
             "give the recipe a larger training.batch (which changes the result)"
         )
-    dealt = {phase: deal(count, group, size, proportions) for phase, count in samples.items()}
+    dealt = {phase.name: deal(samples[phase.name], phase.group(group), size, proportions) for phase in phases}
     sharing = [phase for phase, shares in dealt.items() if any(share.team for share in shares)]
     lines = [
         f"phase {phase}: {samples[phase]} samples for {size} ranks: {idle} of them work in vain there"

@@ -161,6 +161,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 draws={**draws, "path": Draw("normal", shape, per_image=True)},
                 every=objective.path_length_every,
                 fraction=objective.path_length_fraction,
+                smaller_groups=True,
                 gain=objective.path_length_every,
                 carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
             )
