@@ -96,6 +96,35 @@ def share_groups(ranks: RankGroup, folder: Path, *names: str) -> None:
     torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
 
+def uneven(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """Families whose samples are dealt unevenly, and every rank with a micro-batch and savings of its own."""
+    known = every_family()
+    found: dict[str, Any] = {}
+    for name in names:
+        three = shows_given(known[name])
+        ranks.deal_by(UNEVEN[ranks.size, three])
+        own = 1 if three else 4 + 4 * (ranks.rank == ranks.size - 1)
+        savings = {"recompute": ranks.rank == 0, "parts_in_sequence": ranks.rank != 0}
+        found[name] = trained(known[name], ranks, micro_batch=own, **savings)
+    ranks.deal_by((5, 7) if ranks.size == 2 else (6, 4, 2))
+    found["shared"] = trained(known[names[0]], ranks, **SHARED["one group"])
+    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+
+
+UNEVEN = {(2, False): (1, 2), (2, True): (1, 2), (3, False): (1, 1, 1), (3, True): (1, 1, 1)}
+"""(Ranks, whether the batch is three samples and not three groups) -> proportions."""
+
+
+def train_by_shares(folder: Path, run: str, shares: str, steps: str) -> None:
+    """A run by the Python interface, in groups of 2."""
+    longer = ["training.normalisation_batch=2", f"training.duration={steps} steps"]
+    said: list[str] = []
+    options = TrainingOptions(device="cpu", shares=shares or None)
+    recipe = str(folder / "tiny.toml")
+    result = train(recipe, folder / "pictures", folder / run, overrides=longer, options=options, say=said.append)
+    (folder / f"{run}-{steps}-{result.rank}.json").write_text(json.dumps(said))
+
+
 def _other_plans(ranks: RankGroup) -> str:
     """What is said where the last rank recomputes, and the others do not."""
     rig = rig_of(MadeUpFamily(), ranks, **SHARED["one group"])
@@ -322,6 +351,7 @@ WORK: Mapping[str, Callable[..., None]] = {
     "freeze": freeze_one,
     "go-on": go_on,
     "share-groups": share_groups,
+    "uneven": uneven,
 }
 
 
@@ -330,6 +360,9 @@ def main() -> None:
     work, folder, *words = sys.argv[1:]
     if work == "go-back":
         go_back(Path(folder))
+        return
+    if work == "train-by-shares":
+        train_by_shares(Path(folder), *words)
         return
     if (Path(folder) / "tiny.toml").exists():
         train_first(Path(folder))

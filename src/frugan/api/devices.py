@@ -124,7 +124,10 @@ def choose_plan(
         BadInput: the micro-batch would change the result.
     """
     whole = recipe.training.batch
-    share = share or deal(whole, group, ranks)[0]
+    most = whole  # the largest share, which a micro-batch for all ranks may have
+    if share is None:
+        share = deal(whole, group, ranks)[0]
+        most = len(share.samples)
     batch = len(share.samples)
     if share.team is not None:
         if micro_batch is not None:
@@ -140,7 +143,8 @@ def choose_plan(
         why = f"the {'batch' if ranks == 1 else 'share'}: nothing is normalised over samples"
         why = "one normalisation group" if group > 1 else why
         why += "; override with --micro-batch"
-    check_micro_batch(micro_batch, batch, group)
+    check_micro_batch(micro_batch, most, group)
+    micro_batch = min(micro_batch, batch)
     accumulation = -(-batch // micro_batch)
     of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
     line = f"micro-batch: {micro_batch} x {accumulation} = {of} ({why})"

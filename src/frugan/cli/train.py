@@ -52,6 +52,13 @@ def train(
     stop_after: Annotated[
         str | None, typer.Option(help="save and stop after so long, such as 23h: chained jobs train as one")
     ] = None,
+    shares: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|equal|N,N,...",
+            help="under torchrun: how much of a batch each rank takes; auto: by its speed; never changes the result",
+        ),
+    ] = None,
     requeue: Annotated[
         bool,
         typer.Option(
@@ -94,6 +101,7 @@ def train(
         wandb_project=wandb,
         stop_after=stop_after,
         requeue=requeue,
+        shares=shares,
     )
     if compare_precision is not None:
         if out is None:

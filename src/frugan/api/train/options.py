@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from frugan.engine.progress import Duration
+from frugan.engine.ranks.asked_shares import parse_shares
 from frugan.errors import BadInput
 from frugan.memory.sizes import parse_size
 
@@ -22,6 +23,8 @@ class TrainingOptions:
         tensorboard: write TensorBoard's files into the run as well.
         wandb_project: send everything to this project on Weights & Biases; None: nothing.
         stop_after: time such as "23h" after which to save and stop, however much is left; None: never.
+        shares: of a batch that ranks take: "auto" (by speed), "equal", or a number for each such as "6,5"; None: as the
+            run had it, else all alike.
         requeue: SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over.
     """
 
@@ -37,16 +40,19 @@ class TrainingOptions:
     wandb_project: str | None = None
     stop_after: str | None = None
     requeue: bool = False
+    shares: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a mistyped size or time before any picture is read.
 
         Raises:
-            BadInput: `memory` is none, or `stop_after`.
+            BadInput: `memory` is none, or `stop_after`, or `shares` are none.
         """
         if self.memory is not None:
             parse_size(self.memory)
         _ = self.stop_after_seconds
+        if self.shares is not None:
+            parse_shares(self.shares)
 
     @property
     def stop_after_seconds(self) -> float | None:

@@ -1,10 +1,10 @@
 """Ranks over torch.distributed: gloo between processors, NCCL between cards; started by torchrun."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
-from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Shares, Terms
+from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Sent, Shares, Terms
 from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
 from frugan.engine.ranks.state import checksum, state_tensors
 from frugan.engine.ranks.sums import add_up, memory_of
@@ -24,8 +24,6 @@ from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.retries import no_way_back
 from frugan.engine.state import TrainingState
 from frugan.errors import TrainingFailed
-
-Sent = TypeVar("Sent")
 
 
 @dataclass
@@ -37,6 +35,8 @@ class RankGroup:
         device: that it trains on.
         watch: notices who is lost.
         orders: gloo's group, by which the first rank says what comes next.
+        devices: what each rank trains on, in words.
+        proportions: in which samples are dealt to ranks; None: alike.
         summed_bytes: that were added up over the ranks so far.
     """
 
@@ -44,6 +44,8 @@ class RankGroup:
     device: torch.device
     watch: RankWatch
     orders: Any
+    devices: tuple[str, ...] = ()
+    proportions: Sequence[float] | None = None
     summed_bytes: int = 0
     _known: set[str] = field(default_factory=set)
     _teams: dict[range, Team] = field(default_factory=dict)
@@ -60,7 +62,18 @@ class RankGroup:
 
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees."""
-        return deal(samples, group, self.size)[self.rank]
+        return deal(samples, group, self.size, self.proportions)[self.rank]
+
+    def deal_by(self, proportions: Sequence[float] | None) -> None:
+        """Deal samples in these proportions from here on."""
+        self.proportions = proportions
+
+    def gather(self, value: Sent) -> list[Sent]:
+        """Every rank's value, in order; all of them call it."""
+        found: list[Any] = [None] * self.size
+        with _talking(self.watch, "waiting for all ranks"):
+            dist.all_gather_object(found, value, group=self.orders)
+        return found
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
         """The normalisation group that this rank's share is a part of, with those who have the rest of it.
@@ -139,7 +152,7 @@ class RankGroup:
 
     def apart(self) -> Ranks:
         """This rank with its share, without the others."""
-        return OneRank(self.rank, self.size)
+        return OneRank(self.rank, self.size, self.proportions)
 
     def send(self, value: Sent | None = None) -> Sent:
         """Give all ranks what the first one has; the others call it without a value."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -21,6 +21,8 @@ from frugan.engine.ranks.place import Share, deal
 from frugan.engine.ranks.shared_groups import LonePart
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
+
+Sent = TypeVar("Sent")
 
 Terms = dict[str, Tensor]
 """Name -> each micro-batch's value [micro-batches], fp32."""
@@ -41,6 +43,8 @@ class Order(IntEnum):
     OVER = 4
     AGAIN = 5
     """Training begins again, from an earlier checkpoint."""
+    TIME = 6
+    """Time a step, and take shares by that."""
 
 
 class Ranks(Protocol):
@@ -58,6 +62,20 @@ class Ranks(Protocol):
     @property
     def size(self) -> int:
         """How many there are."""
+
+    @property
+    def proportions(self) -> Sequence[float] | None:
+        """In which samples are dealt to ranks; None: alike."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """What each rank trains on, in words; empty: there is only this one."""
+
+    def deal_by(self, proportions: Sequence[float] | None) -> None:
+        """Deal samples in these proportions from here on, on this rank: all others must do so too."""
+
+    def gather(self, value: Sent) -> list[Sent]:
+        """Every rank's value, in order; all of them call it."""
 
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees, of all of them; `group` stand together."""
@@ -117,15 +135,24 @@ class OneRank:
     """A process that trains alone, or acts for a while as if it did.
 
     Attributes:
-        rank, size: by which it takes its share.
+        rank, size, proportions: by which it takes its share.
     """
 
     rank: int = 0
     size: int = 1
+    proportions: Sequence[float] | None = None
+    devices: tuple[str, ...] = ()
+
+    def deal_by(self, proportions: Sequence[float] | None) -> None:
+        """There is nobody to deal to."""
+
+    def gather(self, value: Sent) -> list[Sent]:
+        """Its own."""
+        return [value]
 
     def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
-        return deal(samples, group, self.size)[self.rank]
+        return deal(samples, group, self.size, self.proportions)[self.rank]
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
         """Its own part of a group, as if those of the others were like it."""
