@@ -115,7 +115,7 @@ class Step:
             # Commit everything that the phase moves.
             with no_way_back(phase.name):
                 rated = phase.learning_rate_dropout
-                optimizer.update(
+                optimizer.run(
                     accepted,
                     learning_rate=settings.rate_at(state.step / self.length if self.length else 0.0),
                     period=settings.cosine_updates if rated else None,

@@ -199,7 +199,7 @@ def _create(
         networks = setup.used(build_networks(recipe))
         for network in networks.values():
             network.to(device)
-        state = setup.state(networks, by, device)
+        state = setup.state(networks, by, device, run.ranks)
         return state, [] if found is None else restore(found[0], found[1], state, restarts)
 
     (state, lines), loaded_by = load_fitting(load, plan, planner)

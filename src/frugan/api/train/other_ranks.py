@@ -191,7 +191,7 @@ def _along(
         plan = Plan.from_json(begin.plans[ranks.rank], precision)
     elif begin.shares is not None:
         plan = own_plan(planner, ranks, plan)
-    state = _state(recipe, plan, device)
+    state = _state(recipe, plan, ranks)
     ranks.give_state(state)
     ranks.gather(plan.as_json())
     seed = seed_after(recipe.training.seed, begin.rollbacks)
@@ -212,13 +212,13 @@ def _along(
     return follow(ranks, state, plan, stage, planner.next, by_speed), state.step
 
 
-def _state(recipe: Recipe, plan: Plan, device: torch.device) -> TrainingState:
+def _state(recipe: Recipe, plan: Plan, ranks: RankGroup) -> TrainingState:
     """A state of the right shape; what is in it comes from the first rank."""
     setup = setup_of(recipe)
     networks = setup.used(build_networks(recipe))
     for network in networks.values():
-        network.to(device)
-    return setup.state(networks, plan, device)
+        network.to(ranks.device)
+    return setup.state(networks, plan, ranks.device, ranks)
 
 
 @contextmanager

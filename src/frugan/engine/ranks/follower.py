@@ -44,6 +44,9 @@ def follow(
                 step = opened.enter_context(stages(state.step))
             elif order is Order.COMPARE:
                 ranks.agree(state)
+            elif order is Order.COLLECT:
+                with ranks.collected(state):
+                    pass
             elif order is Order.TIME:
                 assert step is not None, "the first rank opens a stage before it times a step"
                 in_force = by_speed(step, in_force)

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.optimizer_shards import Shard
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
 from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Sent, Shares, Terms
+from frugan.engine.ranks.shards import collect, forget_whole, hand_out, is_shared_out, read_whole
 from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
 from frugan.engine.ranks.state import checksum, state_tensors
 from frugan.engine.ranks.sums import add_up, memory_of
@@ -63,6 +65,31 @@ class RankGroup:
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees."""
         return deal(samples, group, self.size, self.proportions)[self.rank]
+
+    def shard(self) -> Shard | None:
+        """Which slices of parameters this rank moves, where optimizers' state is shared out."""
+
+        def all_gather(out: Tensor, own: Tensor) -> None:
+            with _talking(self.watch, "gathering what each rank has moved"):
+                dist.all_gather_into_tensor(out, own)
+            self.summed_bytes += out.nbytes
+
+        return Shard(self.rank, self.size, all_gather)
+
+    @contextmanager
+    def collected(self, state: TrainingState) -> Iterator[None]:
+        """Inside, the first rank has whole what of the optimizers' state is shared out; the others give theirs."""
+        if not is_shared_out(state):
+            yield
+            return
+        if self.rank == 0:
+            self.tell(Order.COLLECT)
+        try:
+            with _talking(self.watch, "collecting the optimizers' state"):
+                collect(state, self.orders)
+            yield
+        finally:
+            forget_whole(state)
 
     def deal_by(self, proportions: Sequence[float] | None) -> None:
         """Deal samples in these proportions from here on."""
@@ -176,6 +203,9 @@ class RankGroup:
             for tensor in state_tensors(state):
                 group = self.orders if tensor.device.type == "cpu" else None
                 dist.broadcast(memory_of(tensor.detach()), src=0, group=group)
+        given = self.send(read_whole(state) if self.rank == 0 else None)
+        with _talking(self.watch, "being given the state"):
+            hand_out(state, self.orders, given)
 
     def agree(self, state: TrainingState) -> bool:
         """Whether all ranks had the same state; if not, they now have that of the first."""

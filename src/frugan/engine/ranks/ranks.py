@@ -16,6 +16,7 @@ from frugan.contract.layers import Observer
 from frugan.contract.phase import Phase, PhaseState
 from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.optimizer_shards import Shard
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Share, deal
 from frugan.engine.ranks.shared_groups import LonePart
@@ -45,6 +46,8 @@ class Order(IntEnum):
     """Training begins again, from an earlier checkpoint."""
     TIME = 6
     """Time a step, and take shares by that."""
+    COLLECT = 7
+    """Give the first rank what of the optimizers' state is shared out."""
 
 
 class Ranks(Protocol):
@@ -76,6 +79,12 @@ class Ranks(Protocol):
 
     def gather(self, value: Sent) -> list[Sent]:
         """Every rank's value, in order; all of them call it."""
+
+    def shard(self) -> Shard | None:
+        """Which slices of parameters this rank moves, where optimizers' state is shared out; None: it is alone."""
+
+    def collected(self, state: TrainingState) -> AbstractContextManager[None]:
+        """Inside, the first rank has whole what of the optimizers' state is shared out, for a checkpoint."""
 
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees, of all of them; `group` stand together."""
@@ -149,6 +158,14 @@ class OneRank:
     def gather(self, value: Sent) -> list[Sent]:
         """Its own."""
         return [value]
+
+    def shard(self) -> Shard | None:
+        """Its slices; those of the others, who are not there, stay as they are."""
+        return Shard(self.rank, self.size) if self.size > 1 else None
+
+    def collected(self, state: TrainingState) -> AbstractContextManager[None]:
+        """It has all there is."""
+        return nullcontext()
 
     def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
