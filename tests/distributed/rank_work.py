@@ -114,11 +114,12 @@ UNEVEN = {(2, False): (1, 2), (2, True): (1, 2), (3, False): (1, 1, 1), (3, True
 """(Ranks, whether the batch is three samples and not three groups) -> proportions."""
 
 
-def train_by_shares(folder: Path, run: str, shares: str, steps: str) -> None:
+def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str) -> None:
     """A run by the Python interface, in groups of 2."""
+    setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
     longer = ["training.normalisation_batch=2", f"training.duration={steps} steps"]
     said: list[str] = []
-    options = TrainingOptions(device="cpu", shares=shares or None)
+    options = TrainingOptions(device="cpu", shares=shares or None, shard_optimizer=optimizer == "shared out")
     recipe = str(folder / "tiny.toml")
     result = train(recipe, folder / "pictures", folder / run, overrides=longer, options=options, say=said.append)
     (folder / f"{run}-{steps}-{result.rank}.json").write_text(json.dumps(said))

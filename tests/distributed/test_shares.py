@@ -41,7 +41,7 @@ def test_the_result_does_not_depend_on_shares(size: int, tmp_path: Path) -> None
 
 
 def test_shares_of_a_run(tmp_path: Path) -> None:
-    """By speed for two steps, as asked for from then on: still one process's training."""
+    """By speed for two steps, as asked for from then on with optimizers' state shared out, then by one process."""
     write_recipe(tmp_path)
     write_pictures(tmp_path / "pictures")
     first, _ = _train(tmp_path, "run", "auto", 2)
@@ -50,15 +50,22 @@ def test_shares_of_a_run(tmp_path: Path) -> None:
     assert sum(kept["samples"]) == 8
     assert [plan["micro_batch"] for plan in kept["plans"]] == [2, 2]
 
-    first, other = _train(tmp_path, "run", "3,1", 4)
+    first, other = _train(tmp_path, "run", "3,1", 4, "shared out")
     assert "shares: 6, 2 samples, as asked for" in first
     assert "micro-batch: 2 x 3 = 6 on a rank, of batch 8 on 2" in first
     assert "micro-batch: 2 x 1 = 2 on a rank, of batch 8 on 2" in other
-    longer = ["training.normalisation_batch=2"]
+    before, now = (
+        verify(each)["plan"]["shard_optimizer"] for each in list_checkpoints(tmp_path / "run" / "checkpoints")
+    )
+    assert (before, now) == (False, True)
+
+    longer = ["training.normalisation_batch=2", "training.duration=6 steps"]
     recipe, pictures, cpu = str(tmp_path / "tiny.toml"), tmp_path / "pictures", TrainingOptions(device="cpu")
-    train(recipe, pictures, tmp_path / "alone", overrides=longer, options=cpu)
-    difference, where = largest_difference(_weights(tmp_path / "alone"), _weights(tmp_path / "run"))
-    assert difference < 1e-3, where  # in fp32 at Adam's own eps
+    for run in ("run", "alone"):
+        train(recipe, pictures, tmp_path / run, overrides=longer, options=cpu)
+    for file in ("networks", "optimizers"):
+        difference, where = largest_difference(_kept(tmp_path / "alone", file, 6), _kept(tmp_path / "run", file, 6))
+        assert difference < 1e-3, where  # in fp32 at Adam's own eps
 
 
 @pytest.mark.long
@@ -71,20 +78,21 @@ def test_a_run_keeps_its_shares(tmp_path: Path) -> None:
     first, _ = _train(tmp_path, "run", "auto", 4)
     assert "shares: 6, 2 samples, as the run had them here; override with --shares equal" in first
     assert "plan: the one that this run has used" in first
-    assert_same(_weights(tmp_path / "whole"), _weights(tmp_path / "run"))
+    for file in ("networks", "optimizers"):
+        assert_same(_kept(tmp_path / "whole", file, 4), _kept(tmp_path / "run", file, 4))
 
 
-def _train(folder: Path, run: str, shares: str, steps: int) -> list[str]:
+def _train(folder: Path, run: str, shares: str, steps: int, optimizer: str = "whole") -> list[str]:
     """What each rank said."""
-    for rank, done in enumerate(together(2, "train-by-shares", folder, run, shares, str(steps))):
+    for rank, done in enumerate(together(2, "train-by-shares", folder, run, shares, str(steps), optimizer)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
     return ["\n".join(json.loads((folder / f"{run}-{steps}-{rank}.json").read_text())) for rank in (0, 1)]
 
 
-def _weights(run: Path) -> dict[str, torch.Tensor]:
+def _kept(run: Path, file: str, step: int) -> dict[str, torch.Tensor]:
     newest = list_checkpoints(run / "checkpoints")[-1]
-    assert newest.step == 4
-    return load_file(newest.path / "networks.safetensors")
+    assert newest.step == step
+    return load_file(newest.path / f"{file}.safetensors")
 
 
 @pytest.mark.parametrize(

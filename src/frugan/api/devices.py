@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -111,12 +112,14 @@ def choose_plan(
     recompute: Mapping[str, tuple[str, ...]],
     *,
     ema_on_host: bool,
+    shard_optimizer: bool = False,
     ranks: int = 1,
     share: Share | None = None,
 ) -> tuple[Plan, str]:
     """A plan, and the line that says it.
 
     Args:
+        shard_optimizer: ranks share out the optimizers' state.
         ranks: that share the batch.
         share: of this one; None: of the first, and all are alike.
 
@@ -124,6 +127,7 @@ def choose_plan(
         BadInput: the micro-batch would change the result.
     """
     whole = recipe.training.batch
+    plan = Plan(whole, precision, recompute, ema_on_host=ema_on_host, shard_optimizer=shard_optimizer and ranks > 1)
     most = whole  # the largest share, which a micro-batch for all ranks may have
     if share is None:
         share = deal(whole, group, ranks)[0]
@@ -136,7 +140,7 @@ def choose_plan(
             f"micro-batch: {batch} of a normalisation group of {share.group} that {len(share.team)} ranks share, of "
             f"batch {whole} on {ranks}"
         )
-        return Plan(group, precision, recompute, ema_on_host=ema_on_host), line
+        return replace(plan, micro_batch=group), line
     why = "asked for"
     if micro_batch is None:
         micro_batch = group if group > 1 else batch
@@ -148,7 +152,7 @@ def choose_plan(
     accumulation = -(-batch // micro_batch)
     of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
     line = f"micro-batch: {micro_batch} x {accumulation} = {of} ({why})"
-    return Plan(micro_batch, precision, recompute, ema_on_host=ema_on_host), line
+    return replace(plan, micro_batch=micro_batch), line
 
 
 def refuse_micro_batch(micro_batch: int, share: Share) -> None:

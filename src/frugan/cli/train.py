@@ -29,6 +29,9 @@ def train(
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; never changes the result")] = None,
     recompute: Annotated[bool, typer.Option(help="keep fewer activations and compute them again")] = False,
     ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights in host memory")] = False,
+    shard_optimizer: Annotated[
+        bool, typer.Option(help="under torchrun: share the optimizers' state out over the ranks")
+    ] = False,
     use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
@@ -92,6 +95,7 @@ def train(
         micro_batch=micro_batch,
         recompute=recompute,
         ema_on_host=ema_on_host,
+        shard_optimizer=shard_optimizer,
         device=device,
         workers=workers,
         memory=memory,

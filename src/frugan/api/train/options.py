@@ -16,6 +16,7 @@ class TrainingOptions:
         micro_batch: samples in one forward; None: by the plan, on a CPU one normalisation group.
         recompute: recompute every block that may be.
         ema_on_host: keep the average in host memory.
+        shard_optimizer: each rank keeps the optimizers' state of its part of the weights alone.
         device: "auto", "cpu", "cuda" or "cuda:1".
         workers: processes that make face samples, for all sources together; None: by the machine.
         memory: budget on the card, such as "6GiB"; None: what is free there less a margin.
@@ -31,6 +32,7 @@ class TrainingOptions:
     micro_batch: int | None = None
     recompute: bool = False
     ema_on_host: bool = False
+    shard_optimizer: bool = False
     device: str = "auto"
     workers: int | None = None
     memory: str | None = None
@@ -79,4 +81,5 @@ class TrainingOptions:
     @property
     def asks_for_a_plan(self) -> bool:
         """Whether anything is asked that a plan decides."""
-        return bool(self.micro_batch is not None or self.recompute or self.ema_on_host or self.memory or self.savers)
+        asked = (self.recompute, self.ema_on_host, self.shard_optimizer, self.memory, self.savers)
+        return self.micro_batch is not None or any(asked)

@@ -41,6 +41,7 @@ class TrainingPlanner:
         say: is given a line for every choice.
         asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
         ranks: that share the batch; plans are for the share of one.
+        common: a plan that shares out the optimizers' state as all ranks must; None: this one decides.
     """
 
     recipe: Recipe
@@ -51,6 +52,7 @@ class TrainingPlanner:
     say: Say
     asked_bytes: int | None = None
     ranks: int = 1
+    common: Plan | None = None
     _share: Share | None = None
 
     @property
@@ -91,6 +93,7 @@ class TrainingPlanner:
                 self.options.micro_batch,
                 blocks,
                 ema_on_host=self.options.ema_on_host,
+                shard_optimizer=self.options.shard_optimizer if self.common is None else self.common.shard_optimizer,
                 ranks=self.ranks,
                 share=self._share,
             )
@@ -124,8 +127,9 @@ class TrainingPlanner:
     def _smaller(self, plan: Plan, where: str, reason: str, use: frozenset[str]) -> Plan:
         """The fastest plan that takes less, and no more than there is room for now."""
         planner = self._planner
-        # what was asked for has proved too much
-        planner.wishes = Wishes(use=use, avoid=frozenset(self.options.avoid))
+        # what was asked for has proved too much, but for what all ranks do together
+        asked, avoid = self._shared_out_as(plan)
+        planner.wishes = Wishes(use=use | asked, avoid=frozenset(self.options.avoid) | avoid)
         planner.__dict__.pop("search", None)
         room = self._room_bytes()
         try:
@@ -145,6 +149,11 @@ class TrainingPlanner:
             f"{show_size(choice.prediction.reserved_bytes)} instead of {show_size(now)}; the batch stays the same"
         )
         return self._in_force(choice.plan)
+
+    def _shared_out_as(self, plan: Plan | None) -> tuple[frozenset[str], frozenset[str]]:
+        """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
+        both = frozenset({"shard-optimizer"}) if plan is not None and self.ranks > 1 else frozenset[str]()
+        return (both, frozenset()) if plan is not None and plan.shard_optimizer else (frozenset(), both)
 
     def _in_force(self, plan: Plan) -> Plan:
         """A plan for a part of a group is one for phases that see whole groups: those are no larger than the part."""
@@ -196,8 +205,13 @@ class TrainingPlanner:
         away = self.device.type == "cuda" and bool(self.recipe.kind.averaged())
         if options.ema_on_host and not away:
             self.say("--ema-on-host is passed over: there is no average to move, or no card to move it from")
-        flags = {"recompute": options.recompute, "ema-on-host": options.ema_on_host and away}
-        asked = frozenset({*options.use, *(name for name, given in flags.items() if given)})
+        flags = {
+            "recompute": options.recompute,
+            "ema-on-host": options.ema_on_host and away,
+            "shard-optimizer": options.shard_optimizer and self.ranks > 1,
+        }
+        shared_out, whole = self._shared_out_as(self.common)
+        asked = frozenset({*options.use, *(name for name, given in flags.items() if given), *shared_out})
         card = choose_card(None, self.device)
         on_card = self.device.type == "cuda"
         return Planner(
@@ -205,7 +219,7 @@ class TrainingPlanner:
             card=card if on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU"),
             precision=self.precision,
             target="cuda" if on_card else "cpu",
-            wishes=Wishes(self._micro_batch, asked, frozenset(options.avoid)),
+            wishes=Wishes(self._micro_batch, asked, frozenset(options.avoid) | whole),
             gpus=self.ranks,
             shipped=shipped_predictions(self.name),
         )

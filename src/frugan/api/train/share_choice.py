@@ -81,7 +81,7 @@ def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan) -> Plan:
     """
     recipe = planner.recipe
     share = ranks.share(recipe.training.batch, recipe.training.normalisation_batch or 1)
-    planner.share = share
+    planner.share, planner.common = share, common
     if share.parts:
         return common
     setup = setup_of(recipe)
