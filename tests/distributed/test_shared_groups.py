@@ -12,8 +12,10 @@ from contract.made_up import MadeUpFamily
 from contract.rig import assert_same, largest_difference
 from distributed.processes import together
 from distributed.rank_work import SHARED, every_family, trained
+from frugan.contract.layers import GroupNormalised
 from frugan.engine.ranks.ranks import OneRank
-from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
+from frugan.engine.ranks.shared_groups import LonePart, TeamGroup, sharing
+from frugan.errors import BadInput
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.minibatch_std import MinibatchStd
 
@@ -83,6 +85,21 @@ def test_what_is_summed_is_differentiable_twice(layer: BatchNorm | MinibatchStd)
         assert torch.autograd.gradgradcheck(layer, x)
     finally:
         layer.shared = None
+
+
+class OwnNorm(GroupNormalised):
+    """A layer of somebody else's, from before there were shared groups."""
+
+
+def test_a_layer_that_knows_of_whole_groups_only_is_refused() -> None:
+    network = {"D": torch.nn.Sequential(OwnNorm())}
+    with sharing(network, None):
+        pass
+    with (
+        pytest.raises(BadInput, match="OwnNorm looks at a whole normalisation group of 8"),
+        sharing(network, LonePart(4, 8)),
+    ):
+        pass
 
 
 def _with(layer: BatchNorm | MinibatchStd, shared: LonePart, x: Tensor) -> Tensor:

@@ -69,9 +69,12 @@ class RankGroup:
     def shard(self) -> Shard | None:
         """Which slices of parameters this rank moves, where optimizers' state is shared out."""
 
+        # torch 2.13 calls it otherwise, and warns of the older name
+        by_torch = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
         def all_gather(out: Tensor, own: Tensor) -> None:
             with _talking(self.watch, "gathering what each rank has moved"):
-                dist.all_gather_into_tensor(out, own)
+                by_torch(out, own)
             self.summed_bytes += out.nbytes
 
         return Shard(self.rank, self.size, all_gather)
