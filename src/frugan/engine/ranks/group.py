@@ -105,6 +105,10 @@ class RankGroup:
             dist.all_gather_object(found, value, group=self.orders)
         return found
 
+    def any_parts(self, samples: int, group: int) -> bool:
+        """Whether any rank's share is a part of a group."""
+        return -(-samples // group) < self.size and group > 1
+
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
         """The normalisation group that this rank's share is a part of, with those who have the rest of it.
 
