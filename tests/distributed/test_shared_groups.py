@@ -67,7 +67,7 @@ def test_plans_that_recompute_other_blocks_are_refused_by_name(found: Run) -> No
 
 
 def test_a_recipe_whose_batch_is_one_group(tmp_path: Path) -> None:
-    """As the demo's: by two ranks for two steps, by one from then on, and the scores of neither know."""
+    """As the demo's: by two ranks for two steps, by one from then on."""
     write_recipe(tmp_path)
     write_pictures(tmp_path / "pictures")
     first, _ = train_by_shares(tmp_path, "run", "", 2, group=8)
@@ -87,7 +87,7 @@ def test_a_recipe_whose_batch_is_one_group(tmp_path: Path) -> None:
 
 def test_a_micro_batch_is_refused_where_groups_are_shared() -> None:
     recipe = load_recipe("biggan-digits-32", ["training.batch=32", "training.normalisation_batch=32"])
-    with pytest.raises(BadInput, match="2 ranks share a normalisation group of 32, and each takes its part .* here 16"):
+    with pytest.raises(BadInput, match=r"2 ranks share a normalisation group of 32, and each takes its part .* here 16"):
         choose_plan(recipe, FP32, 32, 8, {}, ema_on_host=False, ranks=2)
     plan, line = choose_plan(recipe, FP32, 32, None, {}, ema_on_host=False, ranks=2)
     assert plan.micro_batch == 16
