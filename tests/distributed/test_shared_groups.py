@@ -87,7 +87,7 @@ def test_a_recipe_whose_batch_is_one_group(tmp_path: Path) -> None:
 
 def test_a_micro_batch_is_refused_where_groups_are_shared() -> None:
     recipe = load_recipe("biggan-digits-32", ["training.batch=32", "training.normalisation_batch=32"])
-    with pytest.raises(BadInput, match=r"2 ranks share a normalisation group of 32, and each takes its part .* here 16"):
+    with pytest.raises(BadInput, match=r"2 ranks share a normalisation group of 32, .* in one forward, here 16"):
         choose_plan(recipe, FP32, 32, 8, {}, ema_on_host=False, ranks=2)
     plan, line = choose_plan(recipe, FP32, 32, None, {}, ema_on_host=False, ranks=2)
     assert plan.micro_batch == 16
