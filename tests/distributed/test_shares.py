@@ -103,6 +103,11 @@ def test_shares_that_are_none_are_refused(words: str, said: str) -> None:
         parse_shares(words, 2)
 
 
+def test_shares_of_a_process_that_trains_alone_are_refused() -> None:
+    with pytest.raises(BadInput, match="2 shares for 1 rank; start them with torchrun --nproc-per-node=2"):
+        parse_shares("6,5", 1)
+
+
 def test_shares_come_out_in_whole_groups() -> None:
     check_shares((6, 6, 5, 5), 22, 1)
     check_shares((6, 2), 32, 4)

@@ -78,6 +78,8 @@ class TrainingPlanner:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
         """
         group = normalisation_group(self.recipe, networks, phases)
+        if self.options.shard_optimizer and self.ranks == 1:
+            self.say("--shard-optimizer is passed over: this process trains alone")
         if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             if self.share.team is None:
