@@ -152,18 +152,19 @@ def soak(folder: Path, steps: int, ranks: int, targets: Sequence[str]) -> bool:
 def main() -> None:
     """Exits 1 where it does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("steps", nargs="?", type=int, default=STEPS)
-    parser.add_argument("target", nargs="*", help="RESULT.json")
+    parser.add_argument("words", nargs="*", metavar="STEPS RESULT.json")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="of the run, which the ranks are told")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
+    steps = next((int(word) for word in asked.words if word.isdigit()), STEPS)
+    targets = [word for word in asked.words if word.endswith(".json")]
     if asked.folder is not None:
-        sys.exit(0 if soak(asked.folder, asked.steps, asked.ranks, asked.target) else 1)
+        sys.exit(0 if soak(asked.folder, steps, asked.ranks, targets) else 1)
     with tempfile.TemporaryDirectory() as folder:
         if asked.ranks == 1:
-            sys.exit(0 if soak(Path(folder), asked.steps, 1, asked.target) else 1)
+            sys.exit(0 if soak(Path(folder), steps, 1, targets) else 1)
         launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={asked.ranks}"]
-        words = [str(asked.steps), *asked.target, f"--ranks={asked.ranks}", f"--folder={folder}"]
+        words = [str(steps), *targets, f"--ranks={asked.ranks}", f"--folder={folder}"]
         sys.exit(subprocess.run([*launcher, __file__, *words], check=False).returncode)
 
 
