@@ -91,6 +91,7 @@ def share_groups(ranks: RankGroup, folder: Path, *names: str) -> None:
     known = every_family()
     found: dict[str, Any] = {name: trained(known[name], ranks, **SHARED["one group"]) for name in names}
     found |= {way: trained(known[names[0]], ranks, **settings) for way, settings in SHARED.items()}
+    found["penalties again"] = trained(known["stylegan2"], ranks, **SHARED["recompute"])
     found["other plans"] = _other_plans(ranks)
     torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
