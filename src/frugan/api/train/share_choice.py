@@ -79,7 +79,8 @@ class ShareChoice:
 
 
 def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan, kept: Mapping[str, Any] | None = None) -> Plan:
-    """The plan of one rank for its own share on its own card; where ranks share normalisation groups, all have one.
+    """The plan of one rank for its own share on its own card; where ranks share normalisation groups, be it in
+    one phase that sees few samples, all have one.
 
     Args:
         common: the first rank's.
@@ -88,14 +89,13 @@ def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan, kept: Mapping
     Raises:
         BadInput: it does not fit there.
     """
-    recipe = planner.recipe
-    share = ranks.share(recipe.training.batch, recipe.training.normalisation_batch or 1)
-    planner.share, planner.common = share, common
-    if share.parts:
+    recipe, setup = planner.recipe, setup_of(planner.recipe)
+    batch, group = recipe.training.batch, recipe.training.normalisation_batch or 1
+    planner.share, planner.common = ranks.share(batch, group), common
+    if any(ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in setup.every_phase):
         return common
     if kept is not None:
         return Plan.from_json(kept, planner.precision)
-    setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
     return planner.first(described, setup.every_phase, None)[0]
 
