@@ -213,7 +213,8 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} seconds"
     if seconds < 2 * 3600:
         return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+    days = seconds / 86400
+    return f"{seconds / 3600:.0f} hours" if days < 2 else f"{days:.1f} days" if days < 100 else f"{days:,.0f} days"
 
 
 def _price_line(price: float | None, per_hour: float, error: float) -> str:
