@@ -12,6 +12,8 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
+from frugan.contract.shared_group import SharedGroup, whole_mean
+
 Networks = Mapping[str, nn.Module]
 
 
@@ -78,12 +80,19 @@ class MicroBatch:
         draws: name -> tensor [size, ...] on the device.
         size: samples.
         normalisation_batch: samples in a row that a part may look at together; None: all of these.
+        shared: where other processes hold the rest of these samples' one group; None: groups are whole.
     """
 
     pictures: Mapping[str, Mapping[str, Tensor]]
     draws: Mapping[str, Tensor]
     size: int
     normalisation_batch: int | None = None
+    shared: SharedGroup | None = None
+
+    def group_mean(self, values: Tensor) -> Tensor:
+        """Mean over a group, of one number for each of its samples that are here [n]; a scalar."""
+        mean = values.mean()
+        return mean if self.shared is None else whole_mean(self.shared, mean)
 
 
 class PhaseState:

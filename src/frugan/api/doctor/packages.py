@@ -35,7 +35,9 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "face": Extra(("opencv-python-headless",), "face models"),
         "export": Extra(("onnx", "onnxruntime"), "ONNX files (dfm)"),
         "hub": Extra(("huggingface-hub",), "publishing weights, and fetching them (frugan card --push, frugan pull)"),
-        "report": Extra(("matplotlib", "tensorboard"), "TensorBoard, curves (frugan evaluate --plot), and benchmarks' figures"),
+        "report": Extra(
+            ("matplotlib", "tensorboard"), "TensorBoard, curves (frugan evaluate --plot), and benchmarks' figures"
+        ),
     }
 )
 """As pyproject.toml has them; `dev` is for those who work on frugan."""
