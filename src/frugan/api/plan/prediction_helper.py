@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from frugan.api.plan.planning_task import task_of
@@ -26,11 +26,13 @@ class PredictionHelper:
 
     Attributes:
         recipe, gpus, target: what is trained, shared by how many cards, predicted for what.
+        in_parts: as `Planner` has it.
     """
 
     recipe: Recipe
     gpus: int
     target: Target
+    in_parts: bool = False
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
     def submit(self, job: Job) -> None:
@@ -67,7 +69,8 @@ class PredictionHelper:
                 encoding="utf-8",
                 env=environment,
             )
-            self._write({"recipe": self.recipe.model_dump(mode="json"), "gpus": self.gpus, "target": self.target})
+            about = {"gpus": self.gpus, "target": self.target, "in_parts": self.in_parts}
+            self._write({"recipe": self.recipe.model_dump(mode="json"), **about})
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(values) + "\n")
@@ -80,7 +83,7 @@ def main() -> None:
     """Serve one parent until it closes the pipe."""
     first = json.loads(sys.stdin.readline())
     task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
-    task = task.shared_by(first["gpus"])
+    task = replace(task.shared_by(first["gpus"]), in_parts=first["in_parts"])
     stages = {stage.name: stage for stage in task.stages}
     for line in sys.stdin:
         job = json.loads(line)

@@ -43,6 +43,7 @@ class Planner:
         target: "cuda" for any card, wherever the planning is done.
         wishes: what is asked of plans.
         gpus: cards that share the batch.
+        in_parts: the recipe's normalisation groups are parts of groups that cards share.
         shipped: file of predictions that came with the package; None: there is none for this recipe.
         tell: is told how many steps were run without data so far.
     """
@@ -53,6 +54,7 @@ class Planner:
     target: Target = "cuda"
     wishes: Wishes = field(default_factory=Wishes)
     gpus: int = 1
+    in_parts: bool = False
     shipped: Path | None = None
     tell: Callable[[int], None] = lambda _: None
 
@@ -75,14 +77,14 @@ class Planner:
     @cached_property
     def _whole_task(self) -> Task:
         """What is trained, by all cards together."""
-        return task_of(self.recipe)
+        return replace(task_of(self.recipe), in_parts=self.in_parts)
 
     @cached_property
     def store(self) -> PredictionStore:
         """Predictions: those that ship, those made here before, and new ones."""
         task = self._whole_task.shared_by(self.gpus)
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
-        about = subject(self.recipe) | {"gpus": self.gpus}
+        about = subject(self.recipe) | {"gpus": self.gpus} | ({"in_parts": True} if self.in_parts else {})
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
         return PredictionStore(
             task, self.target, about, prediction_version(), files, self.tell, helper, self._expected_seconds
@@ -95,7 +97,7 @@ class Planner:
 
     @cached_property
     def _helper(self) -> PredictionHelper:
-        return PredictionHelper(self.recipe, self.gpus, self.target)
+        return PredictionHelper(self.recipe, self.gpus, self.target, self.in_parts)
 
     @property
     def cache_file(self) -> Path:
