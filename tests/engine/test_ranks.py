@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,22 +12,50 @@ from torch._C._distributed_c10d import HashStore
 
 from frugan.engine.ranks import watch as rank_watch
 from frugan.engine.ranks.meeting import meet
-from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.ranks import OneRank, check_ranks, share_of
+from frugan.engine.ranks.place import Place, deal
+from frugan.engine.ranks.ranks import OneRank, check_ranks
 from frugan.engine.ranks.sums import add_up, memory_of
 from frugan.engine.ranks.watch import RankWatch
 from frugan.errors import BadInput, TrainingFailed
 
 
-@pytest.mark.parametrize(("samples", "group", "size"), list(itertools.product((1, 6, 7, 12, 32), (1, 4), (1, 2, 3, 5))))
-def test_shares_are_whole_groups_and_everything_once(samples: int, group: int, size: int) -> None:
-    shares = [share_of(samples, group, rank, size) for rank in range(size)]
-    counted = [sample for share in shares if share.counts for sample in share.samples]
-    assert counted == list(range(samples))
-    assert all(share.samples.start % group == 0 and len(share.samples) > 0 for share in shares)
+@pytest.mark.parametrize(
+    ("samples", "group", "size", "proportions"),
+    list(itertools.product((1, 6, 7, 12, 32), (1, 4, 32), (1, 2, 3, 5), (False, True))),
+)
+def test_everything_is_dealt_once(samples: int, group: int, size: int, proportions: bool) -> None:
+    shares = deal(samples, group, size, [3, 1, 2, 2, 5][:size] if proportions else None)
+    assert len(shares) == size
+    assert [sample for share in shares if share.counts for sample in share.samples] == list(range(samples))
     assert sum(share.weight for share in shares) == pytest.approx(1)
+    for rank, share in enumerate(shares):
+        first, last = share.samples[0], share.samples[-1]
+        if share.team is None:
+            assert not share.counts or (first % group == 0 and (last + 1) % group in (0, samples % group))
+        else:  # the whole team has the whole group
+            assert rank in share.team
+            assert first // group == last // group
+            assert all(shares[other].team == share.team for other in share.team)
+            assert share.parts == tuple(len(shares[other].samples) for other in share.team)
+            assert sum(share.parts) == min(group, samples - first // group * group)
     lengths = [len(share.samples) for share in shares if share.counts]
-    assert max(lengths) - min(lengths) <= group
+    whole = -(-samples // group) >= size
+    assert proportions or not whole or max(lengths) - min(lengths) <= group
+
+
+def test_samples_are_dealt_in_proportion() -> None:
+    def lengths(samples: int, group: int, proportions: Sequence[float]) -> list[int]:
+        return [len(share.samples) for share in deal(samples, group, len(proportions), proportions)]
+
+    assert lengths(22, 1, [6, 6, 5, 5]) == [6, 6, 5, 5]
+    assert lengths(64, 1, [1] * 12) == [6] * 4 + [5] * 8
+    assert lengths(64 * 4, 4, [1] * 12) == [24] * 4 + [20] * 8
+    assert lengths(32, 4, [0.61, 0.39]) == [20, 12]
+    assert lengths(12, 4, [100, 1, 1]) == [4, 4, 4]  # none goes without
+    assert lengths(8, 8, [6, 2]) == [6, 2]  # parts of one group
+    assert lengths(16, 8, [4, 4, 5, 3]) == [4, 4, 5, 3]
+    assert [share.team for share in deal(16, 8, 4, [4, 4, 5, 3])] == [range(2)] * 2 + [range(2, 4)] * 2
+    assert [share.counts for share in deal(2, 2, 3)] == [True, True, False]  # a sample each, and none for the last
 
 
 def test_one_rank_has_all() -> None:

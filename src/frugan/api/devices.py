@@ -11,7 +11,7 @@ from frugan.api.doctor.environment import CARDS, misspelt
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
-from frugan.engine.ranks.ranks import share_of
+from frugan.engine.ranks.place import deal
 from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -122,7 +122,7 @@ def choose_plan(
         BadInput: the micro-batch would change the result.
     """
     whole = recipe.training.batch
-    batch = len(share_of(whole, group, 0, ranks).samples)
+    batch = len(deal(whole, group, ranks)[0].samples)
     why = "asked for"
     if micro_batch is None:
         micro_batch = group if group > 1 else batch

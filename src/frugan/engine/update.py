@@ -12,7 +12,8 @@ from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.probe import Probe
-from frugan.engine.ranks.ranks import Ranks, Share
+from frugan.engine.ranks.place import Share
+from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.state import TrainingState
 
 

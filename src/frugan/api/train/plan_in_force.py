@@ -19,7 +19,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
-from frugan.engine.ranks.ranks import share_of
+from frugan.engine.ranks.place import deal
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
@@ -203,7 +203,7 @@ class TrainingPlanner:
             )
         if options.micro_batch is not None:
             check_micro_batch(
-                options.micro_batch, len(share_of(self.recipe.training.batch, group, 0, self.ranks).samples), group
+                options.micro_batch, len(deal(self.recipe.training.batch, group, self.ranks)[0].samples), group
             )
         budget_bytes = None if options.memory is None else parse_size(options.memory)
         if budget_bytes is None and self.device.type == "cuda":

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
-from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Share, Shares, Terms, share_of
+from frugan.engine.ranks.place import Place, Share, deal
+from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Shares, Terms
 from frugan.engine.ranks.state import checksum, state_tensors
 from frugan.engine.ranks.sums import add_up, memory_of
 from frugan.engine.ranks.watch import RankWatch
@@ -55,7 +55,7 @@ class RankGroup:
 
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees."""
-        return share_of(samples, group, self.rank, self.size)
+        return deal(samples, group, self.size)[self.rank]
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen

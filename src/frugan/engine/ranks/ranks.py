@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from frugan.contract.layers import Observer
 from frugan.contract.phase import PhaseState
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.ranks.place import Share, deal
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 
@@ -37,32 +38,6 @@ class Order(IntEnum):
     OVER = 4
     AGAIN = 5
     """Training begins again, from an earlier checkpoint."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """The samples of an update that a rank sees.
-
-    Attributes:
-        samples: in a row.
-        of: the whole update.
-        counts: False: there are fewer groups than ranks, and this one works along on the last without any weight, so
-            that it has all that is added up.
-    """
-
-    samples: range
-    of: int
-    counts: bool = True
-
-    @property
-    def part(self) -> float:
-        """Share of the update's samples that were seen."""
-        return len(self.samples) / self.of
-
-    @property
-    def weight(self) -> float:
-        """Share of the update."""
-        return self.part if self.counts else 0.0
 
 
 class Ranks(Protocol):
@@ -140,7 +115,7 @@ class OneRank:
 
     def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
-        return share_of(samples, group, self.rank, self.size)
+        return deal(samples, group, self.size)[self.rank]
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
@@ -173,19 +148,6 @@ class OneRank:
     def apart(self) -> "OneRank":
         """It is already."""
         return self
-
-
-def share_of(samples: int, group: int, rank: int, size: int) -> Share:
-    """A rank's samples of an update: groups in a row, the first ranks one more where they do not divide.
-
-    Args:
-        group: samples that stand together; the last group may be smaller.
-    """
-    groups = -(-samples // group)
-    each, more = divmod(groups, size)
-    first = min(rank * each + min(rank, more), groups - 1)
-    last = first + max(1, each + (rank < more))
-    return Share(range(first * group, min(last * group, samples)), samples, counts=rank < groups)
 
 
 def check_ranks(samples: Mapping[str, int], group: int, size: int) -> list[str]:
