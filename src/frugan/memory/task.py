@@ -1,5 +1,6 @@
 """What is trained, as plain values: all that a prediction needs to know of a recipe and its family."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -63,6 +64,30 @@ class Task:
     def phases(self) -> tuple[Phase, ...]:
         """Every phase that training may come to run, over all stages."""
         return self.stages[0].setup.every_phase
+
+    def with_share(self, samples: int) -> "Task":
+        """What a rank runs that sees so many samples of a batch: of each phase its part, in whole groups.
+
+        A phase that sees few samples (path lengths) may have fewer groups than there are ranks; each runs one then.
+        """
+        if samples == self.batch:
+            return self
+
+        def shared(phase: Phase) -> Phase:
+            seen = phase.samples(self.batch)
+            groups = math.ceil(math.ceil(seen / self.group) * samples / self.batch)  # of this phase, for this rank
+            return replace(phase, fraction=min(1.0, groups * self.group / samples, seen / samples))
+
+        def of(setup: TrainingSetup) -> TrainingSetup:
+            later = setup.later_phases
+            return replace(
+                setup,
+                batch=samples,
+                phases=tuple(map(shared, setup.phases)),
+                later_phases=None if later is None else tuple(map(shared, later)),
+            )
+
+        return replace(self, stages=tuple(replace(each, setup=of(each.setup)) for each in self.stages))
 
     def with_batch(self, batch: int) -> "Task":
         """The same with another batch."""

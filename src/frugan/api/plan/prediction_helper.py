@@ -25,11 +25,11 @@ class PredictionHelper:
     """The process, started with the first job.
 
     Attributes:
-        recipe, gpus, target: what is trained, shared by how many cards, predicted for what.
+        recipe, share, target: what is trained, how many samples of a batch the card sees, predicted for what.
     """
 
     recipe: Recipe
-    gpus: int
+    share: int
     target: Target
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
@@ -67,7 +67,7 @@ class PredictionHelper:
                 encoding="utf-8",
                 env=environment,
             )
-            self._write({"recipe": self.recipe.model_dump(mode="json"), "gpus": self.gpus, "target": self.target})
+            self._write({"recipe": self.recipe.model_dump(mode="json"), "share": self.share, "target": self.target})
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(values) + "\n")
@@ -80,7 +80,7 @@ def main() -> None:
     """Serve one parent until it closes the pipe."""
     first = json.loads(sys.stdin.readline())
     task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
-    task = task.with_batch(task.batch // first["gpus"])
+    task = task.with_share(first["share"])
     stages = {stage.name: stage for stage in task.stages}
     for line in sys.stdin:
         job = json.loads(line)
