@@ -21,6 +21,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
+from frugan.api.train.scores import PartOfScores
 from frugan.contract.data import RunData, Source
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.interrupt import stop_on_signals
@@ -191,7 +192,7 @@ def _along(
         ) as feed:
             yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks)
 
-    return follow(ranks, state, plan, stage, planner.next), state.step
+    return follow(ranks, state, plan, stage, planner.next, PartOfScores(recipe, ranks)), state.step
 
 
 def _state(recipe: Recipe, plan: Plan, device: torch.device) -> TrainingState:

@@ -17,12 +17,14 @@ def follow(
     plan: Plan,
     stages: Callable[[int], AbstractContextManager[Step]],
     next_plan: NextPlan,
+    draw: Callable[[TrainingState, Plan], None],
 ) -> Order:
     """Take part in a training until the first rank ends it.
 
     Args:
         stages: opens what runs from a step on; its data are closed with it.
         next_plan: gives a plan that takes less when memory runs out on this rank; the other ranks keep theirs.
+        draw: draws this rank's part of pictures that are scored; leaves no trace in the state.
 
     Returns:
         How it ended: STOP, OVER, or AGAIN.
@@ -42,6 +44,8 @@ def follow(
                 step = opened.enter_context(stages(state.step))
             elif order is Order.COMPARE:
                 ranks.agree(state)
+            elif order is Order.DRAW:
+                draw(state, in_force)
             else:
                 assert step is not None, "the first rank opens a stage before the first step"
                 step.run(state, in_force, next_plan=smaller)

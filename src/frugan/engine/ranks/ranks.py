@@ -38,6 +38,8 @@ class Order(IntEnum):
     OVER = 4
     AGAIN = 5
     """Training begins again, from an earlier checkpoint."""
+    DRAW = 6
+    """Draw a part of the pictures that are scored."""
 
 
 class Ranks(Protocol):
