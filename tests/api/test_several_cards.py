@@ -10,6 +10,7 @@ import frugan
 from api.pictures import RECIPE, write_recipe
 from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.several_cards import Kind, parse_kinds
+from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import deal
 from frugan.errors import BadInput
@@ -123,16 +124,45 @@ def test_the_largest_batch_over_several_cards(of_64_groups: str) -> None:
     assert 6 * alone.batch < batch <= 12 * alone.batch
 
 
+def _of_half(phase: Phase) -> Phase:
+    """D sees half of the batch, in groups as large as ever; path lengths do so in groups of half the size."""
+    return replace(phase, fraction=0.5) if phase.name == "D" else phase
+
+
 def test_a_phase_with_few_groups_runs_one_on_each_rank() -> None:
-    """Path lengths see half of a batch: of 8 ranks with a group each, half would do, and each runs a whole one."""
+    """Of half a batch and as many ranks as groups, half of the ranks would do, and each runs a whole one."""
     task = task_of(load_recipe("stylegan2-ffhq-1024"))
     ranks = task.batch // task.group
-    mine = task.with_share(task.group)
-    assert mine.batch == task.group
+    assert ranks > 2
+    stages = [replace(e, setup=replace(e.setup, phases=tuple(map(_of_half, e.setup.phases)))) for e in task.stages]
+    task = replace(task, stages=tuple(stages))
+    mine = task.shared_by(ranks, task.group)
+    assert (mine.batch, mine.ranks) == (task.group, ranks)
     for before, after in zip(task.phases, mine.phases, strict=True):
-        dealt = deal(before.samples(task.batch), task.group, min(ranks, before.samples(task.batch) // task.group))
+        group, seen = before.group(task.group), before.samples(task.batch)
+        dealt = deal(seen, group, min(ranks, seen // group))
         assert after.samples(mine.batch) == len(dealt[0].samples)
-    assert task.with_share(task.batch) is task
+        assert after.group(mine.group) == group
+    assert task.shared_by(1, task.batch) is task
+
+
+def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
+    """Asked for, and where a link is slower than the card's own bus, what is gathered takes longer."""
+    names = ("keep-products", "recompute", "offload", "ema-on-host", "optimizer-on-host")
+    options = frugan.PlanOptions(card="gtx-1080x2,rtx-3060", use=("shard-optimizer",), avoid=names)
+    fast, slow = (
+        frugan.plan(of_64_groups, None, (), replace(options, link=link)).together
+        for link in ("99GB/s,0us", "1GB/s,0us")
+    )
+    plain = frugan.plan(of_64_groups, None, (), replace(options, link="1GB/s,0us", use=())).together
+    assert fast is not None
+    assert slow is not None
+    assert plain is not None
+    assert all("shard-optimizer" in each.savers for each in (*fast.shares, *slow.shares))
+    assert not any("shard-optimizer" in each.savers for each in plain.shares)
+    gathered = 2 / 3 * slow.summed_bytes
+    assert slow.between_seconds == pytest.approx(plain.between_seconds + gathered * (1e-9 - 1e-10))
+    assert fast.between_seconds == pytest.approx(4 / 3 * fast.summed_bytes / 99e9)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +183,7 @@ def test_cards_are_read(card: str | None, gpus: int | None, kinds: tuple[Kind, .
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"card": "gtx-1080", "gpus": 65}, "64 normalisation groups of 4, and each card takes at least one"),
+        ({"card": "gtx-1080", "gpus": 65}, "64 normalisation groups of 4, and plans deal them whole"),
         ({"card": "gtx-1080x2", "gpus": 3}, "names 2"),
         ({"card": "gtx-1080x0,rtx-3060"}, "at least one of them"),
         ({"card": "riva-128x2"}, "'riva-128' is not known"),

@@ -298,7 +298,7 @@ def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
         (("--largest", "depth", "--memory", "6GiB"), "expected resolution, batch, width"),
         (("--use", "recompute", "--use", "keep-products"), "contradict each other"),
         (("--card", "riva-128"), "'riva-128' is not known"),
-        (("--gpus", "5"), "each card takes at least one"),
+        (("--gpus", "5"), "at least one to each card"),
         (("--gpus", "0"), "expected at least one"),
         (("--gpus", "2", "--link", "8", "--card", "rtx-3060"), "with its unit"),
         (("--link", "8GB/s"), "nobody to talk to"),

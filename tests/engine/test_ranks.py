@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
+from frugan.contract.phase import Phase
 from frugan.engine.ranks import watch as rank_watch
 from frugan.engine.ranks.meeting import meet
 from frugan.engine.ranks.place import Place, deal
@@ -63,14 +64,23 @@ def test_one_rank_has_all() -> None:
     assert (share.samples, share.part, share.weight) == (range(7), 1.0, 1.0)
 
 
+def phases(**fractions: float) -> list[Phase]:
+    """By name, of so much of the batch each."""
+    return [Phase(name, (), (), "any", (lambda *_: {},), fraction=each) for name, each in fractions.items()]
+
+
 def test_ranks_without_work_are_refused_or_told() -> None:
-    assert check_ranks({"D": 32, "G": 32}, 4, 8) == []
-    (line,) = check_ranks({"D": 32, "G_path": 16}, 4, 8)
-    assert line == "phase G_path: 4 normalisation groups of 4 for 8 ranks: 4 of them work in vain there"
-    with pytest.raises(BadInput, match="an update has 1 normalisation group of 32, and each rank takes at least one"):
-        check_ranks({"D": 32}, 32, 2)
+    assert check_ranks(phases(D=1, G=1), 32, 4, 8) == []
+    (line,) = check_ranks(phases(D=1, G_path=0.5), 32, 4, 8)
+    assert line.startswith("normalisation groups of 4 are shared by ranks in phase G_path: fewer groups than ranks")
+    (line,) = check_ranks(phases(D=1), 32, 32, 2)
+    assert line.startswith("normalisation groups of 32 are shared by ranks in phase D: ")
+    (line,) = check_ranks(phases(autoencoder=1, code=0.5), 4, 1, 4)
+    assert line == "phase code: 2 samples for 4 ranks: 2 of them work in vain there"
+    with pytest.raises(BadInput, match=r"33 ranks: an update has 32 samples.*start at most 32"):
+        check_ranks(phases(D=1), 32, 32, 33)
     with pytest.raises(BadInput, match=r"3 ranks: an update has 2 samples.*start at most 2"):
-        check_ranks({"autoencoder": 2}, 1, 3)
+        check_ranks(phases(autoencoder=1), 2, 1, 3)
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 64, 10_000])

@@ -44,6 +44,10 @@ class Link:
         """What adding up so many bytes over all cards sends through the link of each."""
         return 2 * (cards - 1) / cards * size_bytes
 
+    def gathered_bytes(self, size_bytes: float, cards: int) -> float:
+        """What so many bytes, of which each card has made a part, send through the link of each until all have them."""
+        return (cards - 1) / cards * size_bytes
+
     def seconds(self, size_bytes: float, cards: int) -> float:
         """How long adding up so many bytes over all cards takes."""
         if cards == 1:

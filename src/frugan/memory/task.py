@@ -42,6 +42,7 @@ class Task:
         group: samples that stand together in a forward: the normalisation batch, or 1.
         recomputable: networks -> blocks that may be recomputed.
         make_sheets: makes the sheets of a snapshot; None: there are none.
+        ranks: that train together, each a batch of this size; they may share out the optimizers' state.
     """
 
     build: Callable[[str], dict[str, nn.Module]]
@@ -49,6 +50,7 @@ class Task:
     group: int
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]
     make_sheets: MakeSheets | None = None
+    ranks: int = 1
 
     @property
     def batch(self) -> int:
@@ -65,18 +67,20 @@ class Task:
         """Every phase that training may come to run, over all stages."""
         return self.stages[0].setup.every_phase
 
-    def with_share(self, samples: int) -> "Task":
-        """What a rank runs that sees so many samples of a batch: of each phase its part, in whole groups.
+    def shared_by(self, ranks: int, samples: int) -> "Task":
+        """What one of so many ranks does of it that sees so many samples of a batch.
 
-        A phase that sees few samples (path lengths) may have fewer groups than there are ranks; each runs one then.
+        Of each phase it runs its part, in whole groups. A phase that sees few samples may have fewer groups than there
+        are ranks; each runs one then.
         """
-        if samples == self.batch:
+        if ranks == 1:
             return self
 
         def shared(phase: Phase) -> Phase:
-            seen = phase.samples(self.batch)
-            groups = math.ceil(math.ceil(seen / self.group) * samples / self.batch)  # of this phase, for this rank
-            return replace(phase, fraction=min(1.0, groups * self.group / samples, seen / samples))
+            seen, group = phase.samples(self.batch), phase.group(self.group)
+            groups = math.ceil(math.ceil(seen / group) * samples / self.batch)  # of this phase, for this rank
+            own = min(groups * group, samples, seen)
+            return phase if own == phase.samples(samples) else replace(phase, fraction=own / samples)
 
         def of(setup: TrainingSetup) -> TrainingSetup:
             later = setup.later_phases
@@ -87,7 +91,12 @@ class Task:
                 later_phases=None if later is None else tuple(map(shared, later)),
             )
 
-        return replace(self, stages=tuple(replace(each, setup=of(each.setup)) for each in self.stages))
+        return replace(self, ranks=ranks, stages=tuple(replace(each, setup=of(each.setup)) for each in self.stages))
+
+    @property
+    def shards(self) -> bool:
+        """Whether there are ranks that can share out the optimizers' state."""
+        return self.ranks > 1
 
     def with_batch(self, batch: int) -> "Task":
         """The same with another batch."""

@@ -154,7 +154,7 @@ class Artist:
             found = str(error)
         except RuntimeError as error:
             found = f"{'memory ran out' if ran_out_of_memory(error) else type(error).__name__}: {error}"
-        parts = ranks.gather(found)
+        parts = ranks.to_first(found)
         names = ranks.watch.names[: len(parts)]
         failed = [f"{name}: {part}" for name, part in zip(names, parts, strict=True) if isinstance(part, str)]
         if ranks.send(bool(failed) if ranks.rank == 0 else None):

@@ -25,10 +25,12 @@ class PredictionHelper:
     """The process, started with the first job.
 
     Attributes:
-        recipe, share, target: what is trained, how many samples of a batch the card sees, predicted for what.
+        recipe, gpus, share, target: what is trained, by how many cards, how many samples of a batch this one sees, and
+            what is predicted for.
     """
 
     recipe: Recipe
+    gpus: int
     share: int
     target: Target
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
@@ -67,7 +69,14 @@ class PredictionHelper:
                 encoding="utf-8",
                 env=environment,
             )
-            self._write({"recipe": self.recipe.model_dump(mode="json"), "share": self.share, "target": self.target})
+            self._write(
+                {
+                    "recipe": self.recipe.model_dump(mode="json"),
+                    "gpus": self.gpus,
+                    "share": self.share,
+                    "target": self.target,
+                }
+            )
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(values) + "\n")
@@ -80,7 +89,7 @@ def main() -> None:
     """Serve one parent until it closes the pipe."""
     first = json.loads(sys.stdin.readline())
     task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
-    task = task.with_share(first["share"])
+    task = task.shared_by(first["gpus"], first["share"])
     stages = {stage.name: stage for stage in task.stages}
     for line in sys.stdin:
         job = json.loads(line)

@@ -77,20 +77,19 @@ class Planner:
         if self.gpus > groups:
             of = f"{groups} normalisation groups of {task.group}" if task.group > 1 else f"{groups} samples"
             raise BadInput(
-                f"--gpus {self.gpus}: a batch of this recipe is {of}, and each card takes at least one; plan for at "
-                f"most {groups}, or give the recipe a larger training.batch (which changes the result)"
+                f"--gpus {self.gpus}: a batch of this recipe is {of}, and plans deal them whole, at least one to each "
+                f"card; plan for at most {groups}, or give the recipe a larger training.batch (it changes the result)"
             )
         most = min(-(-groups // self.gpus) * task.group, task.batch)
-        return task.with_share(most if self.share is None else self.share)
+        return task.shared_by(self.gpus, most if self.share is None else self.share)
 
     @cached_property
     def store(self) -> PredictionStore:
         """Predictions: those that ship, those made here before, and new ones."""
         task = self.task
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
-        # As predictions that ship were noted down before shares could differ.
-        about = subject(self.recipe) | {"gpus": 1}
-        if task.batch != self.recipe.training.batch:
+        about = subject(self.recipe) | {"gpus": self.gpus}
+        if task.batch * self.gpus != self.recipe.training.batch:
             about |= {"share": task.batch}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
         return PredictionStore(
@@ -104,7 +103,7 @@ class Planner:
 
     @cached_property
     def _helper(self) -> PredictionHelper:
-        return PredictionHelper(self.recipe, self.task.batch, self.target)
+        return PredictionHelper(self.recipe, self.gpus, self.task.batch, self.target)
 
     @property
     def cache_file(self) -> Path:

@@ -1,6 +1,7 @@
 """Plans for several cards that share every batch: how it is dealt to them, and what they wait for."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,11 +13,15 @@ from frugan.api.plan.together import CardShare, Together, shares_in_words
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
 from frugan.errors import BadInput
-from frugan.memory.cards import is_known
+from frugan.memory.cards import Card, is_known
 from frugan.memory.link import GUESSED, Link, Sum, parse_link, seconds_between, sums_of
+from frugan.memory.plan_space import Wishes
+from frugan.memory.savers import SaverName
 from frugan.memory.task import Task
 from frugan.recipe import Recipe
 
+SHARDS: SaverName = "shard-optimizer"
+"""The saving that all ranks use, or none."""
 _COUNTED = re.compile(r"(.+)x(\d+)")
 
 
@@ -87,7 +92,8 @@ def plan_together(
         BadInput: more cards than groups, or as `report_of`.
     """
     link = GUESSED if options.link is None else parse_link(options.link)
-    alone = replace(options, gpus=None, link=None, micro_batch=None)
+    alone_use = tuple(name for name in options.use if name != SHARDS)  # one card has nobody to share with
+    alone = replace(options, gpus=None, link=None, micro_batch=None, use=alone_use)
     named = [planner_of(recipe, overrides, replace(alone, card=kind.name)) for kind in kinds]
     name, planners = named[0][1], _in_one_precision([planner for planner, _ in named])
     count = sum(kind.count for kind in kinds)
@@ -110,22 +116,25 @@ def plan_together(
     if options.micro_batch is not None:
         check_micro_batch(options.micro_batch, max(samples), whole.group)
 
-    shares: list[CardShare] = []
+    dealt = Counter(zip(kind_of_rank, samples, strict=True))  # (kind, samples) -> ranks, in their order
     found: list[tuple[PlanReport, Planner]] = []
-    for number, each in dict.fromkeys(zip(kind_of_rank, samples, strict=True)):
-        micro_batch = each if in_one_forward else options.micro_batch
-        wishes = replace(planners[number].wishes, micro_batch=None if micro_batch is None else min(micro_batch, each))
-        planner = replace(planners[number], gpus=count, share=each, wishes=wishes)
-        report = _report(planner, name, _budget_of(planner, budget_bytes))
-        found.append((report, planner))
-        ranks = sum(1 for pair in zip(kind_of_rank, samples, strict=True) if pair == (number, each))
-        shares.append(_share(report, ranks, each, alone_seconds[number]))
+    for number, own in dealt:
+        micro_batch = own if in_one_forward else options.micro_batch
+        most = None if micro_batch is None else min(micro_batch, own)
+        wishes = Wishes(most, frozenset(options.use), frozenset(options.avoid))
+        planner = replace(planners[number], gpus=count, share=own, wishes=wishes)
+        found.append((_report(planner, name, _budget_of(planner, budget_bytes)), planner))
+    found = _all_sharing(found, name)
+    shares = [
+        _share(report, dealt[number, own], own, alone_seconds[number])
+        for (report, _), (number, own) in zip(found, dealt, strict=True)
+    ]
     report, planner = min(found, key=lambda pair: (pair[0].budget_bytes or 0) - pair[0].peak_bytes)
     if not report.fits and nearest:
         report = report_of(planner, name, report.budget_bytes, say=options.say)
         planner.remember()
     asked = named[0][0].recipe.training.precision
-    sums, between_seconds = _sums(whole, link, count)
+    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.savers else None)
     together = Together(tuple(shares), link, sums, between_seconds, whole.batch)
     return replace(
         report,
@@ -136,6 +145,20 @@ def plan_together(
             *_decisions(planners, samples, whole, together, asked),
         ),
     )
+
+
+def _all_sharing(found: Sequence[tuple[PlanReport, Planner]], name: str) -> list[tuple[PlanReport, Planner]]:
+    """All ranks share out the optimizers' state, where one of them has to."""
+    if len({SHARDS in report.savers for report, _ in found}) == 1:
+        return list(found)
+    shared: list[tuple[PlanReport, Planner]] = []
+    for report, planner in found:
+        if SHARDS in report.savers:
+            shared.append((report, planner))
+            continue
+        sharing = replace(planner, wishes=replace(planner.wishes, use=planner.wishes.use | {SHARDS}))
+        shared.append((_report(sharing, name, report.budget_bytes), sharing))
+    return shared
 
 
 def _in_one_precision(planners: Sequence[Planner]) -> list[Planner]:
@@ -177,8 +200,13 @@ def _share(report: PlanReport, count: int, samples: int, alone_seconds: float) -
     )
 
 
-def _sums(task: Task, link: Link, cards: int) -> tuple[tuple[Sum, ...], float]:
-    """What is added up in an average step of the whole training, and the time that it takes."""
+def _sums(task: Task, link: Link, cards: int, sharing: Card | None) -> tuple[tuple[Sum, ...], float]:
+    """What is added up in an average step of the whole training, and the time that it takes.
+
+    Args:
+        sharing: the card, where weights are gathered after each update because their optimizers' state is shared out.
+            What that takes at the pace of the card's own bus is in its time already; None: it is not.
+    """
     networks = task.build("meta")
     found: dict[str, Sum] = {}
     seconds = 0.0
@@ -186,6 +214,10 @@ def _sums(task: Task, link: Link, cards: int) -> tuple[tuple[Sum, ...], float]:
         here = sums_of(stage, networks)
         seconds += stage.share * seconds_between(link, here, cards)
         for each in here:
+            if sharing is not None:
+                gathered = link.gathered_bytes(each.size_bytes, cards)
+                slower = max(0.0, gathered / link.bytes_per_s - gathered / sharing.host_bytes_per_s)
+                seconds += stage.share * each.updates * slower
             before = found[each.phase].updates if each.phase in found else 0.0
             found[each.phase] = replace(each, updates=before + stage.share * each.updates)
     return tuple(found.values()), seconds

@@ -55,8 +55,8 @@ class Share:
         counts: False: there are fewer samples or groups than ranks, and this one works along without any weight, so
             that it has all that is added up.
         team: ranks that hold a part each of the one normalisation group that these samples belong to, this one
-            included; None: the groups are whole.
-        parts: samples that each of them holds; empty: the groups are whole.
+            included; None: there are none.
+        parts: samples that each of them holds, or the only one that does not count; empty: the groups are whole.
     """
 
     samples: range
@@ -69,6 +69,11 @@ class Share:
     def part(self) -> float:
         """Share of the update's samples that were seen."""
         return len(self.samples) / self.of
+
+    @property
+    def group(self) -> int:
+        """Samples of the one group that these are a part of."""
+        return sum(self.parts)
 
     @property
     def weight(self) -> float:
@@ -101,7 +106,7 @@ def deal(samples: int, group: int, ranks: int, proportions: Sequence[float] | No
         bounds = [first, *(first + done for done in accumulate(parts))]
         shared = {"team": busy, "parts": parts} if len(busy) > 1 else {}
         found += [Share(range(a, b), samples, **shared) for a, b in pairwise(bounds)]  # type: ignore[arg-type]
-        found += [Share(range(last - 1, last), samples, counts=False)] * (len(team) - len(busy))
+        found += [Share(range(last - 1, last), samples, counts=False, parts=(1,))] * (len(team) - len(busy))
     return tuple(found)
 
 
