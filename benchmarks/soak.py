@@ -1,19 +1,23 @@
 """Trains the demo model for long, and looks whether memory and open files stay as they were.
 
-    python benchmarks/soak.py [STEPS] [RESULT.json]
+    python benchmarks/soak.py [STEPS] [--ranks 2] [RESULT.json]
 
 As many checkpoints and gradient tables as two hours of the demo make, in minutes of CPU time: its networks are narrower
 and its batch is smaller, and what is written between steps comes 10 to 20 times as often. A report of the run renews
-itself beside it.
+itself beside it. With --ranks torchrun starts so many processes, which share each normalisation group and the
+optimizers' state; the first one looks at all of them.
 """
 
+import argparse
 import gc
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,19 +43,22 @@ LOOK_EVERY = 20
 
 @dataclass
 class Watch:
-    """Looks at this process while it trains.
+    """Looks at this process while it trains, and at the others that train with it.
 
     Attributes:
         run: is shown by a report that renews itself.
-        steps, resident_bytes, open_files: of every look.
+        ranks: how many processes there are; they leave their numbers beside the run.
+        steps: of every look.
+        resident_bytes, open_files: of every process, at every look.
         counts: events by kind.
         all_seen: looks when a kind of event came for the first time, the last such kind: what is made once is there.
     """
 
     run: Path
+    ranks: int = 1
     steps: list[int] = field(default_factory=list)
-    resident_bytes: list[int] = field(default_factory=list)
-    open_files: list[int] = field(default_factory=list)
+    resident_bytes: list[list[int]] = field(default_factory=list)
+    open_files: list[list[int]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     all_seen: int = 0
 
@@ -66,30 +73,31 @@ class Watch:
         if kind == "step" and event["step"] % LOOK_EVERY == 0:
             gc.collect()
             self.steps.append(int(event["step"]))
-            self.resident_bytes.append(
-                int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            )
-            self.open_files.append(len(os.listdir("/proc/self/fd")))
+            places = [Path("/proc", _process_file(self.run, rank).read_text()) for rank in range(self.ranks)]
+            pages = [int((place / "statm").read_text().split()[1]) for place in places]
+            self.resident_bytes.append([count * os.sysconf("SC_PAGE_SIZE") for count in pages])
+            self.open_files.append([len(os.listdir(place / "fd")) for place in places])
 
     def _renew(self) -> None:
         if not hasattr(self, "_readers"):
             self._readers = readers_of([self.run])
         page(self._readers, live=True)
 
-    def summary(self) -> dict[str, Any]:
-        """At the start, once everything has run once, and at the end: medians of a tenth of the looks."""
+    def summary(self, rank: int) -> dict[str, Any]:
+        """Of a process: at the start, once everything has run once, and at the end: medians of a tenth of the looks."""
         tenth = max(1, len(self.steps) // 10)
         begin = max(tenth, self.all_seen + 2)  # the measurement of variety comes first after about 1,250 steps
         start, end = slice(begin, begin + tenth), slice(-tenth, None)
-        before, after = (statistics.median(self.resident_bytes[part]) for part in (start, end))
-        files = [statistics.median(self.open_files[part]) for part in (start, end)]
+        resident, opened = ([look[rank] for look in looks] for looks in (self.resident_bytes, self.open_files))
+        before, after = (statistics.median(resident[part]) for part in (start, end))
+        files = [statistics.median(opened[part]) for part in (start, end)]
         return {
             "from_step": self.steps[begin],
             "resident_bytes_at_start": before,
             "resident_bytes_at_end": after,
             "drift": round(after / before - 1, 4),
             "resident_mebibytes_by_tenths": [
-                round(statistics.median(self.resident_bytes[at : at + tenth]) / 2**20, 1)
+                round(statistics.median(resident[at : at + tenth]) / 2**20, 1)
                 for at in range(0, len(self.steps) - tenth + 1, tenth)
             ],
             "open_files_at_start": files[0],
@@ -97,30 +105,38 @@ class Watch:
         }
 
 
-def main() -> None:
-    """Train, look, and say whether it holds; exits 1 where it does not."""
-    words = sys.argv[1:]
-    steps = next((int(word) for word in words if word.isdigit()), STEPS)
+def _process_file(run: Path, rank: int) -> Path:
+    """Where a rank leaves its process's number."""
+    return run.with_name(f"{run.name}-{rank}.pid")
+
+
+def _holds(found: Mapping[str, Any]) -> bool:
+    return bool(abs(found["drift"]) <= MOST_DRIFT and found["open_files_at_start"] == found["open_files_at_end"])
+
+
+def soak(folder: Path, steps: int, ranks: int, targets: Sequence[str]) -> bool:
+    """Train, look, and say whether it holds; one of several ranks does so where torchrun has started it."""
+    rank = int(os.environ.get("RANK", "0"))
     began, cpu = time.perf_counter(), time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        watch = Watch(Path(folder) / "run")
-        overrides = (*NARROW, f"training.duration={steps} steps")
-        options = TrainingOptions(device="cpu")
-        train(
-            "biggan-digits-32",
-            {"images": digits_set(32)},
-            watch.run,
-            overrides=overrides,
-            options=options,
-            show=watch.look,
-        )
-    found = watch.summary()
-    holds = abs(found["drift"]) <= MOST_DRIFT and found["open_files_at_start"] == found["open_files_at_end"]
+    watch = Watch(folder / "run", ranks)
+    _process_file(watch.run, rank).write_text(str(os.getpid()))
+    train(
+        "biggan-digits-32",
+        {"images": digits_set(32)},
+        watch.run,
+        overrides=(*NARROW, f"training.duration={steps} steps"),
+        options=TrainingOptions(device="cpu", shard_optimizer=ranks > 1),
+        show=watch.look,
+    )
+    if rank != 0:
+        return True
+    found = [watch.summary(each) for each in range(ranks)]
+    holds = all(map(_holds, found))
     result = {
-        "command": f"python benchmarks/soak.py {steps}",
+        "command": f"python benchmarks/soak.py {steps}" + (f" --ranks {ranks}" if ranks > 1 else ""),
         "steps": steps,
         "events": dict(sorted(watch.counts.items())),
-        **found,
+        **(found[0] if ranks == 1 else {"ranks": found}),
         "holds": holds,
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
@@ -128,9 +144,28 @@ def main() -> None:
     }
     text = json.dumps(result, indent=1)
     print(text)
-    for target in (word for word in words if word.endswith(".json")):
+    for target in targets:
         Path(target).write_text(text + "\n", "utf-8")
-    sys.exit(0 if holds else 1)
+    return holds
+
+
+def main() -> None:
+    """Exits 1 where it does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="STEPS RESULT.json")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="of the run, which the ranks are told")
+    asked = parser.parse_intermixed_args()
+    steps = next((int(word) for word in asked.words if word.isdigit()), STEPS)
+    targets = [word for word in asked.words if word.endswith(".json")]
+    if asked.folder is not None:
+        sys.exit(0 if soak(asked.folder, steps, asked.ranks, targets) else 1)
+    with tempfile.TemporaryDirectory() as folder:
+        if asked.ranks == 1:
+            sys.exit(0 if soak(Path(folder), steps, 1, targets) else 1)
+        launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={asked.ranks}"]
+        words = [str(steps), *targets, f"--ranks={asked.ranks}", f"--folder={folder}"]
+        sys.exit(subprocess.run([*launcher, __file__, *words], check=False).returncode)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ from api.pictures import write_recipe
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
+from frugan.api.train.share_choice import own_plan
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
+from frugan.engine.ranks.ranks import OneRank
 from frugan.errors import TrainingFailed
 from frugan.memory import prediction_store
 from frugan.memory.sizes import GIB, MIB
@@ -164,3 +166,57 @@ def test_other_errors_are_passed_on() -> None:
         raise RuntimeError("shapes cannot be multiplied")
     with pytest.raises(TrainingFailed, match="no plan"), told_when_full(torch.device("cpu"), "set up"):
         raise TrainingFailed("no plan takes less (CUDA out of memory)")
+
+
+def _ranks(planner: TrainingPlanner, rank: int, size: int, proportions: tuple[int, ...] | None = None) -> OneRank:
+    """As one of several ranks; their shares of the batch of 512 in groups of 8."""
+    planner.ranks = size
+    return OneRank(rank, size, proportions)
+
+
+def test_each_rank_plans_for_its_own_share(card: Pretended, tmp_path: Path) -> None:
+    """The larger share takes more micro-batches of the same size, or larger ones; what is asked for holds for both."""
+    plans = {}
+    for rank in (0, 1):
+        planner = _planner(tmp_path, [])
+        plans[rank] = own_plan(planner, _ranks(planner, rank, 2, (480, 32)), Plan(8, BF16))
+        assert planner._planner.search.space.task.batch == (480, 32)[rank]
+    assert plans[1].micro_batch == 32
+    assert plans[0].micro_batch > 32
+    planner = _planner(tmp_path, [], micro_batch=64)
+    assert own_plan(planner, _ranks(planner, 1, 2, (480, 32)), Plan(64, BF16)).micro_batch == 32
+
+
+def test_what_does_not_divide_is_planned_for_the_largest_share(card: Pretended, tmp_path: Path) -> None:
+    planner = _planner(tmp_path, [])
+    planner.ranks = 3  # 22, 21 and 21 groups
+    assert _first(planner, None).micro_batch <= 176
+    assert planner._planner.search.space.task.batch == 176
+
+
+def test_parts_of_a_group_are_planned_as_such(card: Pretended, tmp_path: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path), ["training.batch=64", "training.normalisation_batch=64"])
+    planner = TrainingPlanner(recipe, "tiny", TrainingOptions(), CUDA, BF16, lambda _: None, ranks=4)
+    assert _first(planner, None).micro_batch == 16
+    task = planner._planner.search.space.task
+    assert (task.in_parts, task.batch, task.group, task.ranks) == (True, 16, 16, 4)
+    common = Plan(16, BF16, {"G": ("blocks.0",)})
+    assert own_plan(planner, _ranks(planner, 3, 4), common) is common  # all run the same forwards
+
+
+@pytest.mark.parametrize("shared_out", [True, False])
+def test_the_optimizers_state_stays_shared_out_as_all_ranks_have_it(
+    shared_out: bool, card: Pretended, tmp_path: Path
+) -> None:
+    """In a rank's own plan, and when memory runs out on it alone."""
+    planner = _planner(tmp_path, [])
+    common = Plan(512, BF16, shard_optimizer=shared_out)
+    assert own_plan(planner, _ranks(planner, 1, 2), common).shard_optimizer == shared_out
+    card.free, card.reserved = 100 * MIB, 620 * MIB
+    assert planner.next(common, "G", FULL).shard_optimizer == shared_out
+
+
+def test_a_process_that_trains_alone_shares_nothing_out(card: Pretended, tmp_path: Path) -> None:
+    said: list[str] = []
+    assert not _first(_planner(tmp_path, said, shard_optimizer=True), None).shard_optimizer
+    assert "--shard-optimizer is passed over: this process trains alone" in said

@@ -1,5 +1,6 @@
 """Starts real processes that train together over gloo, and lets them do a piece of work."""
 
+import json
 import os
 import socket
 import subprocess
@@ -23,6 +24,22 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def train_by_shares(
+    folder: Path, run: str, shares: str, steps: int, optimizer: str = "whole", group: int = 2
+) -> list[str]:
+    """Train the recipe in a folder on two ranks by the Python interface; what each of them said.
+
+    Args:
+        shares: as `--shares` has them; empty: not given.
+        optimizer: "whole", or "shared out".
+        group: training.normalisation_batch.
+    """
+    words = (run, shares, str(steps), optimizer, str(group))
+    for rank, done in enumerate(together(2, "train-by-shares", folder, *words)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+    return ["\n".join(json.loads((folder / f"{run}-{steps}-{rank}.json").read_text())) for rank in (0, 1)]
 
 
 def together(

@@ -114,10 +114,10 @@ UNEVEN = {(2, False): (1, 2), (2, True): (1, 2), (3, False): (1, 1, 1), (3, True
 """(Ranks, whether the batch is three samples and not three groups) -> proportions."""
 
 
-def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str) -> None:
-    """A run by the Python interface, in groups of 2."""
+def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str, group: str) -> None:
+    """A run by the Python interface."""
     setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
-    longer = ["training.normalisation_batch=2", f"training.duration={steps} steps"]
+    longer = [f"training.normalisation_batch={group}", f"training.duration={steps} steps"]
     said: list[str] = []
     options = TrainingOptions(device="cpu", shares=shares or None, shard_optimizer=optimizer == "shared out")
     recipe = str(folder / "tiny.toml")

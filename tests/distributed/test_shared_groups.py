@@ -2,20 +2,29 @@
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
+from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
-from contract.rig import assert_same, largest_difference
-from distributed.processes import together
+from contract.rig import FP32, assert_same, largest_difference
+from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
+from frugan.api.devices import choose_plan
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
+from frugan.contract.layers import GroupNormalised
 from frugan.engine.ranks.ranks import OneRank
-from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
+from frugan.engine.ranks.shared_groups import LonePart, TeamGroup, sharing
+from frugan.errors import BadInput
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.minibatch_std import MinibatchStd
+from frugan.recipe_loading import load_recipe
 
 Found = list[dict[str, Any]]
 Run = Callable[[int], Found]
@@ -57,6 +66,34 @@ def test_plans_that_recompute_other_blocks_are_refused_by_name(found: Run) -> No
         assert "share a normalisation group, and their plans recompute different blocks" in rank["other plans"]
 
 
+def test_a_recipe_whose_batch_is_one_group(tmp_path: Path) -> None:
+    """As the demo's: by two ranks for two steps, by one from then on."""
+    write_recipe(tmp_path)
+    write_pictures(tmp_path / "pictures")
+    first, _ = train_by_shares(tmp_path, "run", "", 2, group=8)
+    assert "normalisation groups of 8 are shared by ranks in phases D, G: fewer groups than ranks" in first
+    assert "micro-batch: 4 of a normalisation group of 8 that 2 ranks share, of batch 8 on 2" in first
+    whole = ["training.normalisation_batch=8", "training.duration=4 steps"]
+    recipe, pictures, cpu = str(tmp_path / "tiny.toml"), tmp_path / "pictures", TrainingOptions(device="cpu")
+    for run in ("run", "alone"):
+        train(recipe, pictures, tmp_path / run, overrides=whole, options=cpu)
+    both = [
+        load_file(tmp_path / run / "checkpoints" / "step-000000004" / "networks.safetensors")
+        for run in ("run", "alone")
+    ]
+    difference, where = largest_difference(*both)
+    assert difference < 1e-3, where  # in fp32 at Adam's own eps
+
+
+def test_a_micro_batch_is_refused_where_groups_are_shared() -> None:
+    recipe = load_recipe("biggan-digits-32", ["training.batch=32", "training.normalisation_batch=32"])
+    with pytest.raises(BadInput, match=r"2 ranks share a normalisation group of 32, .* in one forward, here 16"):
+        choose_plan(recipe, FP32, 32, 8, {}, ema_on_host=False, ranks=2)
+    plan, line = choose_plan(recipe, FP32, 32, None, {}, ema_on_host=False, ranks=2)
+    assert plan.micro_batch == 16
+    assert line.startswith("micro-batch: 16 of a normalisation group of 32 that 2 ranks share")
+
+
 def test_without_the_others_it_would_be_noticed() -> None:
     """The tests above could fail: a part that is normalised by itself makes another training."""
     family = every_family()["biggan"]
@@ -83,6 +120,21 @@ def test_what_is_summed_is_differentiable_twice(layer: BatchNorm | MinibatchStd)
         assert torch.autograd.gradgradcheck(layer, x)
     finally:
         layer.shared = None
+
+
+class OwnNorm(GroupNormalised):
+    """A layer of somebody else's, from before there were shared groups."""
+
+
+def test_a_layer_that_knows_of_whole_groups_only_is_refused() -> None:
+    network = {"D": torch.nn.Sequential(OwnNorm())}
+    with sharing(network, None):
+        pass
+    with (
+        pytest.raises(BadInput, match="OwnNorm looks at a whole normalisation group of 8"),
+        sharing(network, LonePart(4, 8)),
+    ):
+        pass
 
 
 def _with(layer: BatchNorm | MinibatchStd, shared: LonePart, x: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Shares of a batch that are not alike: the result is one process's, and every rank has a plan of its own."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from safetensors.torch import load_file
 from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
 from contract.rig import assert_same, largest_difference
-from distributed.processes import together
+from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
@@ -44,13 +43,13 @@ def test_shares_of_a_run(tmp_path: Path) -> None:
     """By speed for two steps, as asked for from then on with optimizers' state shared out, then by one process."""
     write_recipe(tmp_path)
     write_pictures(tmp_path / "pictures")
-    first, _ = _train(tmp_path, "run", "auto", 2)
+    first, _ = train_by_shares(tmp_path, "run", "auto", 2)
     assert "samples, by speed (a step of 4, 4 samples took " in first
     kept = verify(list_checkpoints(tmp_path / "run" / "checkpoints")[-1])["shares"]
     assert sum(kept["samples"]) == 8
     assert [plan["micro_batch"] for plan in kept["plans"]] == [2, 2]
 
-    first, other = _train(tmp_path, "run", "3,1", 4, "shared out")
+    first, other = train_by_shares(tmp_path, "run", "3,1", 4, "shared out")
     assert "shares: 6, 2 samples, as asked for" in first
     assert "micro-batch: 2 x 3 = 6 on a rank, of batch 8 on 2" in first
     assert "micro-batch: 2 x 1 = 2 on a rank, of batch 8 on 2" in other
@@ -73,20 +72,13 @@ def test_a_run_keeps_its_shares(tmp_path: Path) -> None:
     """Resumed, bit for bit an undisturbed training; also where they were taken by speed and are asked for again."""
     write_recipe(tmp_path)
     write_pictures(tmp_path / "pictures")
-    _train(tmp_path, "whole", "6,2", 4)
-    _train(tmp_path, "run", "3,1", 2)
-    first, _ = _train(tmp_path, "run", "auto", 4)
+    train_by_shares(tmp_path, "whole", "6,2", 4)
+    train_by_shares(tmp_path, "run", "3,1", 2)
+    first, _ = train_by_shares(tmp_path, "run", "auto", 4)
     assert "shares: 6, 2 samples, as the run had them here; override with --shares equal" in first
     assert "plan: the one that this run has used" in first
     for file in ("networks", "optimizers"):
         assert_same(_kept(tmp_path / "whole", file, 4), _kept(tmp_path / "run", file, 4))
-
-
-def _train(folder: Path, run: str, shares: str, steps: int, optimizer: str = "whole") -> list[str]:
-    """What each rank said."""
-    for rank, done in enumerate(together(2, "train-by-shares", folder, run, shares, str(steps), optimizer)):
-        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
-    return ["\n".join(json.loads((folder / f"{run}-{steps}-{rank}.json").read_text())) for rank in (0, 1)]
 
 
 def _kept(run: Path, file: str, step: int) -> dict[str, torch.Tensor]:
@@ -109,6 +101,11 @@ def _kept(run: Path, file: str, step: int) -> dict[str, torch.Tensor]:
 def test_shares_that_are_none_are_refused(words: str, said: str) -> None:
     with pytest.raises(BadInput, match=f"--shares {words}: {said}"):
         parse_shares(words, 2)
+
+
+def test_shares_of_a_process_that_trains_alone_are_refused() -> None:
+    with pytest.raises(BadInput, match="2 shares for 1 rank; start them with torchrun --nproc-per-node=2"):
+        parse_shares("6,5", 1)
 
 
 def test_shares_come_out_in_whole_groups() -> None:

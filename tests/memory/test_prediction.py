@@ -18,7 +18,7 @@ from frugan.families import families
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.memory.prediction import predict, step_memory
-from frugan.memory.step_memory import StepMemory
+from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.tracker import Tracker
 from memory.tasks import measured, measured_once, plan_of, predicted_once, real_step, task
 
@@ -228,6 +228,18 @@ def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     largest_phase = max(of.phases, key=lambda phase: phase.repeats)
     assert on_host.work.host_bytes >= 2 * largest_phase.repeats * 0.2 * on_card.static["optimizer"]
     assert on_card.work.host_bytes == 0
+
+
+@made_up_in_short
+def test_parts_of_groups_are_counted(family: Family) -> None:
+    """Of a rank that shares normalisation groups: in elementary operations, which keep more than torch's batch norm."""
+    of = replace(task(family), in_parts=True)
+    plan = plan_of(of, of.group)
+    state, step = real_step(of, plan)
+    there = replace(step, ranks=OneRank(in_parts=True))
+    real = measure_step(there, state, plan, of.recomputable(state.networks), count_zeros=True)
+    predicted = step_memory(of, plan, "cpu", of.stages[0])
+    _assert_near(predicted.peak.size_bytes, real.peak.size_bytes)
 
 
 @made_up_in_short

@@ -140,7 +140,7 @@ def choose_plan(
             f"micro-batch: {batch} of a normalisation group of {share.group} that {len(share.team)} ranks share, of "
             f"batch {whole} on {ranks}"
         )
-        return replace(plan, micro_batch=group), line
+        return replace(plan, micro_batch=batch), line
     why = "asked for"
     if micro_batch is None:
         micro_batch = group if group > 1 else batch

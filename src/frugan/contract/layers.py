@@ -76,10 +76,12 @@ class GroupNormalised(Stateful):
     Attributes:
         normalisation_batch: samples per group; None: all samples of a forward are one group. Set by the engine.
         shared: where other processes hold the rest of each group; None: groups are whole. Set by the engine.
+        can_share: that the layer looks at `shared`; without it, ranks must have whole groups.
     """
 
     normalisation_batch: int | None = None
     shared: SharedGroup | None = None
+    can_share: ClassVar[bool] = False
 
 
 class Reparametrised(Stateful):

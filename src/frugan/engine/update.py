@@ -112,8 +112,13 @@ class Inputs:
     def sizes(self, phase: Phase, micro_batch: int) -> list[int]:
         """Sizes of the micro-batches of an update, as this process runs them: a part of a group is one of them."""
         share = self.share(phase)
-        own = phase.micro_batch(micro_batch, self.normalisation_batch or 1)
-        return micro_batch_sizes(len(share.samples), len(share.samples) if share.parts else own)
+        group = self.normalisation_batch or 1
+        own = phase.micro_batch(micro_batch, group)
+        if share.parts:
+            own = len(share.samples)
+        elif own < phase.group(group) and self.ranks.any_parts(self.batch, group):
+            own = phase.group(group)  # the plan is one for a part of a group, and this rank has a whole one
+        return micro_batch_sizes(len(share.samples), own)
 
     def micro_batches(
         self, state: TrainingState, micro_batch: int, update: Update, shared: SharedGroup | None

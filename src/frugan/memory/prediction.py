@@ -133,7 +133,7 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
 
         averages_away = as_card and plan.ema_on_host and bool(state.ema.networks)  # then sheets are made there
         return measure_step(
-            stage.setup.step(pictures, Streams(0)),
+            stage.setup.step(pictures, Streams(0), ranks=OneRank(in_parts=task.in_parts)),
             state,
             plan,
             task.recomputable(networks),

@@ -43,6 +43,7 @@ class Task:
         recomputable: networks -> blocks that may be recomputed.
         make_sheets: makes the sheets of a snapshot; None: there are none.
         ranks: that train together, each a batch of this size; they may share out the optimizers' state.
+        in_parts: its groups of samples are parts of groups that ranks share.
     """
 
     build: Callable[[str], dict[str, nn.Module]]
@@ -51,6 +52,7 @@ class Task:
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]
     make_sheets: MakeSheets | None = None
     ranks: int = 1
+    in_parts: bool = False
 
     @property
     def batch(self) -> int:

@@ -24,6 +24,7 @@ class RunningStatisticsNorm(GroupNormalised):
         biased: the running variance is that over n samples, and not n - 1.
     """
 
+    can_share = True
     stored_mean: Tensor
     stored_var: Tensor
 

@@ -22,6 +22,8 @@ class MinibatchStd(GroupNormalised):
         maps: how many are appended, each for as many of the channels.
     """
 
+    can_share = True
+
     def __init__(self, maps: int) -> None:
         super().__init__()
         self.maps = maps

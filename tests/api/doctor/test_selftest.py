@@ -92,6 +92,7 @@ def test_everything_holds_on_a_processor_and_what_it_cannot_show_is_named() -> N
         "memory saving dense-slices",  # it has no plain dense layer
         "memory saving offload",
         "memory saving ema-on-host",
+        "memory saving shard-optimizer",
         "memory saving optimizer-on-host",
         "same step as the processor's",
         "fp16 against fp32",

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from frugan.api.plan.planning_task import task_of
@@ -27,12 +27,14 @@ class PredictionHelper:
     Attributes:
         recipe, gpus, share, target: what is trained, by how many cards, how many samples of a batch this one sees, and
             what is predicted for.
+        in_parts: as `Planner` has it.
     """
 
     recipe: Recipe
     gpus: int
     share: int
     target: Target
+    in_parts: bool = False
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
     def submit(self, job: Job) -> None:
@@ -69,14 +71,8 @@ class PredictionHelper:
                 encoding="utf-8",
                 env=environment,
             )
-            self._write(
-                {
-                    "recipe": self.recipe.model_dump(mode="json"),
-                    "gpus": self.gpus,
-                    "share": self.share,
-                    "target": self.target,
-                }
-            )
+            about = {"gpus": self.gpus, "share": self.share, "target": self.target, "in_parts": self.in_parts}
+            self._write({"recipe": self.recipe.model_dump(mode="json"), **about})
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(values) + "\n")
@@ -89,7 +85,7 @@ def main() -> None:
     """Serve one parent until it closes the pipe."""
     first = json.loads(sys.stdin.readline())
     task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
-    task = task.shared_by(first["gpus"], first["share"])
+    task = replace(task.shared_by(first["gpus"], first["share"]), in_parts=first["in_parts"])
     stages = {stage.name: stage for stage in task.stages}
     for line in sys.stdin:
         job = json.loads(line)

@@ -45,6 +45,7 @@ class Planner:
         gpus: cards that share the batch.
         share: samples of a batch that this card sees; None: the most that any sees where they share it as equally as
             groups allow.
+        in_parts: the recipe's normalisation groups are parts of groups that cards share.
         shipped: file of predictions that came with the package; None: there is none for this recipe.
         tell: is told how many steps were run without data so far.
     """
@@ -56,6 +57,7 @@ class Planner:
     wishes: Wishes = field(default_factory=Wishes)
     gpus: int = 1
     share: int | None = None
+    in_parts: bool = False
     shipped: Path | None = None
     tell: Callable[[int], None] = lambda _: None
 
@@ -72,7 +74,7 @@ class Planner:
     @cached_property
     def task(self) -> Task:
         """What this card does of what is trained."""
-        task = task_of(self.recipe)
+        task = replace(task_of(self.recipe), in_parts=self.in_parts)
         groups = -(-task.batch // task.group)
         if self.gpus > groups:
             of = f"{groups} normalisation groups of {task.group}" if task.group > 1 else f"{groups} samples"
@@ -88,7 +90,7 @@ class Planner:
         """Predictions: those that ship, those made here before, and new ones."""
         task = self.task
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
-        about = subject(self.recipe) | {"gpus": self.gpus}
+        about = subject(self.recipe) | {"gpus": self.gpus} | ({"in_parts": True} if self.in_parts else {})
         if task.batch * self.gpus != self.recipe.training.batch:
             about |= {"share": task.batch}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
@@ -103,7 +105,7 @@ class Planner:
 
     @cached_property
     def _helper(self) -> PredictionHelper:
-        return PredictionHelper(self.recipe, self.gpus, self.task.batch, self.target)
+        return PredictionHelper(self.recipe, self.gpus, self.task.batch, self.target, self.in_parts)
 
     @property
     def cache_file(self) -> Path:

@@ -228,7 +228,8 @@ def _decisions(
 ) -> list[str]:
     """A line for each choice: what, why, how to override."""
     kinds = {planner.card.name for planner in planners}
-    why = "in proportion to their speed" if len(kinds) > 1 else "as equally as they divide"
+    by_speed = "in proportion to their predicted speed; --shares auto trains so, by the speed that it measures"
+    why = by_speed if len(kinds) > 1 else "as equally as they divide"
     lines = [f"shares: {shares_in_words(samples, task.group)}, {why}"]
     link = together.link
     said = "a guess for cards of one machine; say yours with --link 8GB/s" if link.guess else "as asked"

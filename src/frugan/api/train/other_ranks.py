@@ -55,8 +55,9 @@ class Beginning:
         precision, plan: as the first rank has them.
         budget_bytes: on a card; None: none was asked for.
         rollbacks: how often the run went back: order of data and draws go by it.
-        shares: samples of each rank; None: all alike, and all run the first one's plan.
-        plans: of each rank; empty: each makes its own where shares are given.
+        shares: samples of each rank; None: all alike.
+        own_plans: each rank has a plan of its own; False: all run the first one's.
+        plans: those, of each rank; empty: each makes its own.
     """
 
     recipe: Mapping[str, Any]
@@ -70,6 +71,7 @@ class Beginning:
     budget_bytes: int | None
     rollbacks: int
     shares: tuple[int, ...] | None = None
+    own_plans: bool = False
     plans: Sequence[Mapping[str, Any]] = ()
 
 
@@ -87,6 +89,7 @@ def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None, rollbacks: 
         budget_bytes=budget_bytes,
         rollbacks=rollbacks,
         shares=shares.samples,
+        own_plans=shares.samples is not None or shares.to_time,
         plans=shares.plans,
     )
 
@@ -190,7 +193,7 @@ def _along(
     plan = Plan.from_json(begin.plan, precision)
     if begin.plans:
         plan = Plan.from_json(begin.plans[ranks.rank], precision)
-    elif begin.shares is not None:
+    elif begin.own_plans:
         plan = own_plan(planner, ranks, plan)
     state = _state(recipe, plan, ranks)
     ranks.give_state(state)

@@ -78,9 +78,12 @@ class TrainingPlanner:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
         """
         group = normalisation_group(self.recipe, networks, phases)
+        if self.options.shard_optimizer and self.ranks == 1:
+            self.say("--shard-optimizer is passed over: this process trains alone")
         if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
-            check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
+            if self.share.team is None:
+                check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
             self.say("plan: the one that this run has used; --memory or --micro-batch makes a new one")
             self.cap(saved.get("memory_budget_bytes"))
             return plan, None
@@ -148,16 +151,12 @@ class TrainingPlanner:
             f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
             f"{show_size(choice.prediction.reserved_bytes)} instead of {show_size(now)}; the batch stays the same"
         )
-        return self._in_force(choice.plan)
+        return choice.plan
 
     def _shared_out_as(self, plan: Plan | None) -> tuple[frozenset[str], frozenset[str]]:
         """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
         both = frozenset({"shard-optimizer"}) if plan is not None and self.ranks > 1 else frozenset[str]()
         return (both, frozenset()) if plan is not None and plan.shard_optimizer else (frozenset(), both)
-
-    def _in_force(self, plan: Plan) -> Plan:
-        """A plan for a part of a group is one for phases that see whole groups: those are no larger than the part."""
-        return plan if self.share.team is None else replace(plan, micro_batch=self.share.group)
 
     def _room_bytes(self) -> int | None:
         """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
@@ -221,6 +220,7 @@ class TrainingPlanner:
             target="cuda" if on_card else "cpu",
             wishes=Wishes(self._micro_batch, asked, frozenset(options.avoid) | whole),
             gpus=self.ranks,
+            in_parts=self.share.team is not None,
             shipped=shipped_predictions(self.name),
         )
 
@@ -269,7 +269,7 @@ class TrainingPlanner:
             f"memory savings {', '.join(report.savers) or 'none'}"
         )
         self.cap(budget_bytes if options.memory is not None else None)
-        return self._in_force(report.choice.plan), report
+        return report.choice.plan, report
 
     def cap(self, budget_bytes: int | None) -> None:
         """Let this process have no more of a card than its budget, and on Windows than what is free there.

@@ -30,7 +30,8 @@ def parse_shares(words: str, size: int | None = None) -> AskedShares:
     if wrong := [share for share in shares if share < 1]:
         raise BadInput(f"--shares {words}: {wrong[0]} is no share; each rank takes at least 1, or do not start it")
     if size is not None and len(shares) != size:
-        raise BadInput(f"--shares {words}: {len(shares)} shares for {size} ranks; give one for each rank")
+        cure = "give one for each rank" if size > 1 else f"start them with torchrun --nproc-per-node={len(shares)}"
+        raise BadInput(f"--shares {words}: {len(shares)} shares for {size} rank{'s' if size > 1 else ''}; {cure}")
     return shares
 
 

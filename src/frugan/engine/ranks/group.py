@@ -69,9 +69,12 @@ class RankGroup:
     def shard(self) -> Shard | None:
         """Which slices of parameters this rank moves, where optimizers' state is shared out."""
 
+        # torch 2.13 calls it otherwise, and warns of the older name
+        by_torch = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
         def all_gather(out: Tensor, own: Tensor) -> None:
             with _talking(self.watch, "gathering what each rank has moved"):
-                dist.all_gather_into_tensor(out, own)
+                by_torch(out, own)
             self.summed_bytes += out.nbytes
 
         return Shard(self.rank, self.size, all_gather)
@@ -101,6 +104,10 @@ class RankGroup:
         with _talking(self.watch, "waiting for all ranks"):
             dist.all_gather_object(found, value, group=self.orders)
         return found
+
+    def any_parts(self, samples: int, group: int) -> bool:
+        """Whether any rank's share is a part of a group."""
+        return -(-samples // group) < self.size and group > 1
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
         """The normalisation group that this rank's share is a part of, with those who have the rest of it.

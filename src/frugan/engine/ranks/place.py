@@ -119,8 +119,9 @@ def whole_parts(count: int, proportions: Sequence[float]) -> tuple[int, ...]:
     whole = sum(proportions)
     exact = [count * each / whole for each in proportions]
     parts = [max(1, int(each)) for each in exact]
-    while sum(parts) < count:
-        parts[max(range(len(parts)), key=lambda i: exact[i] - parts[i])] += 1
+    most_short_of = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
+    for i in most_short_of[: max(0, count - sum(parts))]:
+        parts[i] += 1
     while sum(parts) > count:
         parts[max((i for i, part in enumerate(parts) if part > 1), key=lambda i: parts[i] - exact[i])] -= 1
     return tuple(parts)

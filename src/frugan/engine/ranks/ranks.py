@@ -6,7 +6,7 @@ observed are added up over the ranks, and from there on all of them do the same 
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
@@ -91,6 +91,9 @@ class Ranks(Protocol):
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees, of all of them; `group` stand together."""
 
+    def any_parts(self, samples: int, group: int) -> bool:
+        """Whether any rank's share is a part of a group."""
+
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
         """The normalisation group that this rank's share is a part of; None: its groups are whole.
 
@@ -147,12 +150,14 @@ class OneRank:
 
     Attributes:
         rank, size, proportions: by which it takes its share.
+        in_parts: groups of samples are taken for parts of groups that others share: to see what that takes.
     """
 
     rank: int = 0
     size: int = 1
     proportions: Sequence[float] | None = None
     devices: tuple[str, ...] = ()
+    in_parts: bool = False
 
     def deal_by(self, proportions: Sequence[float] | None) -> None:
         """There is nobody to deal to."""
@@ -171,7 +176,12 @@ class OneRank:
 
     def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
-        return deal(samples, group, self.size, self.proportions)[self.rank]
+        found = deal(samples, group, self.size, self.proportions)[self.rank]
+        return replace(found, parts=(len(found.samples),)) if self.in_parts and group > 1 else found
+
+    def any_parts(self, samples: int, group: int) -> bool:
+        """Whether any rank's share is a part of a group."""
+        return -(-samples // group) < self.size and group > 1
 
     def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
         """Its own part of a group, as if those of the others were like it."""

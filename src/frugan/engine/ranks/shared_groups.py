@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import GroupNormalised
 from frugan.contract.shared_group import SharedGroup
+from frugan.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,17 @@ class _Sum(torch.autograd.Function):
 
 @contextmanager
 def sharing(networks: Mapping[str, nn.Module], shared: SharedGroup | None) -> Iterator[None]:
-    """Let layers that normalise over samples know that they see parts of groups, while this is open."""
+    """Let layers that normalise over samples know that they see parts of groups, while this is open.
+
+    Raises:
+        BadInput: one of them would not heed it.
+    """
     layers = [m for network in networks.values() for m in network.modules() if isinstance(m, GroupNormalised)]
+    if shared is not None and (wrong := [layer for layer in layers if not layer.can_share]):
+        raise BadInput(
+            f"{type(wrong[0]).__name__} looks at a whole normalisation group of {shared.samples}, and ranks would "
+            "share one: start no more ranks than a batch has groups"
+        )
     for layer in layers:
         layer.shared = shared
     try:
