@@ -1,7 +1,6 @@
 """Shards on a web server: the same set as in a folder; servers that fail end in a sentence, and leave nothing."""
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -240,7 +239,9 @@ def test_redirections_stay_on_the_web(server: ShardServer, shards: Path, tmp_pat
         ("file:///etc/a.tar", "this is file://"),
         ("https://host/{0..999999999}.tar", "more than 100,000 shards"),
         ("https://host/{0..999}{0..999}.tar", "more than 100,000 shards"),
-        ("https://host/" + "{0..9999999999999999999}" + ".tar", "more than 100,000 shards"),
+        ("https://host/{0..999999999999999999}.tar", "more than 100,000 shards"),
+        ("https://host/" + "{0..9999999999999999999}" + ".tar", "expected numbers in braces"),
+        ("https://host/" + "{a,b}" * 40 + ".tar", "more than 100,000 shards"),
         ("https://host/{a..b}.tar", "expected numbers in braces"),
         ("https://host/{0..3.tar", "expected numbers in braces"),
         ("https://host/a-{0..3}", "ends in .tar"),
@@ -262,19 +263,12 @@ def test_addresses_that_are_none(pattern: str, message: str) -> None:
 
 def test_patterns_are_webdatasets() -> None:
     webdataset = pytest.importorskip("webdataset")
-    for pattern in ("https://h/a-{0000..0012}.tar", "http://h/{a,b}-{08..11}.tar", "https://h/one.tar?x=1"):
+    names = ("a-{0000..0012}", "{a,b}-{08..11}", "{8..11}", "{12..0..3}", "{0..10..4}-{b,a,}", "{10..07}", "{3..3}")
+    for pattern in ("https://h/one.tar?x=1", *(f"http://h/{name}.tar" for name in names)):
         assert shard_urls(pattern) == webdataset.shardlists.expand_urls(pattern)
     assert not is_address("pictures/a.tar")
     assert not is_address(r"C:\pictures")
     assert without_secrets("https://h/a.tar?signature=abc") == "https://h/a.tar"
-
-
-def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "webdataset", None)
-    monkeypatch.setitem(sys.modules, "webdataset.shardlists", None)
-    with pytest.raises(BadInput, match=r"pip install 'frugan\[data\]'"):
-        shard_urls("https://host/a-{0..3}.tar")
-    assert shard_urls("https://host/a.tar") == ["https://host/a.tar"]
 
 
 def test_a_damaged_description(pattern: str, tmp_path: Path) -> None:

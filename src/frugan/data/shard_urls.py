@@ -1,7 +1,9 @@
 """Addresses of WebDataset shards, as `--data` takes them: one, or a pattern with numbers in braces."""
 
+import itertools
 import math
 import re
+from collections.abc import Sequence
 from urllib.parse import urlsplit, urlunsplit
 
 from frugan.data.wording import shown
@@ -10,7 +12,10 @@ from frugan.errors import BadInput
 MOST_SHARDS = 100_000
 SCHEMES = ("https", "http")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(pipe):", re.IGNORECASE)
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)(?:\.\.(\d+))?\}")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})(?:\.\.(\d{1,18}))?")
+MOST_PATTERN = 10_000
+EXPECTED = "expected numbers in braces, such as {0000..0099}, or names, such as {a,b}"
 
 
 def is_address(text: str) -> bool:
@@ -22,7 +27,7 @@ def shard_urls(pattern: str) -> list[str]:
     """The addresses of "https://host/shard-{0000..0099}.tar", in order.
 
     Raises:
-        BadInput: no http address, no tar files, too many, or the extra is missing.
+        BadInput: no http address, no tar files, or too many.
     """
     where = without_secrets(pattern)
     found = _SCHEME.match(pattern)
@@ -48,27 +53,29 @@ def shard_urls(pattern: str) -> list[str]:
 
 
 def _expanded(pattern: str, where: str) -> list[str]:
-    counts = [_count(*found.groups()) for found in _RANGE.finditer(pattern)]
-    lists = [found.count(",") + 1 for found in re.findall(r"\{([^{}.]*,[^{}]*)\}", pattern)]
-    if math.prod([*counts, *lists]) > MOST_SHARDS:  # before the library makes a list of them
+    parts = _BRACES.split(pattern)  # what stands in braces is every second
+    if len(pattern) > MOST_PATTERN or "{" in (rest := "".join(parts[::2])) or "}" in rest:
+        raise BadInput(f"{where}: {EXPECTED}")
+    choices = [_numbers(part, where) if number % 2 else [part] for number, part in enumerate(parts)]
+    if math.prod(len(each) for each in choices) > MOST_SHARDS:
         raise BadInput(f"{where}: names more than {MOST_SHARDS:,} shards; expected a pattern such as {{0000..0099}}")
-    if len(pattern) > 10_000 or pattern.count("{") != len(counts) + len(lists):
-        raise BadInput(f"{where}: expected numbers in braces, such as {{0000..0099}}, or names, such as {{a,b}}")
-    try:
-        from webdataset.shardlists import expand_urls  # noqa: PLC0415  (an extra)
-    except ImportError as error:
-        raise BadInput(
-            f"{where}: patterns of shards need webdataset: pip install 'frugan[data]' (one address without braces does "
-            "not)"
-        ) from error
-    return [str(url) for url in expand_urls(pattern)]
+    return ["".join(each) for each in itertools.product(*choices)]
 
 
-def _count(first: str, last: str, step: str | None) -> int:
-    most = 10**9  # whatever is longer is too many
-    if max(len(first), len(last)) > 9:
-        return most
-    return abs(int(last) - int(first)) // max(1, int((step or "1")[:9])) + 1
+def _numbers(braces: str, where: str) -> Sequence[str]:
+    """What "0000..0012", "12..0..3" or "a,b" stands for, as a shell has it."""
+    found = _RANGE.fullmatch(braces)
+    if found is None:
+        if "," not in braces or ".." in braces:
+            raise BadInput(f"{where}: {EXPECTED}")
+        return braces.split(",")
+    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if abs(last - first) // max(1, step) >= MOST_SHARDS:  # before a list is made of them
+        raise BadInput(f"{where}: names more than {MOST_SHARDS:,} shards; expected a pattern such as {{0000..0099}}")
+    padded = any(len(each) > 1 and each.startswith("0") for each in found.groups()[:2])
+    width = max(len(found[1]), len(found[2])) if padded else 0
+    way = max(1, step) * (1 if last >= first else -1)
+    return [f"{number:0{width}d}" for number in range(first, last + (1 if way > 0 else -1), way)]
 
 
 def _check(url: str) -> None:
