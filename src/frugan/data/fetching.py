@@ -1,7 +1,7 @@
 """Files from web servers: whole or not at all, and none is waited for without end. Servers are untrusted.
 
-Fetched by Python's own client: WebDataset's library starts `curl`, which gives up a server that cannot be reached but not
-one that falls silent.
+Fetched by Python's own client: WebDataset's library starts `curl`, which gives up a server that cannot be reached, but
+not one that falls silent.
 """
 
 import http.client
