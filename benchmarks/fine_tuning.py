@@ -1,14 +1,15 @@
 """What it saves to start from a trained model.
 
     python benchmarks/fine_tuning.py RECIPE --first SET[:CLASSES] --then SET[:CLASSES] [--pictures N]
-    [--init-classes copy|mean|fresh] [--seeds 0-2] [--steps N] [--every N] [--archive FILE.tgz] [--out RESULT.json]
-    [key.sub=value ...]
+    [--init-classes copy|mean|fresh] [--seeds 0-2] [--steps N] [--share 0.2] [--every N] [--archive FILE.tgz]
+    [--keep FOLDER] [--out RESULT.json] [key.sub=value ...]
 
 A model is trained on the classes of the first set. Then, for each seed, two runs of the same recipe learn the classes
-of the second: one from the first model's weights, one from nothing. Both are measured every few steps, on pictures that
-neither has seen; printed is where the fine-tuned one reaches what the fresh one has at its end, in class accuracy, in
-what a classifier fitted to its pictures is right on, and in diversity. SET is one of benchmarks/picture_sets.py;
-CLASSES are names, as in handwritten:3,5,6,8,9. With `copy` each class begins as that of the same name.
+of the second: one from nothing, and one from the first model's weights in a share of the steps (--share), over which
+its learning rate falls as the other's does over all. Both are measured along the way, on pictures that neither has
+seen. SET is one of benchmarks/picture_sets.py; CLASSES are names, as in handwritten:3,5,6,8,9. With `copy` each class
+begins as that of the same name. With --keep, runs stay in a folder, and those that are finished there are not trained
+again.
 """
 
 import argparse
@@ -76,7 +77,9 @@ def _only(pictures: PictureSet, chosen: list[str], most: int | None) -> PictureS
 
 def trained(recipe: Recipe, of: Part, folder: Path, every: int, **start: str | None) -> Curve:
     """Train a run, and measure its backups and its end."""
-    train(recipe, {"images": of.fit}, folder, options=TrainingOptions(device="cpu"), **start)  # type: ignore[arg-type]
+    if not (folder / f"checkpoints/step-{recipe.training.duration.amount:09.0f}").is_dir():
+        options = TrainingOptions(device="cpu")
+        train(recipe, {"images": of.fit}, folder, options=options, **start)  # type: ignore[arg-type]
     saved = [*folder.glob("backups/step-*"), *folder.glob("checkpoints/step-*")]
     steps = {int(each.name.removeprefix("step-")): each for each in saved}
     wanted = {step: each for step, each in sorted(steps.items()) if step and step % every == 0}
@@ -98,7 +101,9 @@ def main() -> None:
     parser.add_argument("--init-classes", default="copy", choices=("copy", "mean", "fresh"))
     parser.add_argument("--seeds", default="0-2")
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--share", type=float, default=0.2)
     parser.add_argument("--every", type=int, default=40)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--pictures", type=int, help="of the second set to learn from; default: all")
     parser.add_argument("--archive", type=Path)
     parser.add_argument("--out", type=Path)
@@ -118,20 +123,25 @@ def main() -> None:
     low, _, high = given.seeds.partition("-")
     began = time.process_time()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        train(recipe(first, 0), {"images": first.fit}, folder / "first", options=TrainingOptions(device="cpu"))
+        folder = given.keep or Path(temporary)
+        trained(recipe(first, 0), first, folder / "first", given.steps)
         classes = given.init_classes
         if classes == "copy":
             (folder / "classes.txt").write_text("".join(f"{name} = {name}\n" for name in then.fit.class_names))
             classes = f"copy={folder / 'classes.txt'}"
         seeds: list[dict[str, object]] = []
         for seed in range(int(low), int(high or low) + 1):
-            length = f"training.duration={given.steps} steps"
-            along = [length, f"saving.backup_every={given.every} steps"]
+            along = f"saving.backup_every={given.every} steps"
+            short = round(given.share * given.steps)
             curves = {
-                "fresh": trained(recipe(then, seed, *along), then, folder / f"fresh-{seed}", given.every),
+                "fresh": trained(
+                    recipe(then, seed, f"training.duration={given.steps} steps", along),
+                    then,
+                    folder / f"fresh-{seed}",
+                    given.every,
+                ),
                 "fine-tuned": trained(
-                    recipe(then, seed, *along),
+                    recipe(then, seed, f"training.duration={short} steps", along),
                     then,
                     folder / f"tuned-{seed}",
                     given.every,
@@ -139,18 +149,18 @@ def main() -> None:
                     init_classes=classes,
                 ),
             }
-            last = curves["fresh"][max(curves["fresh"])]
-            meets = {score: reached(curves["fine-tuned"], score, last[score]) for score in COMPARED}
-            own = {score: reached(curves["fresh"], score, last[score]) for score in COMPARED}
-            seeds.append({"seed": seed, "reached_at": meets, "fresh_reached_at": own, "curves": curves})
-            print(json.dumps({"seed": seed, "end of fresh": last, "reached at": meets}), flush=True)
+            ends = {way: curve[max(curve)] for way, curve in curves.items()}
+            last = {score: ends["fine-tuned"][score] for score in COMPARED}
+            reaches = {score: reached(curves["fresh"], score, last[score]) for score in COMPARED}
+            seeds.append({"seed": seed, "fresh_reaches_at": reaches, "curves": curves})
+            print(json.dumps({"seed": seed, "ends": ends, "fresh reaches the tuned one's at": reaches}), flush=True)
     result = {
         "recipe": [given.recipe, *given.overrides],
         "first": given.first,
         "then": given.then,
         "fitted_on": len(then.fit),
         "init_classes": given.init_classes,
-        "steps": given.steps,
+        "steps": {"fresh": given.steps, "fine-tuned": round(given.share * given.steps)},
         "seeds": seeds,
         "cpu_seconds": round(time.process_time() - began),
         "machine": describe_machine(),
@@ -167,9 +177,9 @@ def table(seeds: list[dict[str, object]]) -> list[str]:
     lines.append("|---" * (1 + len(COMPARED)) + "|")
     curves: list[dict[str, Curve]] = [each["curves"] for each in seeds]  # type: ignore[misc]
     for step in curves[0]["fresh"]:
+        ways = [way for way in ("fresh", "fine-tuned") if step in curves[0][way]]
         cells = [
-            ", ".join(f"{fmean(each[way][step][score] for each in curves):.3f}" for way in ("fresh", "fine-tuned"))
-            for score in COMPARED
+            ", ".join(f"{fmean(each[way][step][score] for each in curves):.3f}" for way in ways) for score in COMPARED
         ]
         lines.append(f"| {step} | " + " | ".join(cells) + " |")
     return lines
