@@ -6,7 +6,7 @@ from dataclasses import replace
 from frugan.api.plan.fit import PlanOptions, planner_of, report_of
 from frugan.api.plan.fit_report import PlanReport
 from frugan.api.plan.recipe_relatives import Largest, relatives
-from frugan.api.plan.several_cards import parse_kinds, plan_together
+from frugan.api.plan.several_cards import parse_kinds, plan_together, relative_speeds
 from frugan.errors import BadInput
 from frugan.memory.sizes import parse_size, show_size
 from frugan.recipe import Recipe
@@ -62,14 +62,16 @@ def largest(
     if options.calibrate:
         planner_of(loaded, (), options)[0].close()
         options = replace(options, calibrate=False)  # once is enough
-    cards = sum(kind.count for kind in parse_kinds(options.card, options.gpus))
+    kinds = parse_kinds(options.card, options.gpus)
+    cards = sum(kind.count for kind in kinds)
+    speeds = relative_speeds(loaded, kinds, budget_bytes, options) if cards > 1 else ()
     sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], cards, options.micro_batch)]
     least, most = 0, len(sizes)
     best: tuple[tuple[str, ...], PlanReport] | None = None
     while least < most:  # what is larger takes more
         middle = (least + most) // 2
         words, relative = sizes[middle]
-        report = _plan(relative, budget_bytes, (), options, in_one_forward=what == "batch", nearest=False)
+        report = _plan(relative, budget_bytes, (), options, in_one_forward=what == "batch", speeds=speeds)
         if report.fits:
             best, least = (words, report), middle + 1
         else:
@@ -77,6 +79,9 @@ def largest(
     if best is None:
         size = "it" if budget_bytes is None else show_size(budget_bytes)
         raise BadInput(f"--largest {what}: none of {len(sizes)} fits {size}; allow more memory")
+    if cards > 1:  # what was left out while it was looked for
+        words, relative = next(each for each in sizes if each[0] == best[0])
+        return words, _plan(relative, budget_bytes, (), options, in_one_forward=what == "batch")
     return best
 
 
@@ -87,12 +92,17 @@ def _plan(
     options: PlanOptions,
     *,
     in_one_forward: bool = False,
-    nearest: bool = True,
+    speeds: Sequence[float] | None = None,
 ) -> PlanReport:
+    """Plan for one card or several.
+
+    Args:
+        speeds: of each kind of card, where nothing is asked but whether it fits.
+    """
     kinds = parse_kinds(options.card, options.gpus)
     if sum(kind.count for kind in kinds) > 1:
         return plan_together(
-            recipe, overrides, kinds, budget_bytes, options, in_one_forward=in_one_forward, nearest=nearest
+            recipe, overrides, kinds, budget_bytes, options, in_one_forward=in_one_forward, speeds=speeds
         )
     if options.link is not None:
         raise BadInput(f"--link {options.link}: one card has nobody to talk to; say how many there are with --gpus")
@@ -102,7 +112,7 @@ def _plan(
     try:
         if budget_bytes is None and options.card is not None:
             budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
-        return report_of(planner, name, budget_bytes, nearest=nearest, say=options.say)
+        return report_of(planner, name, budget_bytes, nearest=speeds is None, say=options.say)
     finally:
         planner.remember()
 

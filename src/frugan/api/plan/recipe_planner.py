@@ -77,7 +77,8 @@ class Planner:
         task = replace(task_of(self.recipe), in_parts=self.in_parts)
         groups = -(-task.batch // task.group)
         if self.gpus > groups:
-            of = f"{groups} normalisation groups of {task.group}" if task.group > 1 else f"{groups} samples"
+            plural = "" if groups == 1 else "s"
+            of = f"{groups} normalisation group{plural} of {task.group}" if task.group > 1 else f"{groups} samples"
             raise BadInput(
                 f"--gpus {self.gpus}: a batch of this recipe is {of}, and plans deal them whole, at least one to each "
                 f"card; plan for at most {groups}, or give the recipe a larger training.batch (it changes the result)"

@@ -75,18 +75,18 @@ def plan_together(
     options: PlanOptions,
     *,
     in_one_forward: bool = False,
-    nearest: bool = True,
+    speeds: Sequence[float] | None = None,
 ) -> PlanReport:
     """Plan for cards that share every batch in whole normalisation groups, in proportion to their speed.
 
     Args:
         budget_bytes: on each card in all; None: all of each that is named.
         in_one_forward: each card takes its part at once.
-        nearest: as for `report_of`.
+        speeds: of each kind, where nothing is asked but whether it fits; None: as predicted.
 
     Returns:
-        The plan of the card with the least room, and what all of them cost. Without a budget, and a card to take it
-        from: the ladder of one card.
+        The plan of the card with the least room, and what all of them cost, but for given speeds. Without a budget, and
+        a card to take it from: the ladder of one card.
 
     Raises:
         BadInput: more cards than groups, or as `report_of`.
@@ -108,8 +108,7 @@ def plan_together(
         return _report(shared, name, None)
 
     whole = planners[0].task
-    apart = [_report(planner, name, _budget_of(planner, budget_bytes)) for planner in planners]
-    alone_seconds = [report.choice.whole_seconds for report in apart]
+    alone_seconds = [1 / speed for speed in speeds or ()] or _alone_seconds(planners, name, budget_bytes)
     kind_of_rank = [number for number, kind in enumerate(kinds) for _ in range(kind.count)]
     parts = whole_parts(-(-whole.batch // whole.group), [1 / alone_seconds[number] for number in kind_of_rank])
     samples = [part * whole.group for part in parts]
@@ -125,12 +124,14 @@ def plan_together(
         planner = replace(planners[number], gpus=count, share=own, wishes=wishes)
         found.append((_report(planner, name, _budget_of(planner, budget_bytes)), planner))
     found = _all_sharing(found, name)
+    report, planner = min(found, key=lambda pair: (pair[0].budget_bytes or 0) - pair[0].peak_bytes)
+    if speeds is not None:
+        return report  # that does not fit, if any does not
     shares = [
         _share(report, dealt[number, own], own, alone_seconds[number])
         for (report, _), (number, own) in zip(found, dealt, strict=True)
     ]
-    report, planner = min(found, key=lambda pair: (pair[0].budget_bytes or 0) - pair[0].peak_bytes)
-    if not report.fits and nearest:
+    if not report.fits and not in_one_forward:
         report = report_of(planner, name, report.budget_bytes, say=options.say)
         planner.remember()
     asked = named[0][0].recipe.training.precision
@@ -145,6 +146,23 @@ def plan_together(
             *_decisions(planners, samples, whole, together, asked),
         ),
     )
+
+
+def relative_speeds(
+    recipe: Recipe, kinds: Sequence[Kind], budget_bytes: int | None, options: PlanOptions
+) -> tuple[float, ...]:
+    """How fast cards of each kind train a recipe; 1 where they are all of one."""
+    if len(kinds) == 1:
+        return (1.0,)
+    alone = replace(options, gpus=None, link=None, micro_batch=None, use=())
+    planners = _in_one_precision([planner_of(recipe, (), replace(alone, card=kind.name))[0] for kind in kinds])
+    return tuple(1 / seconds for seconds in _alone_seconds(planners, recipe.family, budget_bytes))
+
+
+def _alone_seconds(planners: Sequence[Planner], name: str, budget_bytes: int | None) -> list[float]:
+    """Of an average step on the whole batch, if one card of each kind trained alone."""
+    reports = [_report(planner, name, _budget_of(planner, budget_bytes)) for planner in planners]
+    return [report.choice.whole_seconds for report in reports]
 
 
 def _all_sharing(found: Sequence[tuple[PlanReport, Planner]], name: str) -> list[tuple[PlanReport, Planner]]:
