@@ -15,13 +15,12 @@ phase V bytes of gradients:
     seconds = compute(share) + sum over updates of  2 (N - 1) / N * V / B  +  2 ceil(log2 N) * L
     efficiency = compute(share) / seconds
 
-The first term is what a ring sends through each card (reduce-scatter and all-gather), the second a tree's way there and
-back. `compute` is the planner's time for the share on a card by its maker's figures, give or take 30 %.
+(`frugan.memory.link`, which `frugan plan --gpus N` goes by too). `compute` is the planner's time for the share on a
+card by its maker's figures, give or take 30 %.
 """
 
 import argparse
 import json
-import math
 import os
 import socket
 import subprocess
@@ -46,6 +45,7 @@ from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import TIME_ERROR, named_card
+from frugan.memory.link import Link, seconds_between, sums_of
 from frugan.memory.prediction import predict
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
@@ -61,18 +61,6 @@ BF16 = Precision("bf16", torch.bfloat16, "benchmark")
 FP32 = Precision("fp32", torch.float32, "benchmark")
 
 
-def gradient_bytes(recipe: Recipe) -> dict[str, tuple[int, float]]:
-    """Phase -> fp32 bytes of its gradients, and its updates in an average step."""
-    networks = recipe.kind.build(recipe.networks, "meta")
-    return {
-        phase.name: (
-            sum(4 * p.numel() for name in phase.trainable for p in networks[name].parameters()),
-            phase.repeats / phase.every,
-        )
-        for phase in setup_of(recipe).phases
-    }
-
-
 def compute_seconds(recipe: Recipe, share: int, card: str) -> float:
     """Of a step on one card's share."""
     task = task_of(recipe).with_batch(share)
@@ -80,36 +68,26 @@ def compute_seconds(recipe: Recipe, share: int, card: str) -> float:
     return named_card(card).seconds(work, BF16)
 
 
-def efficiency(
-    compute: float, phases: dict[str, tuple[int, float]], cards: int, bytes_per_second: float, latency: float
-) -> tuple[float, float]:
-    """Seconds between cards in a step, and the share of the time that cards compute; see the formula above."""
-    between = sum(
-        updates * (2 * (cards - 1) / cards * size / bytes_per_second + 2 * math.ceil(math.log2(cards)) * latency)
-        for size, updates in phases.values()
-    )
-    return between, compute / (compute + between)
-
-
-def predicted(name: str, card: str, bytes_per_second: float, latency: float) -> dict[str, Any]:
+def predicted(name: str, card: str, link: Link) -> dict[str, Any]:
     """A recipe on 8, 64 and 512 cards."""
     recipe = load_recipe(name)
     group = recipe.training.normalisation_batch or 1
     shares = {n: max(group, recipe.training.batch // n) for n in CARDS}
-    phases = gradient_bytes(recipe)
+    task = task_of(recipe)
+    sums = sums_of(task.stages[0], task.build("meta"))
     compute = {share: compute_seconds(recipe, share, card) for share in {*shares.values()}}
     cards = {}
     for n, share in shares.items():
-        between, computing = efficiency(compute[share], phases, n, bytes_per_second, latency)
+        between = seconds_between(link, sums, n)
         cards[n] = {
             "share": share,
             "batch": share * n,
             "compute_seconds": compute[share],
             "between_seconds": between,
             "step_seconds": compute[share] + between,
-            "efficiency": computing,
+            "efficiency": compute[share] / (compute[share] + between),
         }
-    summed = sum(size * updates for size, updates in phases.values())
+    summed = sum(each.size_bytes * each.updates for each in sums)
     return {"batch": recipe.training.batch, "summed_bytes_per_step": summed, "cards": cards}
 
 
@@ -187,7 +165,7 @@ def main() -> None:
             "latency_seconds": asked.microseconds * 1e-6,
             "time_error": TIME_ERROR,
             "recipes": {
-                name: predicted(name, asked.card, asked.gigabytes_per_second * 1e9, asked.microseconds * 1e-6)
+                name: predicted(name, asked.card, Link(asked.gigabytes_per_second * 1e9, asked.microseconds * 1e-6))
                 for name in PREDICTED
             },
         },

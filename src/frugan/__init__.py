@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
     from frugan.api.plan.fit import PlanOptions as PlanOptions
-    from frugan.api.plan.fit import largest as largest
-    from frugan.api.plan.fit import plan as plan
     from frugan.api.plan.fit_report import PlanReport as PlanReport
     from frugan.api.plan.network_costs import info as info
+    from frugan.api.plan.plan_recipe import largest as largest
+    from frugan.api.plan.plan_recipe import plan as plan
     from frugan.api.report.run_report import write_report
     from frugan.api.sample.drawing import animate as animate
     from frugan.api.sample.drawing import draw as draw
@@ -99,10 +99,10 @@ _WHERE = MappingProxyType(
         "from_leras": "frugan.api.convert.deepfacelab.import_leras",
         "from_stylegan_pickle": "frugan.api.convert.stylegan.import_stylegan",
         "info": "frugan.api.plan.network_costs",
-        "largest": "frugan.api.plan.fit",
+        "largest": "frugan.api.plan.plan_recipe",
         "load": "frugan.api.networks",
         "load_recipe": "frugan.recipe_loading",
-        "plan": "frugan.api.plan.fit",
+        "plan": "frugan.api.plan.plan_recipe",
         "prepare": "frugan.data.prepare",
         "pull": "frugan.api.model_card.hub",
         "push": "frugan.api.model_card.hub",

@@ -135,7 +135,7 @@ def test_more_than_the_card_has_is_said_and_used(small: str) -> None:
     ("options", "message"),
     [
         ({"card": "riva-128"}, "riva-128"),
-        ({"gpus": 3}, "1, 2 cards can share it"),
+        ({"gpus": 3}, "plan for at most 2"),
         ({"gpus": 0}, "expected at least one"),
         ({"micro_batch": 7}, "multiple of"),
         ({"use": ("recompute", "keep-products")}, "contradict"),

@@ -42,15 +42,17 @@ def train_by_shares(
     return ["\n".join(json.loads((folder / f"{run}-{steps}-{rank}.json").read_text())) for rank in (0, 1)]
 
 
-def together(size: int, work: str, folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
-    """Run a piece of `rank_work` on so many ranks, and wait for all of them.
+def together(
+    size: int, work: str, folder: Path, *words: str, module: str = "distributed.rank_work"
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run a piece of a module's work on so many ranks, and wait for all of them.
 
     Args:
         folder: where each leaves what it found.
     """
     places = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
     places |= {"MASTER_PORT": str(free_port()), "OTHER_PORT": str(free_port())}
-    command = [sys.executable, "-m", "distributed.rank_work", work, str(folder), *words]
+    command = [sys.executable, "-m", module, work, str(folder), *words]
     started = [
         subprocess.Popen(
             command,

@@ -62,8 +62,9 @@ def _options(
 
         print(f"frugan {version('frugan')}, torch {version('torch')}")
         raise typer.Exit
-    if context.invoked_subcommand != "train" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BadInput(f"torchrun starts `frugan train` alone: run `frugan {context.invoked_subcommand}` without it")
+    command = context.invoked_subcommand
+    if command not in ("train", "evaluate") and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput(f"torchrun starts `frugan train` and `frugan evaluate`: run `frugan {command}` without it")
 
 
 def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:

@@ -92,9 +92,11 @@ def evaluate(
 
     With moments alone: frugan evaluate runs/first --reference moments.npz --metrics fid
 
+    On every card of this machine: torchrun --nproc-per-node=4 -m frugan evaluate runs/first --data pictures
+
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
-    from frugan.api.evaluate.evaluation import keep_in_run, save_evaluations, truncation_curve
+    from frugan.api.evaluate.evaluation import is_first, keep_in_run, save_evaluations, truncation_curve
     from frugan.api.evaluate.scorer import EvaluationOptions
     from frugan.api.evaluate.truncation_plot import plot_truncation_curve
     from frugan.api.sample.generation import DrawRequest
@@ -128,6 +130,8 @@ def evaluate(
         raise BadInput(f"--plot {plot}: draws a curve over --truncations; give at least two of them")
     with Bar("pictures") as bar:
         found = truncation_curve(source, data, several, options, say=say, progress=bar)
+    if not is_first():
+        return
     keep_in_run(found, say)
     if out is not None:
         save_evaluations(found, out)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.cli.output import print_json
+from frugan.cli.together import print_together
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ def plan(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
     memory: Annotated[str | None, typer.Option(help="budget on the card in all, such as 6GiB")] = None,
     card: Annotated[
-        str | None, typer.Option(help="plan for a card of this name, such as rtx-3060; without --memory: for all of it")
+        str | None,
+        typer.Option(
+            help="plan for a card of this name, such as rtx-3060, or for several: gtx-1080x8,rtx-3060x4; without "
+            "--memory: for all of it"
+        ),
     ] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; default: chosen")] = None,
     use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
@@ -34,8 +39,12 @@ def plan(
         str | None, typer.Option("--largest", help="resolution, batch or width: the biggest that fits --memory")
     ] = None,
     gpus: Annotated[
-        int, typer.Option(help="cards that share the batch, as torchrun starts them (docs/cluster.md)")
-    ] = 1,
+        int | None, typer.Option(help="cards that share the batch, as torchrun starts them (docs/cluster.md)")
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(help="bandwidth between those, and latency if you know it: 8GB/s, 25Gbit/s or 8GB/s,50us"),
+    ] = None,
     calibrate: Annotated[bool, typer.Option(help="first measure this machine's device, in about ten seconds")] = False,
     price_per_hour: Annotated[float | None, typer.Option(help="of one card, for what training will cost")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
@@ -50,16 +59,11 @@ def plan(
 
     Example: frugan plan saehd-df-ud-512 --memory 6GiB
     """
-    from frugan.api.devices import choose_device
-    from frugan.api.plan.fit import PlanOptions, largest
-    from frugan.api.plan.fit import plan as make_plan
-    from frugan.api.plan.recipe_planner import choose_card
+    from frugan.api.plan.fit import PlanOptions
+    from frugan.api.plan.plan_recipe import largest
+    from frugan.api.plan.plan_recipe import plan as make_plan
 
-    if price_per_hour is not None:
-        if not 0 < price_per_hour < math.inf:
-            raise BadInput(f"--price-per-hour {price_per_hour}: expected an amount above nothing")
-        if card is None and not calibrate and choose_card(None, choose_device()[0]).source != "measured":
-            raise BadInput("--price-per-hour: of which card? Name it with --card, or measure this one: --calibrate")
+    _check_price(price_per_hour, card, calibrate=calibrate)
     with _Counting(quiet=as_json) as counting:
         options = PlanOptions(
             card,
@@ -67,6 +71,7 @@ def plan(
             tuple(use or ()),
             tuple(avoid or ()),
             gpus,
+            link,
             calibrate,
             counting,
             counting.say,
@@ -75,17 +80,18 @@ def plan(
         if biggest is None:
             report = make_plan(recipe, memory, overrides or [], options)
         else:
-            if biggest not in LARGEST or memory is None:
-                raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory")
+            if biggest not in LARGEST or (memory is None and card is None):
+                raise BadInput(f"--largest {biggest}: expected {', '.join(LARGEST)}, together with --memory or --card")
             words, report = largest(recipe, cast("Largest", biggest), memory, overrides or [], options)
     timed = calibrate or card is not None or report.card.source == "measured"
-    price = _price(report, price_per_hour, gpus) if price_per_hour is not None else None
+    price = _price(report, price_per_hour) if price_per_hour is not None else None
     if as_json:
         print_json(report.as_json() | {"largest": list(words) or None, "price": price})
         return
     console = Console(highlight=False, width=max(Console().width, 100))
     if words:
-        meaning = " in one forward (in micro-batches any batch fits)" if biggest == "batch" else ""
+        several = " on each card" if report.together is not None else ""
+        meaning = f" in one forward{several} (in micro-batches any batch fits)" if biggest == "batch" else ""
         console.print(f"largest {biggest} that fits{meaning}, of {SIZES}: {' '.join(words)}", markup=False)
     if report.ladder:
         _print_ladder(console, recipe, report)
@@ -95,17 +101,33 @@ def plan(
         asked += [word for name in avoid or () for word in ("--avoid", name)]
         asked += ["--micro-batch", str(micro_batch)] if micro_batch is not None else []
         budget = ["--memory", memory] if memory is not None else []
-        again = None if gpus > 1 or biggest == "batch" else shlex.join([recipe, *fields, *budget, *asked])
-        _print_plan(console, recipe, report, gpus, again)
+        alone = report.together is None and biggest != "batch"
+        again = shlex.join([recipe, *fields, *budget, *asked]) if alone else None
+        _print_plan(console, recipe, report, again)
+    if report.together is not None:
+        print_together(console, report.together, timed=timed)
     if timed and report.duration_seconds is not None:
         seconds = report.duration_seconds  # of all cards together
         kind = "measured peaks" if report.card.source == "measured" else "its published peaks, a guess"
         console.print(
             f"time: about {_duration(seconds)}, give or take {report.time_error:.0%}, for the whole recipe on "
-            f"{report.card.name} (predicted from {kind})"
+            f"{_cards_in_words(report)} (predicted from {kind})"
         )
     if price_per_hour is not None:
         console.print(_price_line(price, price_per_hour, report.time_error))
+
+
+def _check_price(price_per_hour: float | None, card: str | None, *, calibrate: bool) -> None:
+    """Refuse a price that is none, or of a card whose speed is not known."""
+    from frugan.api.devices import choose_device
+    from frugan.api.plan.recipe_planner import choose_card
+
+    if price_per_hour is None:
+        return
+    if not 0 < price_per_hour < math.inf:
+        raise BadInput(f"--price-per-hour {price_per_hour}: expected an amount above nothing")
+    if card is None and not calibrate and choose_card(None, choose_device()[0]).source != "measured":
+        raise BadInput("--price-per-hour: of which card? Name it with --card, or measure this one: --calibrate")
 
 
 class _Counting:
@@ -133,20 +155,30 @@ class _Counting:
             self._status.stop()
 
 
-def _print_plan(console: Console, name: str, report: "PlanReport", gpus: int, again: str | None) -> None:
+def _cards_in_words(report: "PlanReport") -> str:
+    if report.together is None:
+        return report.card.name
+    return (
+        f"{report.together.cards} cards"
+        if len(report.together.kinds) > 1
+        else (f"{report.together.cards} x {report.card.name}")
+    )
+
+
+def _print_plan(console: Console, name: str, report: "PlanReport", again: str | None) -> None:
     from frugan.api.plan.fit import forwards
     from frugan.api.plan.fit_report import needed_size
 
     budget = f"{_gib(report.budget_bytes or 0)}"
     verdict = "fits" if report.fits else "does NOT fit"
-    console.print(f"[bold]{name} {verdict} {budget}[/]: predicted peak {_gib(report.peak_bytes)} on the card")
+    several = f"{_cards_in_words(report)}; the one with the least room, " if report.together is not None else ""
+    card = f"{several}{report.card.name}: " if several else ""
+    console.print(f"[bold]{name} {verdict} {card}{budget}[/]: predicted peak {_gib(report.peak_bytes)} on the card")
     rung = report.rung
-    cards = f" on each of {gpus} cards" if gpus > 1 else ""
     groups = f", normalised in groups of {report.normalisation_batch}" if report.normalisation_batch else ""
     console.print(
-        f"micro-batch {rung.micro_batch}, {forwards(rung.accumulation)} for batch {report.batch // gpus}"
-        f"{cards}{groups}; {report.precision}; "
-        f"memory savings: {', '.join(rung.savers) or 'none'}"
+        f"micro-batch {rung.micro_batch}, {forwards(rung.accumulation)} for {_part(report)}{groups}; "
+        f"{report.precision}; memory savings: {', '.join(rung.savers) or 'none'}"
     )
     console.print(f"extra compute {rung.extra_compute:.0%}, extra time {_share(rung.extra_time)} (predicted)\n")
     table = Table("at the peak", "GiB", box=None, pad_edge=False)
@@ -174,9 +206,13 @@ def _print_plan(console: Console, name: str, report: "PlanReport", gpus: int, ag
             console.print(f"Next: frugan plan {again} --largest width", markup=False, soft_wrap=True)
 
 
+def _part(report: "PlanReport") -> str:
+    return f"batch {report.batch}" if report.share == report.batch else f"{report.share} of the batch of {report.batch}"
+
+
 def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
     console.print(
-        f"[bold]{name}[/], batch {report.batch}, {report.precision}: plans from the fastest to the smallest (predicted)"
+        f"[bold]{name}[/], {_part(report)}, {report.precision}: plans from the fastest to the smallest (predicted)"
     )
     table = Table("peak", "micro-batch", "memory savings", "extra compute", "extra time", box=None, pad_edge=False)
     for rung in report.ladder:
@@ -225,5 +261,6 @@ def _price_line(price: float | None, per_hour: float, error: float) -> str:
     return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} an hour for each card"
 
 
-def _price(report: "PlanReport", per_hour: float, gpus: int) -> float | None:
-    return None if report.duration_seconds is None else report.duration_seconds / 3600 * per_hour * gpus
+def _price(report: "PlanReport", per_hour: float) -> float | None:
+    cards = 1 if report.together is None else report.together.cards
+    return None if report.duration_seconds is None else report.duration_seconds / 3600 * per_hour * cards

@@ -30,10 +30,10 @@ DRAWN = "drawn-faces"
 
 def prepare(
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help=f"folder, NVlabs zip, HDF5 file or CIFAR binary folder; faces; or the word {DRAWN}: two "
-            "people who do not exist (a folder of that name: by its whole path)"
+            help="folder, NVlabs zip, HDF5 file, tar files or their https:// address, CIFAR binary folder; faces; or "
+            f"the word {DRAWN}: two people who do not exist (a folder of that name: by its whole path)"
         ),
     ],
     out: Annotated[
@@ -84,6 +84,7 @@ def prepare(
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
     """
+    from frugan.api.data.remote_data import local_path
     from frugan.api.data.small_pictures import small_for_preparing
     from frugan.data.background import background as colour
     from frugan.data.fitting import Fitting, Resample
@@ -97,18 +98,18 @@ def prepare(
     if resample not in ("bilinear", "lanczos"):
         raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
     if reference:
-        if source == Path(DRAWN) or faces is not None:
+        if source == DRAWN or faces is not None:
             raise BadInput("--reference: scores are of pictures, not of faces; leave it out")
         how: dict[str, str | bool] = {"resample": resample, "allow_upscale": allow_upscale, "background": background}
         _write_reference(source, out, resolution, how, network or "inception", network_file, device or "auto")
         return
-    if source == Path(DRAWN):
+    if source == DRAWN:
         _write_drawn(out, FACES if faces is None else faces, resolution)
         return
     if faces is not None:
         raise BadInput(f"--faces {faces}: goes with {DRAWN} only; leave it out")
     if out.suffix == ".pak":
-        _pack(source, out, resolution)
+        _pack(Path(source), out, resolution)
         return
     if resolution is None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
@@ -116,11 +117,12 @@ def prepare(
     fitting = Fitting(resolution, filter_name, allow_upscale, colour(background))
     form = form or SUFFIXES.get(out.suffix.lower(), Form.SET)
     if form is not Form.SET:
-        _pack_pictures(source, out, form, fitting, workers)
+        _pack_pictures(local_path(source, say), out, form, fitting, workers)
         return
-    with Bar("preparing") as move, small_for_preparing(source, out, resolution, resample):
+    path = local_path(source, say)
+    with Bar("preparing") as move, small_for_preparing(path, out, resolution, resample):
         report = prepare_set(
-            source,
+            path,
             out,
             resolution=resolution,
             resample=fitting.resample,
@@ -141,7 +143,7 @@ def prepare(
 
 
 def _write_reference(
-    source: Path,
+    source: str,
     out: Path,
     resolution: int | None,
     how: dict[str, str | bool],

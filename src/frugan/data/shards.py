@@ -7,7 +7,8 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -28,6 +29,8 @@ MOST_FILE_BYTES = 256 << 20
 MOST_MEMBERS = 100_000_000
 MOST_LABEL_BYTES = 32
 MOST_NAMES_BYTES = 64 << 20
+MOST_OPEN = 256
+"""Files at a time: systems allow a process about a thousand."""
 BROKEN = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, UnicodeError)  # what tarfile raises
 
 
@@ -66,18 +69,41 @@ def open_shards(path: Path, background: Background = WHITE) -> Source:
     """
     where = shown(str(path))
     files = sorted(file for file in path.iterdir() if file.name.endswith(".tar")) if path.is_dir() else [path]
+    kind = f"WebDataset shards ({len(files):,} tar {'file' if len(files) == 1 else 'files'})"
+    shards = ((file.name, shown(str(file)), file) for file in files)
+    return list_shards(path, where, kind, shards, lambda number: files[number].open("rb"), background)
+
+
+def list_shards(
+    path: Path,
+    where: str,
+    kind: str,
+    shards: Iterable[tuple[str, str, Path]],
+    open_shard: Callable[[int], io.BufferedReader],
+    background: Background,
+) -> Source:
+    """List the pictures of tar files, in the order given.
+
+    Args:
+        path, where, kind: of all of them; `where` in words.
+        shards: (name, what it is called in messages, file) of each; a file may go once the next one is asked for.
+        open_shard: opens one by its number; from several threads, one after the other.
+
+    Raises:
+        BadInput: as `open_shards`.
+    """
     names: list[str] = []
     places: list[_Place] = []
     labels: list[int | None] = []
-    for number, file in enumerate(files):
-        for sample in _samples(file):
-            names.append(f"{file.name}:{sample.name}")
+    for number, (name, called, file) in enumerate(shards):
+        for sample in _samples(file, called):
+            names.append(f"{name}:{sample.name}")
             places.append(_Place(number, sample.offset, sample.size))
             labels.append(sample.label)
     if not names:
         raise BadInput(f"{where} holds no pictures; expected samples such as 000.jpg and 000.cls (WebDataset's form).")
     classes = _named(_classes(labels, names, where), path, where)
-    reader = _Reader(files)
+    reader = _Reader(open_shard)
 
     def content(index: int) -> io.BytesIO:
         return io.BytesIO(reader.read(places[index]))
@@ -88,7 +114,6 @@ def open_shards(path: Path, background: Background = WHITE) -> Source:
     def picture(index: int) -> Image.Image:
         return read_picture(content(index), background)
 
-    kind = f"WebDataset shards ({len(files):,} tar {'file' if len(files) == 1 else 'files'})"
     return Source(kind, path, names, classes, size, picture, reader.close)
 
 
@@ -102,9 +127,8 @@ class _Sample:
     label: int | None = None
 
 
-def _samples(file: Path) -> Iterator[_Sample]:
+def _samples(file: Path, where: str) -> Iterator[_Sample]:
     """The samples of a tar that have a picture, in order; other files of a sample are passed over."""
-    where = shown(str(file))
     try:
         with tarfile.open(file, "r:") as archive:  # uncompressed: a picture is read at its place
             waiting: _Sample | None = None
@@ -195,11 +219,11 @@ def _named(classes: Classes, path: Path, where: str) -> Classes:
 
 
 class _Reader:
-    """Reads parts of files, from several threads; a file is opened when it is first needed and stays open."""
+    """Reads parts of files, from several threads; those that were read last stay open."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._files = files
-        self._opened: dict[int, io.BufferedReader] = {}
+    def __init__(self, open_shard: Callable[[int], io.BufferedReader]) -> None:
+        self._open = open_shard
+        self._opened: OrderedDict[int, io.BufferedReader] = OrderedDict()
         self._lock = Lock()
 
     def read(self, place: _Place) -> bytes:
@@ -212,9 +236,7 @@ class _Reader:
             raise Unreadable(f"{place.size:,} bytes, more than the {MOST_FILE_BYTES:,} that are taken")
         try:
             with self._lock:
-                file = self._opened.get(place.shard)
-                if file is None:
-                    file = self._opened[place.shard] = self._files[place.shard].open("rb")
+                file = self._file(place.shard)
                 file.seek(place.offset)
                 found = file.read(place.size)
         except (OSError, ValueError) as error:
@@ -222,6 +244,15 @@ class _Reader:
         if len(found) < place.size:
             raise Unreadable("cut short in the tar")
         return found
+
+    def _file(self, number: int) -> io.BufferedReader:
+        file = self._opened.get(number)
+        if file is None:
+            file = self._opened[number] = self._open(number)
+            if len(self._opened) > MOST_OPEN:
+                self._opened.popitem(last=False)[1].close()
+        self._opened.move_to_end(number)
+        return file
 
     def close(self) -> None:
         """Close what is open."""

@@ -171,13 +171,22 @@ UNNAMED = "rtx-2060"
 """Stands for a card that is not named: the commonest of those with 6 GB and half-precision units."""
 
 
+def is_known(name: str) -> bool:
+    """Whether there is a card of this name."""
+    return _key(name) in PUBLISHED
+
+
+def _key(name: str) -> str:
+    return name.strip().lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
+
+
 def named_card(name: str) -> Card:
     """A card by its maker's name: "rtx-3060", "RTX 3060".
 
     Raises:
         BadInput: not among those that are known.
     """
-    key = name.strip().lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
+    key = _key(name)
     if key not in PUBLISHED:
         raise BadInput(
             f"--card {name!r} is not known; known are {', '.join(PUBLISHED)}. For another one, give its "

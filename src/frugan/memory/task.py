@@ -1,5 +1,6 @@
 """What is trained, as plain values: all that a prediction needs to know of a recipe and its family."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -68,14 +69,36 @@ class Task:
         """Every phase that training may come to run, over all stages."""
         return self.stages[0].setup.every_phase
 
+    def shared_by(self, ranks: int, samples: int) -> "Task":
+        """What one of so many ranks does of it that sees so many samples of a batch.
+
+        Of each phase it runs its part, in whole groups. A phase that sees few samples may have fewer groups than there
+        are ranks; each runs one then.
+        """
+        if ranks == 1:
+            return self
+
+        def shared(phase: Phase) -> Phase:
+            seen, group = phase.samples(self.batch), phase.group(self.group)
+            groups = math.ceil(math.ceil(seen / group) * samples / self.batch)  # of this phase, for this rank
+            own = min(groups * group, samples, seen)
+            return phase if own == phase.samples(samples) else replace(phase, fraction=own / samples)
+
+        def of(setup: TrainingSetup) -> TrainingSetup:
+            later = setup.later_phases
+            return replace(
+                setup,
+                batch=samples,
+                phases=tuple(map(shared, setup.phases)),
+                later_phases=None if later is None else tuple(map(shared, later)),
+            )
+
+        return replace(self, ranks=ranks, stages=tuple(replace(each, setup=of(each.setup)) for each in self.stages))
+
     @property
     def shards(self) -> bool:
         """Whether there are ranks that can share out the optimizers' state."""
         return self.ranks > 1
-
-    def shared_by(self, ranks: int) -> "Task":
-        """What one of so many ranks does of it, with equal shares."""
-        return replace(self.with_batch(self.batch // ranks), ranks=ranks)
 
     def with_batch(self, batch: int) -> "Task":
         """The same with another batch."""

@@ -13,6 +13,7 @@ class StreamingInceptionScore:
         total: rows that will come.
         classes: K of the class scores.
         splits: each gives a score of its own.
+        first: number of the first row that comes here, where several processes gather a part each.
 
     Raises:
         ValueError: fewer rows than splits.
@@ -20,13 +21,13 @@ class StreamingInceptionScore:
     Source: Salimans et al. 2016 (arXiv 1606.03498), section 4.
     """
 
-    def __init__(self, total: int, classes: int, splits: int = 10) -> None:
+    def __init__(self, total: int, classes: int, splits: int = 10, first: int = 0) -> None:
         if total < splits:
             raise ValueError(f"{total} pictures in {splits} splits: expected at least one in each")
         self._bounds = [i * total // splits for i in range(splits + 1)]
         self._probabilities = torch.zeros(splits, classes, dtype=torch.float64)
         self._entropies = torch.zeros(splits, dtype=torch.float64)
-        self._seen = 0
+        self._seen = first
 
     def update(self, logits: Tensor) -> None:
         """Take class scores [N, K] without bias, in order.
@@ -43,6 +44,12 @@ class StreamingInceptionScore:
             self._probabilities[split] += probabilities.sum(0)
             self._entropies[split] += (probabilities * rows).sum()
         self._seen += len(logits)
+
+    def merge(self, next_part: "StreamingInceptionScore") -> None:
+        """Take over what another process gathered of the rows that follow those gathered here."""
+        self._probabilities += next_part._probabilities
+        self._entropies += next_part._entropies
+        self._seen = next_part._seen
 
     def finish(self) -> tuple[float, float]:
         """Mean and population standard deviation over the splits.

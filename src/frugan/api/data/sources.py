@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from frugan.api.data.remote_data import local_path
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
 from frugan.contract.data import Needs, RunData, Source, SourceOptions
@@ -18,7 +19,7 @@ from frugan.folders import Folders
 from frugan.recipe import Recipe
 
 Data = str | Path | Mapping[str, str | Path] | Mapping[str, Source]
-"""A path, paths by source name, or opened sources by name."""
+"""A path or address of shards, several by source name, or opened sources by name."""
 
 
 def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, Needs]) -> dict[str, Path]:
@@ -69,12 +70,12 @@ def open_sources(
     needs = recipe.kind.sources(recipe.networks, recipe.objective)
     options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
     opened: dict[str, Any] = {}
-    paths: dict[str, str | Path] | str | Path | None = None
+    paths: dict[str, Path] | Path | None = None
     if isinstance(data, Mapping):
-        paths = {name: value for name, value in data.items() if isinstance(value, str | Path)}
+        paths = {name: local_path(value, say) for name, value in data.items() if isinstance(value, str | Path)}
         opened = {name: value for name, value in data.items() if name not in paths}
     else:
-        paths = data
+        paths = None if data is None else local_path(data, say)
     wanted = {name: need for name, need in needs.items() if name not in opened}
     where = dict.fromkeys(opened, "")
     for name, path in named_sources(paths, wanted).items() if wanted else ():

@@ -32,6 +32,8 @@ READ = (
     "FRUGAN_RUNS",
     "FRUGAN_MOMENTS",
     "FRUGAN_CACHE",
+    "FRUGAN_SHARDS",
+    "FRUGAN_SHARDS_MOST",
     "FRUGAN_INCEPTION",
 )
 """Variables that torch, NVIDIA's libraries or frugan read, and that people set by hand."""

@@ -1,23 +1,28 @@
 """`evaluate`: how good a generator's pictures are, by scores that say what they were measured with."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from frugan.api.data.sources import open_real
 from frugan.api.defaults import METRICS
 from frugan.api.devices import use_device
+from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
 from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
-from frugan.api.progress import Progress, Say
+from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.precision import resolve_precision
+from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.ranks import Order
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
@@ -25,6 +30,9 @@ from frugan.metrics.low_recall import low_recall
 from frugan.metrics.moments_file import FileMoments, read_moments
 from frugan.metrics.provenance import NONE
 from frugan.recipe import Recipe
+
+if TYPE_CHECKING:  # one process needs no torch.distributed
+    from frugan.engine.ranks.group import RankGroup
 
 DIGITS = "digits"
 """Names the demo's unseen half where real pictures are asked for."""
@@ -39,6 +47,9 @@ def evaluate(
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score a run's or a weights file's generator against real pictures.
+
+    Started by torchrun, all the processes that it starts draw a part of the pictures each; the scores are those of one
+    process, to rounding, and each of them returns these.
 
     Args:
         source: run, checkpoint or weights file.
@@ -76,6 +87,38 @@ def truncation_curve(
         raise BadInput(
             "no real pictures to compare with: add --data PICTURES, or --reference FILE.npz of their moments"
         )
+    place = Place.here()
+    if place.alone:
+        return _curve(source, data, truncations, options, say, progress, None)
+    from frugan.api.train.other_ranks import device_of_rank, ranks_in_words  # noqa: PLC0415  (several alone need it)
+    from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
+
+    device = device_of_rank(options.device, place)
+    with joined(place, device) as ranks:
+        options = replace(options, device=str(device))
+        if ranks.rank != 0:
+            return _draw_along(source, options, ranks)
+        say(ranks_in_words(ranks))
+        found = _curve(source, data, truncations, options, say, progress, ranks)
+        ranks.tell(Order.OVER)
+        return ranks.send(found)
+
+
+def is_first() -> bool:
+    """Whether this process is the one that prints and keeps scores: the only one, or the first of several ranks."""
+    return Place.here().rank == 0
+
+
+def _curve(
+    source: str | Path,
+    data: str | Path | PictureSet | None,
+    truncations: Sequence[float],
+    options: EvaluationOptions,
+    say: Say,
+    progress: Progress | None,
+    ranks: "RankGroup | None",
+) -> list[Evaluation]:
+    """Score alone, or as the first of several ranks, of which each draws a part."""
     file = weights_file(Path(source), EMA_FILE if options.ema else NETWORKS_FILE, say)
     weights = read_weights(file)
     recipe = weights.recipe
@@ -88,6 +131,8 @@ def truncation_curve(
     if precision.warning:
         say(f"precision {precision.name}: {precision.warning}")
     network = choose_network(options.network, options.network_file, device, say)
+    if ranks is not None:
+        ranks.send((_digest(file), network.digest))
     given = None if options.reference is None else _given(options.reference, network, recipe, say)
     pictures = None if data is None else _pictures(recipe, data, say, progress)
     doubt = None if pictures is None else other_classes(weights.class_names, pictures)
@@ -97,12 +142,44 @@ def truncation_curve(
     networks = networks_from(weights, device)
     if str(data) == DIGITS and not Path(DIGITS).exists() and options.split == "all":
         options = replace(options, split="unseen by the demo")
-    scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given)
+    scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given, ranks)
     averaged = file.name != NETWORKS_FILE
     found = [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
     if doubt is not None:
         found = [replace(each, warnings=(doubt, *each.warnings)) for each in found]
     return _in_words(found, say)
+
+
+def _draw_along(source: str | Path, options: EvaluationOptions, ranks: "RankGroup") -> list[Evaluation]:
+    """Draw this rank's part of what the first one scores, until that is done.
+
+    Returns:
+        What the first rank has found.
+
+    Raises:
+        BadInput: this rank has other weights, or another feature network.
+    """
+    name = ranks.watch.names[ranks.rank]
+    file = weights_file(Path(source), EMA_FILE if options.ema else NETWORKS_FILE, quiet)
+    weights = read_weights(file)
+    network = choose_network(options.network, options.network_file, ranks.device, quiet)
+    known: tuple[str, str] = ranks.send()
+    of_weights, of_network = known
+    if _digest(file) != of_weights:
+        raise BadInput(f"{name}: {file} holds other weights there than on the first rank")
+    if network.digest != of_network:
+        raise BadInput(f"{name}: --network {options.network} is another network there than on the first rank")
+    pin_arithmetic()
+    networks = networks_from(weights, ranks.device)
+    artist = Artist(weights.recipe, lambda: (networks, network), ranks.device, ranks=ranks)
+    while ranks.hear() is Order.DRAW:
+        artist.help()
+    return ranks.send()
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> FileMoments:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from frugan.api.data.remote_data import local_path
 from frugan.api.devices import use_device
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, reference_of
@@ -48,7 +49,7 @@ def write_reference(
     Raises:
         BadInput: no such pictures, fewer than two, no feature network, or `out` exists or is called otherwise.
     """
-    source, file = Path(pictures), Path(out)
+    source, file = local_path(pictures, say), Path(out)
     if file.suffix != ".npz":
         raise BadInput(f"{file}: moments go into an .npz file; give it that ending")
     if file.exists():

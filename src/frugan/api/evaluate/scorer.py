@@ -1,38 +1,42 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from frugan.api.defaults import USUAL_METRICS
+from frugan.api.evaluate.drawn import Artist, Draw, Drawn
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
 from frugan.api.progress import Say
-from frugan.api.sample.generation import DrawRequest, Generator, generating
+from frugan.api.sample.generation import DrawRequest
 from frugan.data.digits import are_digits
 from frugan.data.picture_set import PictureSet
-from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.metrics.feature_network import FeatureNetwork, Features
 from frugan.metrics.frechet import frechet_distance
-from frugan.metrics.inception_score import StreamingInceptionScore
 from frugan.metrics.kernel_distance import SUBSET_SIZE, kernel_distance
-from frugan.metrics.moments import Moments, StreamingMoments
+from frugan.metrics.moments import Moments
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.precision_recall import precision_recall
 from frugan.metrics.provenance import NONE, Provenance
-from frugan.metrics.row_store import RowStore, temporary_rows
+from frugan.metrics.row_store import RowStore
 from frugan.recipe import Recipe
+
+if TYPE_CHECKING:  # one process needs no torch.distributed
+    from frugan.engine.ranks.group import RankGroup
 
 WITHOUT_PICTURES = ("fid", "is")
 """Metrics that moments of real pictures are enough for."""
+NEED_ROWS = frozenset(("kid", "pr", "intra-fid"))
+"""Metrics that compare features one by one, and not their moments alone."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
@@ -101,6 +105,7 @@ class Scorer:
         where: the pictures' place, for the provenance.
         say, progress: see `evaluate`.
         given: moments from a file, for the Fréchet distance.
+        ranks: that draw a part of the pictures each, this one the first of them; None: this process draws all.
     """
 
     recipe: Recipe
@@ -111,6 +116,7 @@ class Scorer:
     say: Say
     progress: Callable[[int, int], None] | None = None
     given: FileMoments | None = None
+    ranks: "RankGroup | None" = None
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
@@ -158,10 +164,10 @@ class Scorer:
         """
         _ = self.metrics  # what cannot be measured is refused before anything is drawn
         precision = resolve_precision(self.recipe.training.precision, device)
-        layout = Plan(draw.micro_batch, precision).layout(device)
         options = self.options
         reference = self._reference()
-        warnings = list(_doubts(options.samples, self._real(reference), reference.rows.shape[1]))
+        dimensions = reference.rows.shape[1]
+        warnings = list(_doubts(options.samples, self._real(reference), dimensions))
         if self.pictures is not None and self.network.name == "digits" and not options.split.startswith("unseen"):
             warnings.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
@@ -175,21 +181,19 @@ class Scorer:
                 "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
                 "of those classes"
             )
-        with (
-            generating(self.recipe, networks, layout, draw) as generator,
-            temporary_rows(options.samples, reference.rows.shape[1]) as store,
-        ):
-            drawn = self._draw(generator, store, reference)
-            if generator.not_finite:
+        artist = Artist(self.recipe, lambda: (networks, self.network), device, self.progress, self.ranks)
+        gathered = Draw(draw, options.samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
+        with artist.drawing(gathered) as (drawn, store):
+            if drawn.pictures_not_finite:
                 raise BadInput(
-                    f"{generator.not_finite} of {options.samples} pictures hold values that are not finite: the "
+                    f"{drawn.pictures_not_finite} of {options.samples} pictures hold values that are not finite: the "
                     "weights or their precision fail there, and a score would say nothing; look at the run's skipped "
                     "steps, and try a checkpoint from before"
                 )
             scores, by_class = self._scores(drawn, store, reference, warnings)
         standing: str = draw.statistics
         if draw.statistics == "standing":
-            standing = f"standing, {draw.standing_batches} batches of {generator.standing_size}"
+            standing = f"standing, {draw.standing_batches} batches of {drawn.standing_size}"
         provenance = Provenance(
             network=self.network.name,
             network_digest=self.network.digest,
@@ -238,38 +242,17 @@ class Scorer:
             return self.given.pictures
         return reference.moments.count if isinstance(reference.moments, Moments) else None
 
-    def _draw(self, generator: Generator, store: RowStore, reference: Reference) -> "_Drawn":
-        """Generate, and gather features as they come."""
-        drawn = _Drawn(StreamingMoments(reference.rows.shape[1]))
-        done = 0
-        drawn_blocks = generator.draw(0, self.options.samples)
-        for pictures, labels in ((p, y) for block in drawn_blocks for p, y in _split(*block)):
-            found = self.network(pictures)
-            if "is" in self.metrics:
-                assert found.logits is not None
-                drawn.inception = drawn.inception or StreamingInceptionScore(
-                    self.options.samples, found.logits.shape[1], min(10, self.options.samples)
-                )
-                drawn.inception.update(found.logits)
-            drawn.moments.update(found.pooled)
-            store.append(found.pooled)
-            drawn.labels.append(labels.numpy())
-            done += len(pictures)
-            if self.progress is not None:
-                self.progress(done, self.options.samples)
-        return drawn
-
     def _scores(
-        self, drawn: "_Drawn", store: RowStore, reference: Reference, warnings: list[str]
+        self, drawn: Drawn, store: RowStore, reference: Reference, warnings: list[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
         scores: dict[str, float] = {}
         by_class: dict[str, float] = {}
-        rows = store.rows()
-        if not np.isfinite(rows).all():
+        if drawn.features_not_finite:
             raise BadInput("features hold values that are not finite: the generator's pictures do; is it diverged?")
+        rows = store.rows() if NEED_ROWS & {*self.metrics} else np.empty((0, 0), np.float32)
         for metric in self.metrics:
             if metric == "fid":
-                scores["fid"] = frechet_distance(drawn.moments.finish(), reference.moments)
+                scores["fid"] = frechet_distance(drawn.moments, reference.moments)
             elif metric == "is" and drawn.inception is not None:
                 scores["is_mean"], scores["is_std"] = drawn.inception.finish()
             elif metric == "kid":
@@ -283,7 +266,7 @@ class Scorer:
                 both = precision + recall
                 scores["f_score"] = 2 * precision * recall / both if both else 0.0
             elif metric == "intra-fid":
-                by_class = self._by_class(rows, np.concatenate(drawn.labels), reference, warnings)
+                by_class = self._by_class(rows, drawn.labels, reference, warnings)
                 scores["intra_fid"] = float(np.mean(list(by_class.values())))
         return scores, by_class
 
@@ -314,20 +297,6 @@ class Scorer:
                 "distances are far too high; compare only scores of the same counts"
             )
         return found
-
-
-@dataclass
-class _Drawn:
-    """What was gathered of generated pictures."""
-
-    moments: StreamingMoments
-    inception: StreamingInceptionScore | None = None
-    labels: list["np.ndarray[Any, Any]"] = field(default_factory=list)
-
-
-def _split(pictures: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """A block in pieces that the feature network takes at once."""
-    yield from zip(pictures.split(FEATURES_AT_ONCE), labels.split(FEATURES_AT_ONCE), strict=True)
 
 
 def features_of(network: FeatureNetwork, recipe: Recipe) -> Features:

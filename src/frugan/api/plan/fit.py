@@ -1,4 +1,4 @@
-"""`plan`: does a recipe fit a card, by which savings, and what do they cost."""
+"""Does a recipe fit a card, by which savings, and what do they cost."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from frugan.api.plan.recipe_planner import (
     planned_precision,
     shipped_predictions,
 )
-from frugan.api.plan.recipe_relatives import Largest, relatives, smaller_recipes
+from frugan.api.plan.recipe_relatives import smaller_recipes
 from frugan.api.progress import Say, quiet
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.sums import BUCKET_BYTES
@@ -28,7 +28,7 @@ from frugan.memory.cards import Card
 from frugan.memory.plan_space import Wishes
 from frugan.memory.savers import savers_of
 from frugan.memory.search import Choice, Search
-from frugan.memory.sizes import MIB, parse_size, show_size
+from frugan.memory.sizes import MIB, show_size
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
 
@@ -43,10 +43,12 @@ class PlanOptions:
     """How to plan.
 
     Attributes:
-        card: plan for a card of this name; None: the one here, or one that is not named.
+        card: plan for a card of this name; None: the one here, or one that is not named. Several that train together:
+            "gtx-1080x8,rtx-3060x4".
         micro_batch: samples in one forward; None: chosen.
         use, avoid: savings that a plan must or must not use.
-        gpus: cards that share the batch.
+        gpus: cards that share the batch; None: as many as `card` names.
+        link: between them, such as "8GB/s"; None: a guess.
         calibrate: measure the device here first.
         tell: is told how many steps were run without data so far.
         say: is given a line where what is asked for does not fit, before a change that would is looked for.
@@ -56,92 +58,11 @@ class PlanOptions:
     micro_batch: int | None = None
     use: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
-    gpus: int = 1
+    gpus: int | None = None
+    link: str | None = None
     calibrate: bool = False
     tell: Callable[[int], None] = lambda _: None
     say: Say = quiet
-
-
-def plan(
-    recipe: str | Recipe,
-    memory: str | int | None = None,
-    overrides: Sequence[str] = (),
-    options: PlanOptions | None = None,
-) -> PlanReport:
-    """Predict whether a recipe fits a memory budget, and choose the cheapest savings that make it fit.
-
-    Runs the engine's own step on tensors without data: needs no card, and no memory to speak of.
-
-    Args:
-        recipe: built-in name, path of a TOML file, a run, or a loaded recipe.
-        memory: budget on the card in all, "6GiB" or bytes; None: all of a named card, or without one the whole ladder.
-        overrides: `key.sub=value` words.
-        options: how to plan.
-
-    Raises:
-        BadInput: unknown recipe, size, card or saver, or a budget below the parameters themselves.
-    """
-    options = options or PlanOptions()
-    planner, name = planner_of(recipe, overrides, options)
-    try:
-        budget_bytes = _bytes(memory)
-        if budget_bytes is None and options.card is not None:
-            budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
-        return report_of(planner, name, budget_bytes, say=options.say)
-    finally:
-        planner.remember()
-
-
-def largest(
-    recipe: str | Recipe,
-    what: Largest,
-    memory: str | int,
-    overrides: Sequence[str] = (),
-    options: PlanOptions | None = None,
-) -> tuple[tuple[str, ...], PlanReport]:
-    """The biggest relative of a recipe that fits a budget: fields to override, and its plan.
-
-    Resolution and width are the family's own steps. A batch of any size fits, in micro-batches: the largest is the one
-    that fits in a single forward.
-
-    Raises:
-        BadInput: as `plan`; or none of them fits.
-    """
-    options = options or PlanOptions()
-    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
-    budget_bytes = _bytes(memory)
-    assert budget_bytes is not None
-    if options.calibrate:
-        planner_of(loaded, (), options)[0].close()
-        options = replace(options, calibrate=False)  # once is enough
-    sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], options)]
-    least, most = 0, len(sizes)
-    best: tuple[tuple[str, ...], PlanReport] | None = None
-    while least < most:  # what is larger takes more
-        middle = (least + most) // 2
-        words, relative = sizes[middle]
-        planner, name = planner_of(relative, (), options)
-        if what == "batch":
-            share = relative.training.batch // options.gpus
-            planner = replace(planner, wishes=replace(planner.wishes, micro_batch=share))
-        try:
-            report = report_of(planner, name, budget_bytes, nearest=False)
-        finally:
-            planner.remember()
-        if report.fits:
-            best, least = (words, report), middle + 1
-        else:
-            most = middle
-    if best is None:
-        raise BadInput(f"--largest {what}: none of {len(sizes)} fits {show_size(budget_bytes)}; allow more memory")
-    return best
-
-
-def _can_be_shared(recipe: Recipe, options: PlanOptions) -> bool:
-    """Whether a relative's batch divides between the cards in whole groups, and holds the micro-batch asked for."""
-    group = recipe.training.normalisation_batch or 1
-    share, rest = divmod(recipe.training.batch, group * options.gpus)
-    return rest == 0 and (options.micro_batch is None or options.micro_batch <= share * group)
 
 
 def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> tuple[Planner, str]:
@@ -158,29 +79,18 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     if measured is not None and device.type != "cuda":
         # memory is planned for a card that is not here, time for the processor that is
         card = replace(measured, context_bytes=card.context_bytes, workspace_bytes=card.workspace_bytes)
-    if options.gpus < 1:
-        raise BadInput(f"--gpus {options.gpus}: expected at least one")
-    if options.micro_batch is not None:
-        share, group = loaded.training.batch // options.gpus, loaded.training.normalisation_batch or 1
-        check_micro_batch(options.micro_batch, share, group)
     planner = Planner(
         recipe=loaded,
         card=card,
         precision=planned_precision(loaded, card),
         wishes=Wishes(options.micro_batch, frozenset(options.use), frozenset(options.avoid)),
-        gpus=options.gpus,
+        gpus=options.gpus or 1,
         shipped=shipped_predictions(name),
         tell=options.tell,
     )
+    if options.micro_batch is not None:
+        check_micro_batch(options.micro_batch, planner.task.batch, loaded.training.normalisation_batch or 1)
     return planner, name
-
-
-def _bytes(memory: str | int | None) -> int | None:
-    if memory is None or isinstance(memory, str):
-        return None if memory is None else parse_size(memory)
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-        raise BadInput(f'memory {memory!r}: expected a size such as "6GiB", or a whole number of bytes')
-    return memory
 
 
 def report_of(
@@ -252,12 +162,13 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
         place=prediction.place + (f", {prediction.stage}" if several else ""),
         precision=planner.precision.name,
         batch=recipe.training.batch,
+        share=search.space.task.batch,
         normalisation_batch=recipe.training.normalisation_batch,
         card=card,
         decisions=tuple(_decisions(planner, rungs[0], budget_bytes, found is not None, between)),
         ladder=tuple(rungs) if ladder else (),
         nearest_change=change,
-        duration_seconds=_duration_seconds(recipe, choice.whole_seconds),
+        duration_seconds=duration_seconds(recipe, choice.whole_seconds),
     )
 
 
@@ -356,7 +267,8 @@ def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:
     return None
 
 
-def _duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
+def duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
+    """Of a whole training, or its own where it is given as a time; None: it has no end."""
     steps = recipe.training.duration.known_steps(recipe.training.batch)
     seconds = recipe.training.duration.amount if steps is None else steps * step_seconds
     return seconds if math.isfinite(seconds) else None

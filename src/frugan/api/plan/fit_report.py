@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from frugan.api.plan.together import Together
 from frugan.memory.cards import TIME_ERROR, Card
 from frugan.memory.savers import SaverName
 from frugan.memory.search import Choice
@@ -55,12 +56,15 @@ class PlanReport:
         by_phase: phase -> peak of what lives, without context and libraries.
         place: phase and block in which the peak falls; the stage of training if there are several.
         precision, batch, normalisation_batch: as trained.
+        share: samples of a batch that the card sees: all of them, where it trains alone.
         card: what it is for, and whether its figures were measured.
         decisions: a line for each choice: why, and how to override it.
         ladder: plans from the fastest to the smallest, where no budget was given.
         nearest_change: recipe fields with which it would fit, where it does not.
         duration_seconds: predicted for the recipe's whole training, or its own where it is given as a time; None: the
             card's speed is not known, or there is no end.
+        together: what several cards cost that share every batch; the rest is then of the one with the least room. None:
+            one card, or no budget.
     """
 
     recipe: str
@@ -73,12 +77,14 @@ class PlanReport:
     place: str
     precision: str
     batch: int
+    share: int
     normalisation_batch: int | None
     card: Card
     decisions: tuple[str, ...]
     ladder: tuple[Rung, ...] = ()
     nearest_change: tuple[str, ...] | None = None
     duration_seconds: float | None = None
+    together: Together | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -122,6 +128,7 @@ class PlanReport:
             "place": self.place,
             "precision": self.precision,
             "batch": self.batch,
+            "share": self.share,
             "normalisation_batch": self.normalisation_batch,
             "card": {"name": self.card.name, "source": self.card.source, "memory_bytes": self.card.memory_bytes},
             "decisions": list(self.decisions),
@@ -130,5 +137,6 @@ class PlanReport:
             "nearest_change": None if self.nearest_change is None else list(self.nearest_change),
             "duration_seconds": self.duration_seconds,
             "time_error": self.time_error,
+            "together": None if self.together is None else self.together.as_json(),
             "plan": self.choice.plan.as_json(),
         }

@@ -25,12 +25,14 @@ class PredictionHelper:
     """The process, started with the first job.
 
     Attributes:
-        recipe, gpus, target: what is trained, shared by how many cards, predicted for what.
+        recipe, gpus, share, target: what is trained, by how many cards, how many samples of a batch this one sees, and
+            what is predicted for.
         in_parts: as `Planner` has it.
     """
 
     recipe: Recipe
     gpus: int
+    share: int
     target: Target
     in_parts: bool = False
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
@@ -69,7 +71,7 @@ class PredictionHelper:
                 encoding="utf-8",
                 env=environment,
             )
-            about = {"gpus": self.gpus, "target": self.target, "in_parts": self.in_parts}
+            about = {"gpus": self.gpus, "share": self.share, "target": self.target, "in_parts": self.in_parts}
             self._write({"recipe": self.recipe.model_dump(mode="json"), **about})
         assert self._process.stdin is not None
         try:
@@ -83,7 +85,7 @@ def main() -> None:
     """Serve one parent until it closes the pipe."""
     first = json.loads(sys.stdin.readline())
     task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
-    task = replace(task.shared_by(first["gpus"]), in_parts=first["in_parts"])
+    task = replace(task.shared_by(first["gpus"], first["share"]), in_parts=first["in_parts"])
     stages = {stage.name: stage for stage in task.stages}
     for line in sys.stdin:
         job = json.loads(line)

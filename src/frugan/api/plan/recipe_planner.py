@@ -43,6 +43,8 @@ class Planner:
         target: "cuda" for any card, wherever the planning is done.
         wishes: what is asked of plans.
         gpus: cards that share the batch.
+        share: samples of a batch that this card sees; None: the most that any sees where they share it as equally as
+            groups allow.
         in_parts: the recipe's normalisation groups are parts of groups that cards share.
         shipped: file of predictions that came with the package; None: there is none for this recipe.
         tell: is told how many steps were run without data so far.
@@ -54,6 +56,7 @@ class Planner:
     target: Target = "cuda"
     wishes: Wishes = field(default_factory=Wishes)
     gpus: int = 1
+    share: int | None = None
     in_parts: bool = False
     shipped: Path | None = None
     tell: Callable[[int], None] = lambda _: None
@@ -63,28 +66,34 @@ class Planner:
         """All plans and what is known of them.
 
         Raises:
-            BadInput: the batch cannot be shared by so many cards, or the micro-batch would change the result.
+            BadInput: there are more cards than normalisation groups in a batch.
         """
-        task = self._whole_task
-        if task.batch % (task.group * self.gpus):
-            raise BadInput(
-                f"--gpus {self.gpus}: the batch of {task.batch} is no whole number of normalisation groups of "
-                f"{task.group} on each; {_divisors(task.batch // task.group)} cards can share it"
-            )
-        space = PlanSpace(task.shared_by(self.gpus), self.precision, self.wishes, on_card=self.target == "cuda")
+        space = PlanSpace(self.task, self.precision, self.wishes, on_card=self.target == "cuda")
         return Search(space, self.card, self.store)
 
     @cached_property
-    def _whole_task(self) -> Task:
-        """What is trained, by all cards together."""
-        return replace(task_of(self.recipe), in_parts=self.in_parts)
+    def task(self) -> Task:
+        """What this card does of what is trained."""
+        task = replace(task_of(self.recipe), in_parts=self.in_parts)
+        groups = -(-task.batch // task.group)
+        if self.gpus > groups:
+            plural = "" if groups == 1 else "s"
+            of = f"{groups} normalisation group{plural} of {task.group}" if task.group > 1 else f"{groups} samples"
+            raise BadInput(
+                f"--gpus {self.gpus}: a batch of this recipe is {of}, and plans deal them whole, at least one to each "
+                f"card; plan for at most {groups}, or give the recipe a larger training.batch (it changes the result)"
+            )
+        most = min(-(-groups // self.gpus) * task.group, task.batch)
+        return task.shared_by(self.gpus, most if self.share is None else self.share)
 
     @cached_property
     def store(self) -> PredictionStore:
         """Predictions: those that ship, those made here before, and new ones."""
-        task = self._whole_task.shared_by(self.gpus)
+        task = self.task
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
         about = subject(self.recipe) | {"gpus": self.gpus} | ({"in_parts": True} if self.in_parts else {})
+        if task.batch * self.gpus != self.recipe.training.batch:
+            about |= {"share": task.batch}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
         return PredictionStore(
             task, self.target, about, prediction_version(), files, self.tell, helper, self._expected_seconds
@@ -97,7 +106,7 @@ class Planner:
 
     @cached_property
     def _helper(self) -> PredictionHelper:
-        return PredictionHelper(self.recipe, self.gpus, self.target, self.in_parts)
+        return PredictionHelper(self.recipe, self.gpus, self.task.batch, self.target, self.in_parts)
 
     @property
     def cache_file(self) -> Path:
@@ -176,10 +185,6 @@ def planned_precision(recipe: Recipe, card: Card) -> Precision:
     if asked == "auto":
         return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes the same")
     return Precision(asked, DTYPES[asked], "asked for")
-
-
-def _divisors(number: int) -> str:
-    return ", ".join(str(n) for n in range(1, min(number, 64) + 1) if number % n == 0)
 
 
 def _digest(values: Mapping[str, Any]) -> str:

@@ -93,9 +93,13 @@ class Generator:
     _block: int = field(init=False)
 
     def __post_init__(self) -> None:
-        group = self.recipe.training.normalisation_batch or 1
-        # statistics of batches need whole ones
-        self._block = group * -(-BLOCK // group) if self.request.statistics == "batch" else BLOCK
+        self._block = self.block_of(self.recipe, self.request)
+
+    @staticmethod
+    def block_of(recipe: Recipe, request: DrawRequest) -> int:
+        """Pictures that are drawn from one seed; statistics of batches need whole ones."""
+        group = recipe.training.normalisation_batch or 1
+        return group * -(-BLOCK // group) if request.statistics == "batch" else BLOCK
 
     def draw(self, first: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Pictures first, first+1, ...: uint8 [n, C, R, R], rounded, and their classes [n], block by block."""

@@ -21,6 +21,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
+from frugan.api.train.scores import PartOfScores
 from frugan.api.train.share_choice import ShareChoice, own_plan, take_by_speed
 from frugan.contract.data import RunData, Source
 from frugan.engine.arithmetic import pin_arithmetic
@@ -210,7 +211,8 @@ def _along(
         ranks.gather(found.as_json())
         return found
 
-    return follow(ranks, state, plan, stage, planner.next, by_speed), state.step
+    draw = PartOfScores(recipe, ranks)
+    return follow(ranks, state, plan, stage, planner.next, by_speed, draw), state.step
 
 
 def _state(recipe: Recipe, plan: Plan, ranks: RankGroup) -> TrainingState:

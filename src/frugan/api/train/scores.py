@@ -2,16 +2,17 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
+from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.sample.generation import DrawRequest
 from frugan.api.train.open_run import OpenRun
 from frugan.data.picture_set import PictureSet
@@ -22,9 +23,13 @@ from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
-from frugan.errors import BadInput
+from frugan.errors import BadInput, TrainingFailed
+from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
 from frugan.recipe import Recipe
+
+if TYPE_CHECKING:  # one process needs no torch.distributed
+    from frugan.engine.ranks.group import RankGroup
 
 MOST_AT_ONCE = 64
 """Samples in one forward: more are hardly faster, and never more than are trained at once."""
@@ -41,6 +46,7 @@ class TrainingScores:
         run: for the provenance.
         say: is given a line for every choice.
         warn: (step, line) is told when scores could not be taken: no reason to end a training.
+        ranks: that train together, and draw together; None: this process is alone.
     """
 
     recipe: Recipe
@@ -49,6 +55,7 @@ class TrainingScores:
     run: RunFolder
     say: Say
     warn: Callable[[int, str], None]
+    ranks: "RankGroup | None" = None
     _recall_told: bool = False
 
     @cached_property
@@ -61,12 +68,14 @@ class TrainingScores:
         settings = self.recipe.evaluation
         network = choose_network(settings.network, None, self.device, self.say)
         options = EvaluationOptions(metrics=settings.metrics, samples=settings.samples, split="trained on")
-        return Scorer(self.recipe, network, self.pictures, options, "the training set", self.say)
+        return Scorer(self.recipe, network, self.pictures, options, "the training set", self.say, ranks=self.ranks)
 
     def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
         """Scores of the averaged networks, and their card; None if that failed."""
         try:
             found = self._take(state, plan)
+        except TrainingFailed:  # a rank is lost
+            raise
         except (BadInput, ValueError, OSError) as error:
             self.warn(state.step, f"no scores: {error}")
             return None
@@ -90,13 +99,48 @@ class TrainingScores:
             standing_size=settings.standing_size,
             micro_batch=min(plan.micro_batch, MOST_AT_ONCE),
         )
-        networks: Mapping[str, nn.Module] = state.shown
-        if plan.ema_on_host and state.ema.networks:
-            # no activations live now, so there is room for them; a processor would take hours
-            networks = {name: copy.deepcopy(network).to(state.device) for name, network in networks.items()}
+        networks = networks_to_score(state, plan)
         return self.scorer.score(
             networks, draw, state.device, str(self.run.path), state.step, ema=bool(state.ema.networks)
         )
+
+
+def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:
+    """The networks that draw, on the device that trains."""
+    if not plan.ema_on_host or not state.ema.networks:
+        return state.shown
+    # no activations live now, so there is room for them; a processor would take hours
+    return {name: copy.deepcopy(network).to(state.device) for name, network in state.shown.items()}
+
+
+@dataclass(frozen=True)
+class PartOfScores:
+    """Draws a rank's part of the pictures that the first one scores.
+
+    Attributes:
+        recipe: whole.
+        ranks: seen from this one.
+        networks: of features, by name, as far as they were needed.
+    """
+
+    recipe: Recipe
+    ranks: "RankGroup"
+    networks: dict[str, FeatureNetwork] = field(default_factory=dict)
+
+    def __call__(self, state: TrainingState, plan: Plan) -> None:
+        """Draw it, by the recipe as it is at this step."""
+        recipe = self.recipe.at_step(state.step)
+        name = recipe.evaluation.network
+
+        def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
+            if name not in self.networks:
+                self.networks[name] = choose_network(name, None, state.device, quiet)
+            return networks_to_score(state, plan), self.networks[name]
+
+        def of_this_card(request: DrawRequest) -> DrawRequest:
+            return replace(request, micro_batch=min(request.micro_batch, plan.micro_batch))
+
+        Artist(recipe, tools, state.device, ranks=self.ranks).help(of_this_card)
 
 
 def scoring_of(recipe: Recipe, run: OpenRun, state: TrainingState, seconds: float) -> Scoring | None:
@@ -110,7 +154,8 @@ def scoring_of(recipe: Recipe, run: OpenRun, state: TrainingState, seconds: floa
         return None
     (pictures,) = run.sources.values()
     assert isinstance(pictures, PictureSet)
-    scores = TrainingScores(recipe, pictures, state.device, run.folder, run.choose, run.warn)
+    ranks = cast("RankGroup", run.ranks) if run.ranks.size > 1 else None
+    scores = TrainingScores(recipe, pictures, state.device, run.folder, run.choose, run.warn, ranks)
     _ = scores.scorer.metrics
     clock = Clock(settings.every, recipe.training.batch, seconds)
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)

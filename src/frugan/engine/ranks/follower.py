@@ -18,6 +18,7 @@ def follow(
     stages: Callable[[int], AbstractContextManager[Step]],
     next_plan: NextPlan,
     by_speed: Callable[[Step, Plan], Plan],
+    draw: Callable[[TrainingState, Plan], None],
 ) -> Order:
     """Take part in a training until the first rank ends it.
 
@@ -25,6 +26,7 @@ def follow(
         stages: opens what runs from a step on; its data are closed with it.
         next_plan: gives a plan that takes less when memory runs out on this rank; the other ranks keep theirs.
         by_speed: takes its share by the time that a step takes on each rank, and gives a plan for it.
+        draw: draws this rank's part of pictures that are scored; leaves no trace in the state.
 
     Returns:
         How it ended: STOP, OVER, or AGAIN.
@@ -44,6 +46,8 @@ def follow(
                 step = opened.enter_context(stages(state.step))
             elif order is Order.COMPARE:
                 ranks.agree(state)
+            elif order is Order.DRAW:
+                draw(state, in_force)
             elif order is Order.COLLECT:
                 with ranks.collected(state):
                     pass

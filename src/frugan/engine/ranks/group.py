@@ -1,7 +1,7 @@
 """Ranks over torch.distributed: gloo between processors, NCCL between cards; started by torchrun."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -194,6 +194,36 @@ class RankGroup:
         with _talking(self.watch, "being told how to begin"):
             dist.broadcast_object_list(values, src=0, group=self.orders)
         return values[0]  # type: ignore[no-any-return]
+
+    def to_first(self, value: Sent) -> list[Sent]:
+        """On the first rank what every one has, in their order; on the others nothing."""
+        values: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        with _talking(self.watch, "gathering what the ranks have found"):
+            dist.gather_object(value, values, dst=0, group=self.orders)
+        return values or []
+
+    def pass_rows(self, rows: Iterable[Tensor], dimensions: int) -> Iterator[Tensor]:
+        """On the first rank the rows of all others [n, dimensions], in the order of ranks; the others give theirs.
+
+        Args:
+            rows: of this rank, fp32 on the host, in pieces; the first rank's own stay where they are.
+        """
+        with _talking(self.watch, "passing on features"):
+            if self.rank != 0:
+                for piece in rows:
+                    dist.send(torch.tensor([len(piece)]), 0, group=self.orders)
+                    dist.send(piece.float().contiguous(), 0, group=self.orders)
+                dist.send(torch.tensor([0]), 0, group=self.orders)
+                return
+            for rank in range(1, self.size):
+                while True:
+                    count = torch.zeros(1, dtype=torch.int64)
+                    dist.recv(count, rank, group=self.orders)
+                    if not count:
+                        break
+                    piece = torch.empty(int(count), dimensions)
+                    dist.recv(piece, rank, group=self.orders)
+                    yield piece
 
     def wait_for_all(self) -> None:
         """Go on once all ranks have come here."""

@@ -48,6 +48,8 @@ class Order(IntEnum):
     """Time a step, and take shares by that."""
     COLLECT = 7
     """Give the first rank what of the optimizers' state is shared out."""
+    DRAW = 8
+    """Draw a part of the pictures that are scored."""
 
 
 class Ranks(Protocol):

@@ -1,0 +1,238 @@
+"""Generated pictures as the metrics see them: drawn by one process, or a part by each of several."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from frugan.api.evaluate.reference import FEATURES_AT_ONCE
+from frugan.api.sample.generation import DrawRequest, Generator, generating
+from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.ranks.ranks import Order
+from frugan.errors import BadInput, TrainingFailed
+from frugan.metrics.feature_network import FeatureNetwork
+from frugan.metrics.inception_score import StreamingInceptionScore
+from frugan.metrics.moments import Moments, StreamingMoments
+from frugan.metrics.row_store import RowStore, temporary_rows
+from frugan.recipe import Recipe
+
+if TYPE_CHECKING:  # one process needs no torch.distributed
+    from frugan.engine.ranks.group import RankGroup
+
+PASSED_ROWS = 2048
+"""In one message: 16 MiB of Inception's features."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What to draw and what to gather of it.
+
+    Attributes:
+        request: which pictures.
+        samples: how many.
+        dimensions: of the features.
+        inception: whether class scores are gathered.
+        rows: whether features are kept, and not their moments alone.
+    """
+
+    request: DrawRequest
+    samples: int
+    dimensions: int
+    inception: bool
+    rows: bool
+
+
+@dataclass
+class Drawn:
+    """What was gathered of generated pictures.
+
+    Attributes:
+        moments: of their features.
+        inception: of their class scores, if those were asked for.
+        labels: of their classes [n].
+        standing_size: samples in a batch of standing statistics.
+        pictures_not_finite, features_not_finite: that held such values.
+    """
+
+    moments: Moments
+    inception: StreamingInceptionScore | None
+    labels: NDArray[np.int64]
+    standing_size: int
+    pictures_not_finite: int
+    features_not_finite: int
+
+    def add(self, next_part: "Drawn") -> None:
+        """Take over what another rank has gathered of the pictures that follow."""
+        self.moments = self.moments.merged(next_part.moments)
+        if self.inception is None:
+            self.inception = next_part.inception
+        elif next_part.inception is not None:
+            self.inception.merge(next_part.inception)
+        self.labels = np.concatenate([self.labels, next_part.labels])
+        self.pictures_not_finite += next_part.pictures_not_finite
+        self.features_not_finite += next_part.features_not_finite
+
+
+@dataclass(frozen=True)
+class Artist:
+    """Draws pictures with networks and looks at them with a feature network; a part of them where there are ranks.
+
+    Attributes:
+        recipe: of the networks.
+        tools: gives the networks that draw, and the one of features; asked once there is something to draw.
+        device: that does it.
+        progress: (pictures done, of how many).
+        ranks: that share the work; None: this process has all of it.
+    """
+
+    recipe: Recipe
+    tools: Callable[[], tuple[Mapping[str, nn.Module], FeatureNetwork]]
+    device: torch.device
+    progress: Callable[[int, int], None] | None = None
+    ranks: "RankGroup | None" = None
+
+    @contextmanager
+    def drawing(self, draw: Draw) -> Iterator[tuple[Drawn, RowStore]]:
+        """On the one process, or the first rank, what was gathered of all pictures, and their features.
+
+        Raises:
+            BadInput: a rank could not draw its part: its memory ran out, or the request makes no sense.
+        """
+        if self.ranks is None:
+            with temporary_rows(draw.samples, draw.dimensions) as store:
+                yield self._part(draw, range(draw.samples), store), store
+            return
+        with temporary_rows(draw.samples, draw.dimensions) as store:
+            self.ranks.tell(Order.DRAW)
+            self.ranks.send(draw)
+            drawn = self._together(draw, self._share(draw), store)
+            assert drawn is not None  # this is the first rank
+            yield drawn, store
+
+    def help(self, change: Callable[[DrawRequest], DrawRequest] = lambda request: request) -> None:
+        """On the other ranks, once they are told to: draw the part of this one, and give it to the first.
+
+        Args:
+            change: of the request, in what does not change the pictures: the micro-batch.
+        """
+        assert self.ranks is not None
+        draw: Draw = self.ranks.send()
+        draw = replace(draw, request=change(draw.request))
+        mine = self._share(draw)
+        with temporary_rows(len(mine), draw.dimensions) as store:
+            self._together(draw, mine, store)
+
+    def _share(self, draw: Draw) -> range:
+        """Numbers of this rank's pictures: whole blocks, so that it draws nothing that another one needs."""
+        assert self.ranks is not None
+        block = Generator.block_of(self.recipe, draw.request)
+        blocks = -(-draw.samples // block)
+        rank, size = self.ranks.rank, self.ranks.size
+        bounds = [min(draw.samples, blocks * each // size * block) for each in (rank, rank + 1)]
+        return range(*bounds)
+
+    def _together(self, draw: Draw, mine: range, store: RowStore) -> Drawn | None:
+        """Draw a part, and bring all parts to the first rank; None on the others.
+
+        A rank that fails says so before anything is passed on: no other waits for what does not come.
+        """
+        ranks = self.ranks
+        assert ranks is not None
+        found: Drawn | str
+        try:
+            found = self._part(draw, mine, store)
+        except TrainingFailed:
+            raise
+        except (BadInput, OSError) as error:
+            found = str(error)
+        except RuntimeError as error:
+            found = f"{'memory ran out' if ran_out_of_memory(error) else type(error).__name__}: {error}"
+        parts = ranks.to_first(found)
+        names = ranks.watch.names[: len(parts)]
+        failed = [f"{name}: {part}" for name, part in zip(names, parts, strict=True) if isinstance(part, str)]
+        if ranks.send(bool(failed) if ranks.rank == 0 else None):
+            if ranks.rank == 0:
+                raise BadInput("; ".join(failed))
+            return None
+        if draw.rows:
+            own = map(torch.from_numpy, _pieces(store)) if ranks.rank != 0 and mine else ()
+            _append_all(store, ranks.pass_rows(own, draw.dimensions))
+        drawn: Drawn | None = None
+        for part in parts:
+            assert isinstance(part, Drawn)
+            if drawn is None:
+                drawn = part
+            else:
+                drawn.add(part)
+        return drawn
+
+    def _part(self, draw: Draw, mine: range, store: RowStore) -> Drawn:
+        """Generate pictures of these numbers and gather features as they come."""
+        networks, network = self.tools()
+        precision = resolve_precision(self.recipe.training.precision, self.device)
+        layout = Plan(draw.request.micro_batch, precision).layout(self.device)
+        gathered = StreamingMoments(draw.dimensions)
+        inception: StreamingInceptionScore | None = None
+        labels: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+        done = features_not_finite = 0
+        with generating(self.recipe, networks, layout, draw.request) as generator:
+            blocks = generator.draw(mine.start, len(mine))
+            for pictures, classes in ((p, y) for block in blocks for p, y in _split(*block)):
+                found = network(pictures)
+                if draw.inception:
+                    assert found.logits is not None
+                    inception = inception or StreamingInceptionScore(
+                        draw.samples, found.logits.shape[1], min(10, draw.samples), mine.start
+                    )
+                    inception.update(found.logits)
+                gathered.update(found.pooled)
+                if draw.rows:
+                    store.append(found.pooled)
+                features_not_finite += int((~torch.isfinite(found.pooled)).any(1).sum())
+                labels.append(classes.numpy())
+                done += len(pictures)
+                if self.progress is not None:
+                    self.progress(done * draw.samples // len(mine), draw.samples)
+            return Drawn(
+                moments=gathered.finish(),
+                inception=inception,
+                labels=np.concatenate(labels),
+                standing_size=generator.standing_size,
+                pictures_not_finite=generator.not_finite,
+                features_not_finite=features_not_finite,
+            )
+
+
+def _split(pictures: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """A block in pieces that the feature network takes at once."""
+    yield from zip(pictures.split(FEATURES_AT_ONCE), labels.split(FEATURES_AT_ONCE), strict=True)
+
+
+def _append_all(store: RowStore, pieces: Iterable[Tensor]) -> None:
+    """Keep what others pass on, and where there is no room let them come to their end all the same.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    full: OSError | None = None
+    for piece in pieces:
+        if full is None:
+            try:
+                store.append(piece)
+            except OSError as error:
+                full = error
+    if full is not None:
+        raise full
+
+
+def _pieces(store: RowStore) -> Iterator[NDArray[np.float32]]:
+    rows = store.rows()
+    for first in range(0, len(rows), PASSED_ROWS):
+        yield np.array(rows[first : first + PASSED_ROWS])  # of its own: the file is mapped read-only

@@ -1,0 +1,199 @@
+"""Plans for cards that share every batch: what falls to each, what they wait for, and what is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import frugan
+from api.pictures import RECIPE, write_recipe
+from frugan.api.plan.planning_task import task_of
+from frugan.api.plan.several_cards import Kind, parse_kinds
+from frugan.contract.phase import Phase
+from frugan.engine.plan import Plan
+from frugan.engine.ranks.place import deal
+from frugan.errors import BadInput
+from frugan.memory import prediction_store
+from frugan.memory.link import GUESSED
+from frugan.memory.prediction import Prediction, Target
+from frugan.memory.sizes import GIB, MIB
+from frugan.memory.task import Stage, Task
+from frugan.recipe_loading import load_recipe
+from memory.formula import prediction
+
+
+def by_samples(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> Prediction:
+    """A formula by which a step's time is that of its samples alone, and nobody is held up by the host."""
+    found = prediction(plan, stage, task.batch, rough=rough, sample_bytes=64 * MIB)
+    return replace(found, work=replace(found.work, macs=1e11 * task.batch, bytes_moved=0, operations=0, host_bytes=0))
+
+
+@pytest.fixture(autouse=True)
+def _by_formula(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(prediction_store, "predict", by_samples)
+    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)  # a helping process knows no formula
+
+
+@pytest.fixture(scope="module")
+def of_64_groups(tmp_path_factory: pytest.TempPathFactory) -> str:
+    text = RECIPE.replace("\nbatch = 8\n", "\nbatch = 256\n")
+    return write_recipe(tmp_path_factory.mktemp("recipe"), text)
+
+
+def test_64_groups_over_12_cards(of_64_groups: str) -> None:
+    options = frugan.PlanOptions(card="gtx-1080", gpus=12, link="8GB/s,0us")
+    report = frugan.plan(of_64_groups, None, (), options)
+    found = report.together
+    assert found is not None
+    assert [(each.count, each.samples) for each in found.shares] == [(4, 24), (8, 20)]
+    assert report.fits
+    assert report.share == 24
+    assert sum(report.categories.values()) == report.peak_bytes
+    assert {"gradient buckets", "communication"} <= report.categories.keys()
+    # By the formula time goes by samples: the four with 24 hold up the eight with 20.
+    six, five = (each.compute_seconds for each in found.shares)
+    assert five == pytest.approx(six * 5 / 6)
+    summed = found.summed_bytes
+    assert found.between_seconds == pytest.approx(2 * 11 / 12 * summed / 8e9)
+    assert found.step_seconds == pytest.approx(six + found.between_seconds)
+    assert found.idle == pytest.approx(8 / 12 * (six - five) / found.step_seconds)
+    assert found.images_per_second == pytest.approx(256 / found.step_seconds)
+    alone = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080")).choice.whole_seconds
+    assert found.efficiency == pytest.approx(alone / 12 / found.step_seconds)
+    assert found.efficiency < 64 / 72  # what the groups that do not divide leave of it
+    values = report.as_json()
+    assert json.loads(json.dumps(values))["together"]["sent_bytes_per_step"] == pytest.approx(2 * 11 / 12 * summed)
+    lines = "\n".join(report.decisions)
+    assert "shares: 6 on 4 cards, 5 on 8 cards (normalisation groups of 4)" in lines
+    assert "link: 8 GB/s to each card, 0 \u00b5s a message: as asked" in lines
+
+
+def test_bytes_are_those_of_the_gradients(of_64_groups: str) -> None:
+    report = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080x2"))
+    recipe = load_recipe(of_64_groups)
+    networks = recipe.kind.build(recipe.networks, "meta")
+    assert report.together is not None
+    sizes = {each.phase: (each.size_bytes, each.updates) for each in report.together.sums}
+    assert sizes == {name: (4 * sum(p.numel() for p in networks[name].parameters()), 1.0) for name in ("D", "G")}
+    assert report.together.link == GUESSED
+    assert any("a guess for cards of one machine" in line for line in report.decisions)
+
+
+def test_unequal_cards_share_by_speed_and_in_one_precision(of_64_groups: str) -> None:
+    report = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080x8,rtx-3060x4"))
+    found = report.together
+    assert found is not None
+    assert [each.card for each in found.shares] == sorted(each.card for each in found.shares)
+    assert sum(each.count * each.samples for each in found.shares) == 256
+    slow, fast = (next(each for each in found.shares if each.card == card) for card in ("gtx-1080", "rtx-3060"))
+    assert slow.alone_seconds > fast.alone_seconds
+    assert slow.samples < fast.samples
+    assert found.slowest_seconds / min(each.compute_seconds for each in found.shares) < 1.2
+    assert [(each.budget_bytes, each.fits) for each in (slow, fast)] == [(8 * GIB, True), (12 * GIB, True)]
+    assert report.precision == "fp32"  # the recipe's own
+    mixed = frugan.plan(
+        of_64_groups, None, ["training.precision=auto"], frugan.PlanOptions(card="gtx-1080,rtx-2060,rtx-3060")
+    )
+    assert mixed.precision == "fp32"
+    assert any("all ranks train in one, so say training.precision=fp32" in line for line in mixed.decisions)
+    halves = frugan.plan(of_64_groups, None, ["training.precision=auto"], frugan.PlanOptions(card="rtx-2060,rtx-3060"))
+    assert halves.precision == "fp16"
+
+
+def test_it_fits_only_if_every_card_does(of_64_groups: str) -> None:
+    """A group of 128 takes 8 GiB by the formula where nothing may be recomputed."""
+    overrides = ["training.normalisation_batch=128"]
+    avoid = ("recompute", "keep-products", "offload")
+    report = frugan.plan(of_64_groups, None, overrides, frugan.PlanOptions(card="gtx-1080,h100", avoid=avoid))
+    assert report.together is not None
+    assert [each.fits for each in report.together.shares] == [False, True]
+    assert not report.fits
+    assert report.card.name == "gtx-1080"
+
+
+def test_the_largest_batch_over_several_cards(of_64_groups: str) -> None:
+    options = frugan.PlanOptions(card="gtx-1080", gpus=12, link="8GB/s")
+    words, report = frugan.largest(of_64_groups, "batch", None, (), options)
+    batch = int(words[0].removeprefix("training.batch="))
+    assert report.together is not None
+    assert report.together.batch == batch
+    assert all(each.accumulation == 1 and each.fits for each in report.together.shares)
+    alone = frugan.largest(of_64_groups, "batch", None, (), frugan.PlanOptions(card="gtx-1080"))[1]
+    assert 6 * alone.batch < batch <= 12 * alone.batch
+
+
+def _of_half(phase: Phase) -> Phase:
+    """D sees half of the batch, in groups as large as ever; path lengths do so in groups of half the size."""
+    return replace(phase, fraction=0.5) if phase.name == "D" else phase
+
+
+def test_a_phase_with_few_groups_runs_one_on_each_rank() -> None:
+    """Of half a batch and as many ranks as groups, half of the ranks would do, and each runs a whole one."""
+    task = task_of(load_recipe("stylegan2-ffhq-1024"))
+    ranks = task.batch // task.group
+    assert ranks > 2
+    stages = [replace(e, setup=replace(e.setup, phases=tuple(map(_of_half, e.setup.phases)))) for e in task.stages]
+    task = replace(task, stages=tuple(stages))
+    mine = task.shared_by(ranks, task.group)
+    assert (mine.batch, mine.ranks) == (task.group, ranks)
+    for before, after in zip(task.phases, mine.phases, strict=True):
+        group, seen = before.group(task.group), before.samples(task.batch)
+        dealt = deal(seen, group, min(ranks, seen // group))
+        assert after.samples(mine.batch) == len(dealt[0].samples)
+        assert after.group(mine.group) == group
+    assert task.shared_by(1, task.batch) is task
+
+
+def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
+    """Asked for, and where a link is slower than the card's own bus, what is gathered takes longer."""
+    names = ("keep-products", "recompute", "offload", "ema-on-host", "optimizer-on-host")
+    options = frugan.PlanOptions(card="gtx-1080x2,rtx-3060", use=("shard-optimizer",), avoid=names)
+    fast, slow = (
+        frugan.plan(of_64_groups, None, (), replace(options, link=link)).together
+        for link in ("99GB/s,0us", "1GB/s,0us")
+    )
+    plain = frugan.plan(of_64_groups, None, (), replace(options, link="1GB/s,0us", use=())).together
+    assert fast is not None
+    assert slow is not None
+    assert plain is not None
+    assert all("shard-optimizer" in each.savers for each in (*fast.shares, *slow.shares))
+    assert not any("shard-optimizer" in each.savers for each in plain.shares)
+    gathered = 2 / 3 * slow.summed_bytes
+    assert slow.between_seconds == pytest.approx(plain.between_seconds + gathered * (1e-9 - 1e-10))
+    assert fast.between_seconds == pytest.approx(4 / 3 * fast.summed_bytes / 99e9)
+
+
+@pytest.mark.parametrize(
+    ("card", "gpus", "kinds"),
+    [
+        (None, None, (Kind(None, 1),)),
+        (None, 4, (Kind(None, 4),)),
+        ("gtx-1080", 12, (Kind("gtx-1080", 12),)),
+        ("gtx-1080x12", None, (Kind("gtx-1080", 12),)),
+        ("titan-x", None, (Kind("titan-x", 1),)),
+        ("titan-xx2, RTX 3060", 3, (Kind("titan-x", 2), Kind("RTX 3060", 1))),
+    ],
+)
+def test_cards_are_read(card: str | None, gpus: int | None, kinds: tuple[Kind, ...]) -> None:
+    assert parse_kinds(card, gpus) == kinds
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"card": "gtx-1080", "gpus": 65}, "64 normalisation groups of 4, and plans deal them whole"),
+        ({"card": "gtx-1080x2", "gpus": 3}, "names 2"),
+        ({"card": "gtx-1080x0,rtx-3060"}, "at least one of them"),
+        ({"card": "riva-128x2"}, "'riva-128' is not known"),
+        ({"card": "gtx-1080,,rtx-3060"}, "'' is not known"),
+        ({"card": "gtx-1080", "link": "8GB/s"}, "nobody to talk to"),
+        ({"gpus": 2, "link": "8GB/s"}, "between which cards"),
+        ({"card": "gtx-1080", "gpus": 12, "micro_batch": 28}, "from 4 to 24"),
+        ({"gpus": -1}, "expected at least one"),
+    ],
+)
+def test_cards_that_cannot_be(options: dict[str, object], message: str, of_64_groups: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        frugan.plan(of_64_groups, None, (), frugan.PlanOptions(**options))  # type: ignore[arg-type]
