@@ -115,7 +115,18 @@ class TrafficCounter(TorchDispatchMode):
             written = {key: tensor for key, tensor in written.items() if _storage(tensor) not in stored}
             if not written:
                 return 0
+        elif not written:  # what works on lists in place gives nothing back
+            written = {id(tensor): tensor for tensor in _written_in_place(func, inputs)}
         return sum(map(stored_bytes, read.values())) + sum(map(stored_bytes, written.values()))
+
+
+def _written_in_place(func: Any, inputs: Any) -> list[Tensor]:
+    """Operands that an operation writes into."""
+    args, kwargs = inputs
+    given = zip(func._schema.arguments, args, strict=False)
+    named = ((argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs)
+    found = [value for argument, value in (*given, *named) if argument.alias_info and argument.alias_info.is_write]
+    return tensors_in(found)
 
 
 class SavedActivations:
