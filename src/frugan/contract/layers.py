@@ -10,9 +10,6 @@ from torch import Tensor, nn
 
 from frugan.contract.gated_copy import copy_where, flat
 
-AT_ONCE = 16
-"""Observations of a buffer that wait at most before they are added up."""
-
 
 @dataclass
 class _Observed:
@@ -55,12 +52,13 @@ class Observer:
             return
         known.values.append(value)
         known.weight = known.weight + weight
-        if len(known.values) == AT_ONCE:
-            self._add_up()
 
     @torch.no_grad()
-    def _add_up(self) -> None:
-        """Leave one value of each buffer: the first ones of all buffers, plus the second ones, and so on."""
+    def add_up(self) -> None:
+        """Leave one value of each buffer: the first ones of all buffers, plus the second ones, and so on.
+
+        Called after each micro-batch, so that every further one finds and leaves the same.
+        """
         alike: dict[tuple[object, ...], list[_Observed]] = {}
         for each in self._staged.values():
             first = each.values[0]
@@ -77,7 +75,7 @@ class Observer:
 
     def sums(self, device: torch.device) -> list[Tensor]:
         """Sums of what was observed, by weight, and then all weights [n]: to be added up over several processes."""
-        self._add_up()
+        self.add_up()
         found = [each.total for each in self._staged.values()]
         found = [total if total.is_floating_point() else total.float() for total in found]
         weights = torch.tensor([float(each.weight) for each in self._staged.values()])
@@ -92,7 +90,7 @@ class Observer:
     @torch.no_grad()
     def commit(self, accepted: Tensor | None) -> None:
         """Move the buffers; where `accepted` (a bool scalar on the device) is False, leave them as they were."""
-        self._add_up()
+        self.add_up()
         together: dict[tuple[object, ...], list[tuple[Tensor, _Observed]]] = {}
         for (layer, buffer), each in self._staged.items():
             old: Tensor = getattr(layer, buffer)

@@ -13,7 +13,7 @@ from torch import Tensor
 from frugan.contract.layers import Reparametrised
 
 Divisor = float | Tensor
-"""A number, or a tensor that can be broadcast to the weight."""
+"""A number, or a tensor that can be broadcast to the weight, with at least one dimension."""
 
 
 @dataclass(frozen=True)

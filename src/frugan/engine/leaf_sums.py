@@ -49,10 +49,7 @@ class HalfSum:
 
 
 class SmallSums:
-    """Adds up the gradients of many small leaves together: when one comes that has a gradient waiting already.
-
-    Until then a gradient waits as backward left it, so that a single one is never copied.
-    """
+    """Adds up the gradients of many small leaves together: when asked to, or one comes that has a gradient waiting."""
 
     def __init__(self) -> None:
         self._waiting: dict[Tensor, Tensor] = {}
@@ -64,7 +61,7 @@ class SmallSums:
         if gradient is None:
             return
         if leaf in self._waiting:
-            self._add_up()
+            self.add_up()
         self._waiting[leaf] = gradient
 
     def held(self, leaf: Tensor) -> Tensor | None:
@@ -74,13 +71,13 @@ class SmallSums:
     def take(self, leaf: Tensor) -> Tensor | None:
         """A leaf's sum, given away; in the leaf's precision if only one gradient came."""
         if leaf in self._waiting and leaf in self._sums:
-            self._add_up()
+            self.add_up()
         found = self._sums.pop(leaf, None)
         return self._waiting.pop(leaf, None) if found is None else found
 
     @torch.no_grad()
-    def _add_up(self) -> None:
-        """Add what waits to the sums."""
+    def add_up(self) -> None:
+        """Add what waits to the sums, in fp32."""
         leaves = list(self._waiting)
         while leaves:
             group, room = list[Tensor](), TOGETHER_ELEMENTS

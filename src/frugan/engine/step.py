@@ -173,6 +173,8 @@ class Step:
                         losses.append(loss)
                 if losses:
                     torch.stack(losses).sum().backward()
+                for sums in (observer, *working.values()):
+                    sums.add_up()
                 shares.append(share)
             # Carry the gradients through norm and cast to the masters.
             for weights in working.values():

@@ -38,19 +38,18 @@ class Layout:
         room = self.room(weight, fp32=fp32)
         return weight if room is None else room.copy_(weight)
 
-    def room(self, weight: Tensor, *, fp32: bool, always: bool = False) -> Tensor | None:
-        """Memory for a working weight, not filled; None where the weight itself would do.
+    def room(self, weight: Tensor, *, fp32: bool) -> Tensor | None:
+        """Memory for a working weight, not filled; None if it has the weight's own dtype and layout.
 
         Args:
             fp32: it stays so in every precision.
-            always: also where the weight would do.
         """
         dtype = torch.float32 if fp32 else self.dtype
         # A float64 network (made by tests to measure rounding) stays float64.
         dtype = weight.dtype if weight.dtype == torch.float64 else dtype
         last = self.channels_last and weight.ndim == 4
         order = torch.channels_last if last else torch.preserve_format
-        if not always and weight.dtype == dtype and (not last or weight.is_contiguous(memory_format=order)):
+        if weight.dtype == dtype and (not last or weight.is_contiguous(memory_format=order)):
             return None
         return torch.empty_like(weight, dtype=dtype, memory_format=order)
 
@@ -141,11 +140,19 @@ class WorkingWeights:
         for weights in alike.values():
             scaling = weights[0].layer.scaling.find([replace(each, master=each.master.detach()) for each in weights])
             self._scaled.append((scaling, [cast(nn.Parameter, each.master) for each in weights]))
+            together: list[tuple[nn.Parameter, float]] = []
             for each, divisor in zip(weights, scaling.divisors, strict=True):
-                fp32 = each.name in keeps_fp32(each.layer)
-                room = self.layout.room(each.master, fp32=fp32, always=True)
-                leaf = torch.div(each.master, divisor, out=room)
-                self._made[cast(nn.Parameter, each.master)] = self._leaf(leaf, each.master, divisor=divisor)
+                master = cast(nn.Parameter, each.master)
+                room = self.layout.room(master, fp32=each.name in keeps_fp32(each.layer))
+                if room is None and isinstance(divisor, float):
+                    together.append((master, divisor))
+                    continue
+                leaf = torch.div(master, divisor, out=torch.empty_like(master) if room is None else room)
+                self._made[master] = self._leaf(leaf, master, divisor=divisor)
+            if together:
+                divided = torch._foreach_div([m.detach() for m, _ in together], [divisor for _, divisor in together])
+                for (master, divisor), leaf in zip(together, divided, strict=True):
+                    self._made[master] = self._leaf(leaf, master, divisor=divisor)
 
     @torch.no_grad()
     def _make_plain(self) -> None:
@@ -197,22 +204,29 @@ class WorkingWeights:
             leaf.register_post_accumulate_grad_hook(total)
         return _Made(leaf, total)
 
+    def add_up(self) -> None:
+        """Add to the sums what a micro-batch has left, so that every further one finds and leaves the same."""
+        self._small.add_up()
+
     @torch.no_grad()
     def carry(self) -> None:
         """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
         found: dict[nn.Parameter, Tensor] = {}
-        plain: dict[nn.Parameter, Tensor] = {}
+        small: dict[nn.Parameter, Tensor] = {}
         for master, made in self._made.items():
             gradient = made.take_gradient()
             if gradient is None:
                 continue
-            if made.divisor is not None:
+            if isinstance(made.divisor, Tensor):
                 found[master] = torch.div(gradient, made.divisor, out=torch.empty_like(master))
             elif gradient.numel() > SMALL_ELEMENTS:
                 found[master] = in_layout_of(master, gradient)
             else:
-                plain[master] = gradient
-        found |= zip(plain, in_layouts_of(list(plain), list(plain.values())), strict=True)
+                small[master] = gradient
+        found |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
+        divided = {each: d for each in found if isinstance(d := self._made[each].divisor, float) and d != 1}
+        if divided:
+            torch._foreach_div_([found[master] for master in divided], list(divided.values()))
         for scaling, masters in self._scaled:
             if any(master in found for master in masters):
                 scaling.carry([master.detach() for master in masters], [found.get(master) for master in masters])

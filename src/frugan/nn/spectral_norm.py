@@ -58,7 +58,8 @@ class SpectralScaling(Scaling):
     """
 
     def __init__(self, left: list[Tensor], right: list[Tensor], right_norms: Tensor, sigmas: Tensor) -> None:
-        super().__init__(sigmas.unbind())
+        # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
+        super().__init__(sigmas.split(1))
         self.left, self.right, self.right_norms, self.sigmas = left, right, right_norms, sigmas
 
     @classmethod
