@@ -12,12 +12,12 @@ from torch import Tensor
 from frugan.contract.gated_copy import copy_where, flat
 
 
-def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, accepted: Tensor) -> None:
+def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, held_back: Tensor) -> None:
     """Move averages towards values by a weight from 0 to 1, at 1 to exactly these.
 
     Args:
         averages, values: floating point.
-        accepted: bool scalar beside the averages; where False, they stay.
+        held_back: scalar beside the averages; where 1, they stay, where 0, they move.
     """
     alike: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
     for average, value in zip(averages, values, strict=True):
@@ -26,14 +26,31 @@ def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, 
             found[0].append(average)
             found[1].append(value)
         else:
-            average.lerp_(value.to(average.dtype), (accepted * weight).to(average.dtype))
-    held_back = (~accepted).float()
+            average.lerp_(value.to(average.dtype), ((1 - held_back) * weight).to(average.dtype))
     for old, new in alike.values():
         if weight < 1:
             _step(old, new, weight, held_back, decay=1.0)
         else:
             _step(old, old, -1.0, held_back)  # 0, and then what is new: neither rounds
             _step(old, new, 1.0, held_back)
+
+
+def descend(weights: list[Tensor], changes: list[Tensor], rate: Tensor, held_back: Tensor) -> None:
+    """weights -= rate·changes; the rate is an fp32 scalar beside them. `held_back` as for `follow`."""
+    torch._fused_sgd_(
+        weights,
+        changes,
+        [],
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=rate,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=False,
+        grad_scale=None,
+        found_inf=held_back,
+    )
 
 
 def _step(averages: list[Tensor], climbed: list[Tensor], rate: float, held_back: Tensor, decay: float = 0.0) -> None:

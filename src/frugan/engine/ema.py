@@ -127,11 +127,12 @@ class Ema:
             values: Mapping[str, Tensor] = source.state_dict()
             if self.on_host:
                 accepted, values = self._to_host(name, accepted, values)
+            held_back = (~accepted).float()
             averages = self.networks[name].state_dict()
             copied = [key for key in values if key in self._copied[name]]
             followed = [key for key in values if key not in self._copied[name]]
             copy_accepted([averages[key] for key in copied], [values[key] for key in copied], accepted)
-            follow([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, accepted)
+            follow([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, held_back)
 
     def _to_host(
         self, name: str, accepted: Tensor, values: Mapping[str, Tensor]
