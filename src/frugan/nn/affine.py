@@ -11,7 +11,12 @@ from torch import Tensor
 
 
 def affine(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    """x·gain + bias, differentiable as often as one asks for: [B, C, H, W], [1 or B, C, 1, 1] twice -> [B, C, H, W]."""
+    """x·gain + bias, differentiable as often as one asks for.
+
+    Args:
+        x: [B, C, H, W].
+        gain, bias: of any shapes that can be broadcast to it.
+    """
     return cast(Tensor, _Affine.apply(x, gain, bias))
 
 
@@ -21,6 +26,7 @@ class _Affine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, gain)
+        ctx.bias_shape = bias.shape
         return torch.addcmul(bias, x, gain)
 
     @staticmethod
@@ -29,4 +35,4 @@ class _Affine(torch.autograd.Function):
         x, gain = ctx.saved_tensors
         to_x = gradient * gain if ctx.needs_input_grad[0] else None
         to_gain = (gradient * x).sum_to_size(gain.shape) if ctx.needs_input_grad[1] else None
-        return to_x, to_gain, gradient.sum_to_size(gain.shape) if ctx.needs_input_grad[2] else None
+        return to_x, to_gain, gradient.sum_to_size(ctx.bias_shape) if ctx.needs_input_grad[2] else None

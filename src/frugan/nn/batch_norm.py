@@ -4,6 +4,8 @@ A micro-batch is a whole number of groups and each group is normalised by its ow
 depend on the micro-batch. Running statistics are observed and move once per phase, by the mean over its groups.
 """
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -102,6 +104,17 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, C, H, W], condition [B, ...] -> [B, C, H, W]."""
-        gain = (1 + self.gain(condition)).to(x.dtype)[:, :, None, None]  # [B, C, 1, 1]
-        bias = self.bias(condition).to(x.dtype)[:, :, None, None]  # [B, C, 1, 1]
-        return affine(self.normalise(x), gain, bias)
+        gain, bias = (each.to(x.dtype)[:, :, None, None] for each in self._gain_and_bias(condition))  # [B, C, 1, 1]
+        return affine(self.normalise(x), 1 + gain, bias)
+
+    def _gain_and_bias(self, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, ...] -> [B, C] twice; of two products with the same condition one is made."""
+        if not (_is_product(self.gain) and _is_product(self.bias)):
+            return self.gain(condition), self.bias(condition)
+        weight = torch.cat([cast(Tensor, self.gain.weight), cast(Tensor, self.bias.weight)])  # [2·C, K]
+        gain, bias = F.linear(condition, weight).chunk(2, 1)
+        return gain, bias
+
+
+def _is_product(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Linear) and layer.bias is None
