@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.gated_copy import copy_where, flat
+from frugan.contract.shared_group import SharedGroup
 
 
 @dataclass
@@ -21,7 +22,7 @@ class _Observed:
     """
 
     values: list[Tensor]
-    weight: int | Tensor
+    weight: float | Tensor
 
     @property
     def total(self) -> Tensor:
@@ -41,7 +42,7 @@ class Observer:
         self.recomputing = False
         self._staged: dict[tuple[Stateful, str], _Observed] = {}
 
-    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: int = 1) -> None:
+    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Add an observation of `buffer`; what is committed is the mean over all of them, by weight."""
         if self.recomputing:
             return
@@ -113,7 +114,7 @@ def _commit_together(moved: list[tuple[Tensor, _Observed]], newest: float, accep
     weight = moved[0][1].weight
     if isinstance(weight, Tensor):
         weight = flat([torch.as_tensor(each.weight).expand(each.total.numel()) for _, each in moved])
-    observed = (observed if isinstance(weight, int) and weight == 1 else observed / weight).to(olds[0].dtype)
+    observed = (observed if not isinstance(weight, Tensor) and weight == 1 else observed / weight).to(olds[0].dtype)
     copy_where(accepted, olds, observed if newest == 1 else torch.lerp(flat(olds), observed, newest))
 
 
@@ -128,7 +129,7 @@ class Stateful(nn.Module):
     observer: Observer | None = None
     newest: float = 1.0
 
-    def observe(self, buffer: str, value: Tensor, weight: int = 1) -> None:
+    def observe(self, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Stage a new observation of a buffer; a no-op outside a phase."""
         if self.observer is not None:
             self.observer.stage(self, buffer, value, weight)
@@ -143,9 +144,11 @@ class GroupNormalised(Stateful):
 
     Attributes:
         normalisation_batch: samples per group; None: all samples of a forward are one group. Set by the engine.
+        shared: where other processes hold the rest of each group; None: groups are whole. Set by the engine.
     """
 
     normalisation_batch: int | None = None
+    shared: SharedGroup | None = None
 
 
 class Reparametrised(Stateful):

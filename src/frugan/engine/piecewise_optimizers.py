@@ -6,6 +6,7 @@ learning-rate dropout moves a random share of the weights at each update while t
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -63,38 +64,49 @@ class PiecewiseOptimizer(Optimizer):
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
         rate, held_back = rate.float(), (~accepted).float()
         random = None if share is None else generator_on(accepted.device, seed)
-        for weights, gradients, *kept in self._groups():
+        for pieces, (weights, gradients, *kept) in self._groups():
             statistics: list[list[Tensor]] = kept
             if self.on_host:
                 statistics = [[beside(each, like) for each, like in zip(slot, weights, strict=True)] for slot in kept]
             changes = self._change(gradients, statistics, held_back)
-            if random is not None and share is not None:
-                mask = keep_mask(sum(change.numel() for change in changes), share, random, rate.device)
-                for change, keep in zip(changes, mask.split([change.numel() for change in changes]), strict=True):
-                    change.mul_(keep)
+            if random is not None and share is not None:  # drawn for whole pieces, whoever moves which part
+                mask = keep_mask(sum(piece.elements for piece in pieces), share, random, rate.device)
+                masks = mask.split([piece.elements for piece in pieces])
+                for change, piece, keep in zip(changes, pieces, masks, strict=True):
+                    change.mul_(keep[piece.first : piece.first + change.numel()])
             descend(weights, changes, rate, held_back)
             if self.on_host:
                 for there, back in zip(kept, statistics, strict=True):
                     for host, each in zip(there, back, strict=True):
                         host.copy_(each, non_blocking=True)
 
-    def _groups(self) -> Iterator[list[list[Tensor]]]:
-        """Flat pieces of parameters, gradients and statistics: of one large parameter, or of many small ones."""
-        group, room = list[tuple[Tensor, ...]](), self.piece
-        for parameter in self.parameters():
+    def _groups(self) -> Iterator[tuple[list["_Piece"], list[list[Tensor]]]]:
+        """Flat pieces of parameters, gradients and statistics: of one large parameter, or of many small ones.
+
+        They are grouped by their whole sizes: every rank has the same groups, whatever it moves of them.
+        """
+        pieces, group, room = list[_Piece](), list[tuple[Tensor, ...]](), self.piece
+        for parameter, (first, whole) in zip(self.moved(), self._places(), strict=True):
             if parameter.grad is None:
                 continue
             state = self.state_of(parameter)
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
-            for piece in _pieces(tensors, self.piece):
-                size = piece[0].numel()
-                if size > room:
-                    yield [list(each) for each in zip(*group, strict=True)]
-                    group, room = [], self.piece
-                group.append(piece)
-                room -= size
+            for piece, here in _pieces(tensors, self.piece, first, whole):
+                if piece.elements > room:
+                    yield pieces, [list(each) for each in zip(*group, strict=True)]
+                    pieces, group, room = [], [], self.piece
+                pieces.append(piece)
+                group.append(here)
+                room -= piece.elements
         if group:
-            yield [list(each) for each in zip(*group, strict=True)]
+            yield pieces, [list(each) for each in zip(*group, strict=True)]
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Of what this rank moves: with which element of its parameter it begins, and how many that has."""
+        if self.shards is None:
+            yield from ((0, parameter.numel()) for parameter in self.moved())
+        else:
+            yield from ((each.first, each.master.numel()) for each in self.shards.slices)
 
     def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """A parameter's statistics by slot, made if there are none yet."""
@@ -115,6 +127,7 @@ class PiecewiseOptimizer(Optimizer):
 class RMSprop(PiecewiseOptimizer):
     """Root of a running mean of squared gradients (Tieleman and Hinton 2012)."""
 
+    elementwise = True
     slots = ("acc",)
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, decay: float, eps: float) -> None:
@@ -131,6 +144,7 @@ class RMSprop(PiecewiseOptimizer):
 class AdaBelief(PiecewiseOptimizer):
     """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020)."""
 
+    elementwise = True
     slots = ("ms", "vs")
 
     def __init__(
@@ -155,11 +169,34 @@ def _roots(squares: list[Tensor], eps: float) -> list[Tensor]:
     return roots
 
 
-def _pieces(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
-    """Flat views of the same elements of tensors of one shape and layout."""
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of a parameter, and the part of it that is moved here.
+
+    Attributes:
+        elements: of the piece.
+        first: of them that is moved here.
+    """
+
+    elements: int
+    first: int
+
+
+def _pieces(
+    tensors: Sequence[Tensor], size: int, begins: int, whole: int
+) -> Iterator[tuple[_Piece, tuple[Tensor, ...]]]:
+    """Flat views of the same elements of tensors of one shape and layout; those that are not here are empty.
+
+    Args:
+        size: of a piece.
+        begins, whole: with which element of their parameter they begin, and how many that has.
+    """
     flat = [(t if t.is_contiguous() else t.permute(0, 2, 3, 1)).view(-1) for t in tensors]
-    for first in range(0, flat[0].numel(), size):
-        yield tuple(tensor[first : first + size] for tensor in flat)
+    for first in range(0, whole, size):
+        last = min(first + size, whole)
+        here = min(max(begins, first), last)
+        a, b = here - begins, last - begins
+        yield _Piece(last - first, here - first), tuple(tensor[max(a, 0) : max(b, 0)] for tensor in flat)
 
 
 def keep_mask(count: int, share: float, random: torch.Generator, device: torch.device) -> Tensor:
