@@ -3,10 +3,12 @@
 import json
 import re
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 from typer.testing import CliRunner
 
+from frugan.api.plan.shipped_recipes import shipped_recipes
 from frugan.cli.application import application
 from frugan.families import families
 from frugan.recipe import known_keys
@@ -88,3 +90,65 @@ def test_options_in_the_readme_exist() -> None:
         command = line.split()[1]
         for option in re.findall(r"--[a-z-]+", line):
             assert option in helps[command], line
+
+
+def named(cell: str) -> list[str]:
+    """Recipes of a table's first cell: `a-256`, `-512` are a-256 and a-512."""
+    found: list[str] = []
+    for name in re.findall(r"`([^`]+)`", cell):
+        found.append(found[0].rpartition("-")[0] + name if name.startswith("-") else name)
+    return found
+
+
+def values(cell: str, count: int) -> list[str]:
+    """What a cell says of each recipe of its row: one value for all, or one each."""
+    said = re.findall(r"\d[\d.]*M?", cell)
+    return said * count if len(said) == 1 else said
+
+
+def test_the_table_of_recipes_says_what_they_are() -> None:
+    shipped = {str(row["name"]): row for row in shipped_recipes()}
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`[a-z].*?) \| (\d.*?) \| ([\d.M, ]+) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    seen = []
+    for cell, *columns in rows:
+        names = named(cell)
+        pixels, parameters, batches = (values(column, len(names)) for column in columns[:3])
+        for name, side, size, batch in zip(names, pixels, parameters, batches, strict=True):
+            facts = shipped[name]
+            assert side == str(facts["resolution"]), name
+            assert size == f"{facts['parameters'] / 1e6:.1f}M", name
+            assert batch == str(facts["batch"]), name
+            assert columns[3].startswith(str(facts["trained"])), name
+            seen.append(name)
+    assert sorted(seen) == sorted(shipped)
+
+
+@pytest.mark.parametrize("page", ["faces.md", "zh/faces.md"])
+def test_the_table_of_face_recipes_says_what_they_are(page: str) -> None:
+    shipped = {str(row["name"]): row for row in shipped_recipes() if row["family"] == "saehd"}
+    rows = re.findall(r"^\| `(saehd-\S+)` \| (\d+) \| ([\d.]+) M \|", (DOCS / page).read_text("utf-8"), re.MULTILINE)
+    facts = {name: (str(row["resolution"]), f"{row['parameters'] / 1e6:.1f}") for name, row in shipped.items()}
+    assert {name: (side, size) for name, side, size in rows} == facts
+
+
+def test_figures_of_the_demo_are_those_of_its_records() -> None:
+    results = ROOT / "benchmarks" / "results"
+    runs = [run for run in json.loads((results / "quality.json").read_text()) if run["name"] == "biggan-digits-32"]
+    text = (ROOT / "README.md").read_text("utf-8")
+
+    def over_seeds(field: str) -> tuple[float, float]:
+        found = [run[field] for run in runs]
+        return mean(found), stdev(found)
+
+    for field, words in {
+        "class_accuracy": "`class_accuracy`, mean of five seeds | {:.3f} ± {:.3f} |",
+        "trained_on_generated": "`trained_on_generated` | {:.3f} ± {:.3f} |",
+        "diversity": "over that of real digits | {:.3f} ± {:.3f} |",
+    }.items():
+        assert words.format(*over_seeds(field)) in text, field
+    assert f"precision, recall | {over_seeds('precision')[0]:.2f}, {over_seeds('recall')[0]:.2f} |" in text
+    demo = json.loads((results / "demo-amd-epyc-2-cores.json").read_text())["numbers"]
+    assert f"| {demo['seconds']:.0f}; {over_seeds('cpu_seconds')[0]:.0f} |" in text
+    faces = json.loads((results / "demo-faces-amd-epyc-2-cores.json").read_text())["numbers"]
+    assert f"`unswapped_error` | {faces['swap_error']:.3f}, {faces['unswapped_error']:.3f} |" in text

@@ -220,3 +220,12 @@ def test_a_process_that_trains_alone_shares_nothing_out(card: Pretended, tmp_pat
     said: list[str] = []
     assert not _first(_planner(tmp_path, said, shard_optimizer=True), None).shard_optimizer
     assert "--shard-optimizer is passed over: this process trains alone" in said
+
+
+def test_ranks_that_share_groups_have_one_plan(card: Pretended, tmp_path: Path) -> None:
+    """Six groups are enough for four ranks, and not for eight."""
+    recipe = load_recipe(write_recipe(tmp_path), ["training.batch=48", "training.normalisation_batch=8"])
+    planner = TrainingPlanner(recipe, "tiny", TrainingOptions(), CUDA, BF16, lambda _: None, ranks=4)
+    common = Plan(8, BF16, {"G": ("blocks.0",)})
+    assert own_plan(planner, _ranks(planner, 3, 4, (3, 1, 1, 1)), common) is not common
+    assert own_plan(planner, _ranks(planner, 3, 8, (1,) * 8), common) is common

@@ -285,7 +285,14 @@ def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
     assert values["peak_bytes"] == sum(values["categories"].values()) < 6 * 2**30
     told = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--card", "rtx-3060", "--price-per-hour", "0.2")
     assert told.returncode == 0, told.stderr
-    for words in ("biggan-digits-32 fits 6.00 GiB", "in all", "the peak falls in", "a guess", "Next: frugan train"):
+    for words in (
+        "biggan-digits-32 fits 6.00 GiB",
+        "in all",
+        "the peak falls in",
+        ", sample grids 0.",
+        "a guess",
+        "Next: frugan train",
+    ):
         assert words in told.stdout
 
 

@@ -60,6 +60,12 @@ def test_in_every_way(size: int, way: str, found: Run) -> None:
     _as_alone(trained(MadeUpFamily(), OneRank(), **SHARED[way]), found(size), way)
 
 
+def test_recompute_under_penalties(found: Run) -> None:
+    """R1 and path lengths differentiate twice through blocks that run again, and sum again."""
+    alone = trained(every_family()["stylegan2"], OneRank(), **SHARED["one group"])
+    _as_alone(alone, found(2), "penalties again")
+
+
 def test_plans_that_recompute_other_blocks_are_refused_by_name(found: Run) -> None:
     for rank in found(2):
         assert rank["other plans"].startswith("phase critic: rank 1 (")

@@ -1,5 +1,6 @@
 """Shares of a batch that are not alike: the result is one process's, and every rank has a plan of its own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,14 @@ from safetensors.torch import load_file
 
 from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
-from contract.rig import assert_same, largest_difference
+from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.share_choice import ShareChoice
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import list_checkpoints, verify
+from frugan.engine.plan import Plan
 from frugan.engine.ranks.asked_shares import check_shares, parse_shares
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.ranks.timed_shares import shares_by_speed
@@ -124,6 +127,15 @@ def test_a_rank_that_is_twice_as_fast_takes_twice_as_much() -> None:
     assert shares_by_speed([1.0, 2.0], [12, 12], 24, 1) == (16, 8)
     assert shares_by_speed([1.0, 1.0], [16, 8], 24, 4) == (16, 8)  # they are done together already
     assert shares_by_speed([1.0, 2.0, 2.0], [8, 8, 8], 24, 8) == (8, 8, 8)  # none goes without
+
+
+def test_plans_are_kept_as_long_as_the_first_rank_keeps_its_own() -> None:
+    plan = Plan(4, FP32)
+    choice = ShareChoice((6, 2), [plan.as_json(), Plan(2, FP32).as_json()])
+    choice.led_by(plan)
+    assert len(choice.plans) == 2
+    choice.led_by(replace(plan, shard_optimizer=True))
+    assert choice.plans == []
 
 
 def test_words_are_refused_before_anything_is_read() -> None:

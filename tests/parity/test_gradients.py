@@ -20,8 +20,9 @@ Measured with AVX-512: at most 3e-6; deep128's discriminator 1e-5, its generator
 3.9e-3).
 """
 
-OTHER_ORDER = {("sngan64", "G"): 5e-4}
-"""Where a processor with AVX2 alone adds up in another order: 2.0e-4 in one layer, and in no other case."""
+OTHER_ORDER = {("sngan64", "G"): 5e-4, ("bg64_hier", "G"): 5e-4, ("bg128_bs256x8", "G"): 3e-3}
+"""Where a sum in another order moves a unit over the edge of its ReLU: 2.0e-4, 2.6e-4 and 1.5e-3. In float64 the way
+that adds up as the release does and ours agree to 1e-11 in every case."""
 
 NOTHING = 1e-6
 """A gradient whose norm is below this share of the largest is rounding. Measured: cancelled biases are at most 1.3e-7,

@@ -188,7 +188,8 @@ def _print_plan(console: Console, name: str, report: "PlanReport", again: str | 
     table.add_row("[bold]in all[/]", f"[bold]{report.peak_bytes / GIB:.2f}[/]")
     console.print(table)
     phases = ", ".join(f"{phase} {size / GIB:.2f}" for phase, size in report.by_phase.items())
-    console.print(f"\nthe peak falls in {report.place}; live GiB by phase: {phases}\n", markup=False)
+    where = f"the peak falls in {report.place}; live GiB by phase: {phases}"
+    console.print(f"\n{where.replace('sheets', 'sample grids')}\n", markup=False)  # people know sheets by that name
     for line in report.decisions:
         console.print(f"- {line}", markup=False, soft_wrap=True)
     if report.fits:
@@ -250,7 +251,8 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} seconds"
     if seconds < 2 * 3600:
         return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+    days = seconds / 86400
+    return f"{seconds / 3600:.0f} hours" if days < 2 else f"{days:.1f} days" if days < 100 else f"{days:,.0f} days"
 
 
 def _price_line(price: float | None, per_hour: float, error: float) -> str:

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.gated_copy import copy_where, flat
 from frugan.contract.shared_group import SharedGroup
+
+
+@dataclass
+class _Observed:
+    """Observations of one buffer.
+
+    Attributes:
+        values: times their weights, not yet added up.
+        weight: of all of them together.
+    """
+
+    values: list[Tensor]
+    weight: float | Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """Their sum, once they are added up."""
+        (total,) = self.values
+        return total
 
 
 class Observer:
@@ -19,36 +40,82 @@ class Observer:
 
     def __init__(self) -> None:
         self.recomputing = False
-        self._staged: dict[tuple[Stateful, str], tuple[Tensor, float | Tensor]] = {}
+        self._staged: dict[tuple[Stateful, str], _Observed] = {}
 
     def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Add an observation of `buffer`; what is committed is the mean over all of them, by weight."""
         if self.recomputing:
             return
         value = value.detach() * weight if weight != 1 else value.detach()
-        before = self._staged.get((layer, buffer))
-        self._staged[layer, buffer] = (value, weight) if before is None else (before[0] + value, before[1] + weight)
+        known = self._staged.get((layer, buffer))
+        if known is None:
+            self._staged[layer, buffer] = _Observed([value], weight)
+            return
+        known.values.append(value)
+        known.weight = known.weight + weight
+
+    @torch.no_grad()
+    def add_up(self) -> None:
+        """Leave one value of each buffer: the first ones of all buffers, plus the second ones, and so on.
+
+        Called after each micro-batch, so that every further one finds and leaves the same.
+        """
+        alike: dict[tuple[object, ...], list[_Observed]] = {}
+        for each in self._staged.values():
+            first = each.values[0]
+            alike.setdefault((len(each.values), first.dtype, first.device), []).append(each)
+        for found in alike.values():
+            rounds = list(zip(*(each.values for each in found), strict=True))
+            if len(rounds) == 1:
+                continue
+            total = flat(rounds[0])
+            for values in rounds[1:]:
+                total = total + flat(values)
+            for each, part in zip(found, total.split([value.numel() for value in rounds[0]]), strict=True):
+                each.values[:] = [part.view(each.values[0].shape)]
 
     def sums(self, device: torch.device) -> list[Tensor]:
         """Sums of what was observed, by weight, and then all weights [n]: to be added up over several processes."""
-        found = [total if total.is_floating_point() else total.float() for total, _ in self._staged.values()]
-        weights = torch.tensor([float(weight) for _, weight in self._staged.values()])
+        self.add_up()
+        found = [each.total for each in self._staged.values()]
+        found = [total if total.is_floating_point() else total.float() for total in found]
+        weights = torch.tensor([float(each.weight) for each in self._staged.values()])
         return [*(each.contiguous() for each in found), weights.to(device, non_blocking=True)]
 
     def replace_sums(self, sums: list[Tensor]) -> None:
         """Put other sums in the places of those that `sums` gave."""
         *totals, weights = sums
-        self._staged = dict(zip(self._staged, zip(totals, weights.unbind(), strict=True), strict=True))
+        replaced = zip(self._staged, totals, weights.unbind(), strict=True)
+        self._staged = {key: _Observed([total], weight) for key, total, weight in replaced}
 
     @torch.no_grad()
     def commit(self, accepted: Tensor | None) -> None:
         """Move the buffers; where `accepted` (a bool scalar on the device) is False, leave them as they were."""
-        for (layer, buffer), (total, weight) in self._staged.items():
-            old = getattr(layer, buffer)
-            observed = total / weight if isinstance(weight, Tensor) or weight != 1 else total
+        self.add_up()
+        together: dict[tuple[object, ...], list[tuple[Tensor, _Observed]]] = {}
+        for (layer, buffer), each in self._staged.items():
+            old: Tensor = getattr(layer, buffer)
+            if type(layer).committed is Stateful.committed and old.is_floating_point():
+                number = None if isinstance(each.weight, Tensor) else each.weight
+                together.setdefault((layer.newest, number, old.dtype, old.device), []).append((old, each))
+                continue
+            observed = each.total / each.weight
             new = layer.committed(buffer, observed.to(old.dtype) if old.is_floating_point() else observed).to(old.dtype)
             old.copy_(new if accepted is None else torch.where(accepted, new, old))
+        for (newest, *_), moved in together.items():
+            _commit_together(moved, cast(float, newest), accepted)
         self._staged.clear()
+
+
+def _commit_together(moved: list[tuple[Tensor, _Observed]], newest: float, accepted: Tensor | None) -> None:
+    """Move buffers of one dtype by one weight of the newest."""
+    olds = [old for old, _ in moved]
+    observed = flat([each.total for _, each in moved])
+    weight = moved[0][1].weight
+    if isinstance(weight, Tensor):
+        weight = flat([torch.as_tensor(each.weight).expand(each.total.numel()) for _, each in moved])
+    observed = (observed if not isinstance(weight, Tensor) and weight == 1 else observed / weight).to(olds[0].dtype)
+    copy_where(accepted, olds, observed if newest == 1 else torch.lerp(flat(olds), observed, newest))
 
 
 class Stateful(nn.Module):
@@ -56,9 +123,11 @@ class Stateful(nn.Module):
 
     Attributes:
         observer: set by the engine while a phase runs; None otherwise, and then nothing is observed.
+        newest: weight of what was observed in the next value of a buffer; the rest is its value so far.
     """
 
     observer: Observer | None = None
+    newest: float = 1.0
 
     def observe(self, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Stage a new observation of a buffer; a no-op outside a phase."""
@@ -66,8 +135,8 @@ class Stateful(nn.Module):
             self.observer.stage(self, buffer, value, weight)
 
     def committed(self, buffer: str, observed: Tensor) -> Tensor:
-        """Next value of a buffer, given the mean of what was observed. Default: what was observed."""
-        return observed
+        """Next value of a buffer, given the mean of what was observed. Default: moved towards it by `newest`."""
+        return observed if self.newest == 1 else torch.lerp(getattr(self, buffer), observed, self.newest)
 
 
 class GroupNormalised(Stateful):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import BufferRule
 from frugan.contract.field_marks import ADDED, CHANGEABLE
+from frugan.engine.averaging import copy_accepted, follow
 from frugan.engine.card_events import queued_so_far
 from frugan.engine.host_state import host_likes
 from frugan.engine.progress import Duration, Interval
@@ -126,13 +127,12 @@ class Ema:
             values: Mapping[str, Tensor] = source.state_dict()
             if self.on_host:
                 accepted, values = self._to_host(name, accepted, values)
-            weight = accepted.float() * (1 - decay)  # scalar beside the average
+            held_back = (~accepted).float()
             averages = self.networks[name].state_dict()
-            for key, new in values.items():
-                if key in self._copied[name]:
-                    averages[key].copy_(torch.where(accepted, new, averages[key]))
-                else:
-                    averages[key].lerp_(new, weight.to(new.dtype))
+            copied = [key for key in values if key in self._copied[name]]
+            followed = [key for key in values if key not in self._copied[name]]
+            copy_accepted([averages[key] for key in copied], [values[key] for key in copied], accepted)
+            follow([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, held_back)
 
     def _to_host(
         self, name: str, accepted: Tensor, values: Mapping[str, Tensor]

@@ -44,8 +44,7 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
     # counted as they are: as floats the zeros of a large layer would take as much memory as its gradient
     share = torch.stack([1 - g.count_nonzero() / g.numel() for g in gradients.values()]) if zeros else None
     if inverse_scale is not None:
-        for gradient in gradients.values():
-            gradient.mul_(inverse_scale)
+        torch._foreach_mul_(list(gradients.values()), inverse_scale)
     norms = torch.stack(torch._foreach_norm(list(gradients.values())))
     return GradientReport(
         names=tuple(gradients),
@@ -63,6 +62,4 @@ def clip(parameters: Mapping[str, nn.Parameter], norm: Tensor, largest: float) -
     By exactly largest / norm: torch's own clipping adds 1e-6 to the norm, which the originals do not.
     """
     factor = torch.where(norm >= largest, largest / norm, 1.0)
-    for parameter in parameters.values():
-        if parameter.grad is not None:
-            parameter.grad.mul_(factor)
+    torch._foreach_mul_([p.grad for p in parameters.values() if p.grad is not None], factor)

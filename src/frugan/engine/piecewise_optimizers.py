@@ -12,6 +12,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.averaging import descend, follow
 from frugan.engine.host_state import beside, zeros_for
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.streams import generator_on
@@ -61,26 +62,44 @@ class PiecewiseOptimizer(Optimizer):
         rate = torch.full((), learning_rate, dtype=torch.float64, device=accepted.device)
         if period is not None:
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
-        step = torch.where(accepted, -rate, 0.0).float()
+        rate, held_back = rate.float(), (~accepted).float()
         random = None if share is None else generator_on(accepted.device, seed)
+        for pieces, (weights, gradients, *kept) in self._groups():
+            statistics: list[list[Tensor]] = kept
+            if self.on_host:
+                statistics = [[beside(each, like) for each, like in zip(slot, weights, strict=True)] for slot in kept]
+            changes = self._change(gradients, statistics, held_back)
+            if random is not None and share is not None:  # drawn for whole pieces, whoever moves which part
+                mask = keep_mask(sum(piece.elements for piece in pieces), share, random, rate.device)
+                masks = mask.split([piece.elements for piece in pieces])
+                for change, piece, keep in zip(changes, pieces, masks, strict=True):
+                    change.mul_(keep[piece.first : piece.first + change.numel()])
+            descend(weights, changes, rate, held_back)
+            if self.on_host:
+                for there, back in zip(kept, statistics, strict=True):
+                    for host, each in zip(there, back, strict=True):
+                        host.copy_(each, non_blocking=True)
+
+    def _groups(self) -> Iterator[tuple[list["_Piece"], list[list[Tensor]]]]:
+        """Flat pieces of parameters, gradients and statistics: of one large parameter, or of many small ones.
+
+        They are grouped by their whole sizes: every rank has the same groups, whatever it moves of them.
+        """
+        pieces, group, room = list[_Piece](), list[tuple[Tensor, ...]](), self.piece
         for parameter, (first, whole) in zip(self.moved(), self._places(), strict=True):
             if parameter.grad is None:
                 continue
             state = self.state_of(parameter)
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
-            for piece, (weight, gradient, *kept) in _pieces(tensors, self.piece, first, whole):
-                statistics = [beside(each, weight) for each in kept] if self.on_host else kept
-                # A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
-                sound = torch.where(accepted, gradient, 0.0)
-                change = self._change(sound, statistics, accepted)
-                if random is not None and share is not None:  # drawn for all of the piece, whoever moves which part
-                    like = change if change.numel() == piece.elements else change.new_empty(piece.elements)
-                    mask = keep_mask(like, share, random)
-                    change.mul_(mask[piece.first : piece.first + change.numel()])
-                weight.addcmul_(change, step.to(change.dtype))
-                if self.on_host:
-                    for there, here in zip(kept, statistics, strict=True):
-                        there.copy_(here, non_blocking=True)
+            for piece, here in _pieces(tensors, self.piece, first, whole):
+                if piece.elements > room:
+                    yield pieces, [list(each) for each in zip(*group, strict=True)]
+                    pieces, group, room = [], [], self.piece
+                pieces.append(piece)
+                group.append(here)
+                room -= piece.elements
+        if group:
+            yield pieces, [list(each) for each in zip(*group, strict=True)]
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """Of what this rank moves: with which element of its parameter it begins, and how many that has."""
@@ -97,8 +116,11 @@ class PiecewiseOptimizer(Optimizer):
                 state[slot] = zeros_for(parameter, on_host=self.on_host)
         return dict(state)
 
-    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
-        """Move the statistics where accepted, and return the step at rate 1. `gradient` may be overwritten."""
+    def _change(self, gradients: list[Tensor], statistics: Sequence[list[Tensor]], held_back: Tensor) -> list[Tensor]:
+        """Move the statistics but where held back, and return the steps at rate 1. Gradients may be overwritten.
+
+        A gradient that is not finite is held back: it must not reach the statistics, not even multiplied by nothing.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define _change")
 
 
@@ -112,10 +134,11 @@ class RMSprop(PiecewiseOptimizer):
         super().__init__(parameters, lr=lr, eps=eps)
         self.decay = decay
 
-    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+    def _change(self, gradients: list[Tensor], statistics: Sequence[list[Tensor]], held_back: Tensor) -> list[Tensor]:
         (acc,) = statistics
-        acc.lerp_(gradient.square(), _weight(accepted, 1 - self.decay, acc))
-        return gradient.div_(acc.sqrt().add_(self.eps))
+        follow(acc, torch._foreach_mul(gradients, gradients), 1 - self.decay, held_back)
+        torch._foreach_div_(gradients, _roots(acc, self.eps))
+        return gradients
 
 
 class AdaBelief(PiecewiseOptimizer):
@@ -130,15 +153,20 @@ class AdaBelief(PiecewiseOptimizer):
         super().__init__(parameters, lr=lr, eps=eps)
         self.betas = betas
 
-    def _change(self, gradient: Tensor, statistics: Sequence[Tensor], accepted: Tensor) -> Tensor:
+    def _change(self, gradients: list[Tensor], statistics: Sequence[list[Tensor]], held_back: Tensor) -> list[Tensor]:
         ms, vs = statistics
-        ms.lerp_(gradient, _weight(accepted, 1 - self.betas[0], ms))
-        vs.lerp_(gradient.sub_(ms).square_(), _weight(accepted, 1 - self.betas[1], vs))
-        return torch.div(ms, torch.sqrt(vs, out=gradient).add_(self.eps), out=gradient)
+        follow(ms, gradients, 1 - self.betas[0], held_back)
+        torch._foreach_sub_(gradients, ms)
+        torch._foreach_mul_(gradients, gradients)
+        follow(vs, gradients, 1 - self.betas[1], held_back)
+        return list(torch._foreach_div(ms, _roots(vs, self.eps)))
 
 
-def _weight(accepted: Tensor, weight: float, like: Tensor) -> Tensor:
-    return torch.where(accepted, weight, 0.0).to(like.dtype)
+def _roots(squares: list[Tensor], eps: float) -> list[Tensor]:
+    """√each + eps."""
+    roots = list(torch._foreach_sqrt(squares))
+    torch._foreach_add_(roots, eps)
+    return roots
 
 
 @dataclass(frozen=True)
@@ -171,14 +199,14 @@ def _pieces(
         yield _Piece(last - first, here - first), tuple(tensor[max(a, 0) : max(b, 0)] for tensor in flat)
 
 
-def keep_mask(like: Tensor, share: float, random: torch.Generator) -> Tensor:
+def keep_mask(count: int, share: float, random: torch.Generator, device: torch.device) -> Tensor:
     """Draw which elements move: each with probability `share`, to a 256th (0.3 becomes 77/256 = 0.3008).
 
     Eight are drawn from each random word, which is several times as fast on a CPU as drawing them one by one.
 
     Returns:
-        bool, shape of `like` (1-D).
+        bool [count].
     """
-    words = torch.empty(-(-like.numel() // 8), dtype=torch.int64, device=like.device)
+    words = torch.empty(-(-count // 8), dtype=torch.int64, device=device)
     words.random_(torch.iinfo(torch.int64).min, None, generator=random)
-    return words.view(torch.uint8)[: like.numel()] < round(share * 256)
+    return words.view(torch.uint8)[:count] < round(share * 256)

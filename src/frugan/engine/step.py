@@ -179,6 +179,7 @@ class Step:
                         losses.append(loss)
                 if losses:
                     torch.stack(losses).sum().backward()
+                _settle(working, observer)
                 shares.append(share)
             # Carry the gradients through norm and cast to the masters.
             for weights in working.values():
@@ -219,6 +220,13 @@ def gradients_released(optimizer: Optimizer) -> Iterator[None]:
     finally:
         for parameter in optimizer.parameters():  # not by zero_grad, which calls torch: nothing may fail here
             parameter.grad = None
+
+
+def _settle(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
+    """Add up what a micro-batch has left."""
+    for weights in working.values():
+        weights.add_up()
+    observer.add_up()
 
 
 def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:

@@ -5,9 +5,9 @@ The working weights are detached leaves that stand in for the parameters while t
 would then run on the masters: wrong without a word in fp32.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from frugan.contract.layers import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
+from frugan.contract.scaled import Divisor, Scaled, ScaledWeight, Scaling
 from frugan.engine.dense_slices import SliceSum, sliced_forward, slices_of
+from frugan.engine.leaf_sums import SMALL_ELEMENTS, HalfSum, SmallSums
 
 
 @dataclass(frozen=True)
@@ -33,66 +35,45 @@ class Layout:
 
     def place(self, weight: Tensor, *, fp32: bool) -> Tensor:
         """Cast and lay out one weight; the same tensor if nothing changes."""
-        weight = weight.to(torch.float32 if fp32 and weight.dtype != torch.float64 else self._dtype(weight))
-        if self.channels_last and weight.ndim == 4:
-            weight = weight.contiguous(memory_format=torch.channels_last)
-        return weight
+        room = self.room(weight, fp32=fp32)
+        return weight if room is None else room.copy_(weight)
 
-    def _dtype(self, weight: Tensor) -> torch.dtype:
+    def room(self, weight: Tensor, *, fp32: bool) -> Tensor | None:
+        """Memory for a working weight, not filled; None if it has the weight's own dtype and layout.
+
+        Args:
+            fp32: it stays so in every precision.
+        """
+        dtype = torch.float32 if fp32 else self.dtype
         # A float64 network (made by tests to measure rounding) stays float64.
-        return weight.dtype if weight.dtype == torch.float64 else self.dtype
-
-
-class _HalfSum:
-    """Adds up the gradients of a half-precision leaf in fp32.
-
-    Half leaves would add up half gradients: 300 ones make 256 in bf16. Torch's own way (`grad_dtype`) makes an fp32
-    copy of each contribution first: 0.6 GiB for the largest dense layer of a 512-pixel face model. Here a single
-    contribution stays in half, which loses nothing, until there is another to add or the sum is taken.
-
-    Args:
-        at_once: begin the sum in fp32 with the first contribution. Where many follow, fp32 is what lives for most of
-            the phase, and the second micro-batch takes as much memory as any later one.
-
-    Attributes:
-        value: the sum so far.
-    """
-
-    def __init__(self, *, at_once: bool) -> None:
-        self.value: Tensor | None = None
-        self._at_once = at_once
-
-    def __call__(self, leaf: Tensor) -> None:
-        """Take over what backward has just left in the leaf."""
-        gradient, leaf.grad = leaf.grad, None
-        if gradient is None:
-            return
-        if self.value is None:
-            self.value = gradient.float() if self._at_once else gradient
-        elif self.value.dtype == torch.float32:
-            self.value.add_(gradient)
-        else:
-            self.value = self.value.float().add_(gradient)
-
-    def take(self) -> Tensor | None:
-        """The sum in fp32, given away."""
-        value, self.value = self.value, None
-        return None if value is None else value.float()
+        dtype = weight.dtype if weight.dtype == torch.float64 else dtype
+        last = self.channels_last and weight.ndim == 4
+        order = torch.channels_last if last else torch.preserve_format
+        if weight.dtype == dtype and (not last or weight.is_contiguous(memory_format=order)):
+            return None
+        return torch.empty_like(weight, dtype=dtype, memory_format=order)
 
 
 @dataclass(frozen=True)
-class _Slot:
-    """One parameter's place in a network, its master, its working weight, and the way back through the norm."""
+class _Made:
+    """A working weight, and the way of its gradient back to the master.
 
-    owner: nn.Module
-    name: str
-    master: nn.Parameter
+    Attributes:
+        leaf: stands in the parameter's place.
+        sum: adds up its gradients; None: torch does.
+        back: through the norm that it was made by; None: there is none, or a divisor.
+        divisor: by which the master was divided; None: by none.
+    """
+
     leaf: Tensor
-    back: GradientEdge | None
-    sum: _HalfSum | SliceSum | None
+    sum: HalfSum | SmallSums | SliceSum | None
+    back: GradientEdge | None = None
+    divisor: Divisor | None = None
 
     def take_gradient(self) -> Tensor | None:
-        """What backward left, given away."""
+        """What backward left, given away; in half precision if only one gradient came."""
+        if isinstance(self.sum, SmallSums):
+            return self.sum.take(self.leaf)
         if self.sum is not None:
             return self.sum.take()
         gradient, self.leaf.grad = self.leaf.grad, None
@@ -118,47 +99,100 @@ class WorkingWeights:
     observer: Observer | None
     in_slices: tuple[str, ...] = ()
     many: bool = False
-    _slots: list[_Slot] = field(default_factory=list)
+    _slots: list[tuple[nn.Module, str, nn.Parameter]] = field(default_factory=list)
+    _made: dict[nn.Parameter, _Made] = field(default_factory=dict)
+    _scaled: list[tuple[Scaling, list[nn.Parameter]]] = field(default_factory=list)
+    _small: SmallSums = field(default_factory=SmallSums)
 
     def install(self) -> None:
         """Make the working weights and put them in the parameters' places."""
         for module in self.network.modules():
             if isinstance(module, Stateful):
                 module.observer = self.observer
-        # A shared parameter is prepared once.
-        made: dict[nn.Parameter, tuple[Tensor, GradientEdge | None, _HalfSum | SliceSum | None]] = {}
         for name in self.in_slices:
             layer = self.network.get_submodule(name)
-            made[layer.weight] = self._slice(layer)  # type: ignore[index,arg-type]
-        with torch.set_grad_enabled(self.updated):
-            for module in self.network.modules():
-                for name, master in list(module.named_parameters(recurse=False)):
-                    if master not in made:
-                        made[master] = self._make(module, name, master)
-                    leaf, back, total = made[master]
-                    self._slots.append(_Slot(module, name, master, leaf, back, total))
-                    module._parameters[name] = leaf  # type: ignore[assignment]
+            self._made[layer.weight] = self._slice(layer)  # type: ignore[index,arg-type]
+        self._slots = [
+            (module, name, master)
+            for module in self.network.modules()
+            for name, master in module.named_parameters(recurse=False)
+        ]
+        self._make_scaled()
+        self._make_plain()
+        for module, name, master in self._slots:
+            if master not in self._made:  # a shared parameter is prepared once
+                self._made[master] = self._make_by_layer(cast(Reparametrised, module), name, master)
+            module._parameters[name] = self._made[master].leaf  # type: ignore[assignment]
 
-    def _make(
-        self, module: nn.Module, name: str, master: nn.Parameter
-    ) -> tuple[Tensor, GradientEdge | None, _HalfSum | None]:
-        working: Tensor = master
-        back: GradientEdge | None = None
-        updated = self.updated and master.requires_grad
-        if isinstance(module, Reparametrised) and name in module.reparametrised:
+    def _waiting(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
+        """Parameters that have no working weight yet, once each."""
+        found = {master: slot for slot in reversed(self._slots) if (master := slot[2]) not in self._made}
+        return list(reversed(found.values()))
+
+    @torch.no_grad()
+    def _make_scaled(self) -> None:
+        """Those that are masters divided by something: by what is found together."""
+        alike: dict[Hashable, list[ScaledWeight]] = {}
+        for module, name, master in self._waiting():
+            if isinstance(module, Scaled) and name in module.reparametrised:
+                key = (module.scaling, module.alike(), master.dtype)
+                alike.setdefault(key, []).append(ScaledWeight(module, name, master))
+        for weights in alike.values():
+            scaling = weights[0].layer.scaling.find([replace(each, master=each.master.detach()) for each in weights])
+            self._scaled.append((scaling, [cast(nn.Parameter, each.master) for each in weights]))
+            together: list[tuple[nn.Parameter, float]] = []
+            for each, divisor in zip(weights, scaling.divisors, strict=True):
+                master = cast(nn.Parameter, each.master)
+                room = self.layout.room(master, fp32=each.name in keeps_fp32(each.layer))
+                if room is None and isinstance(divisor, float):
+                    together.append((master, divisor))
+                    continue
+                leaf = torch.div(master, divisor, out=torch.empty_like(master) if room is None else room)
+                self._made[master] = self._leaf(leaf, master, divisor=divisor)
+            if together:
+                divided = torch._foreach_div([m.detach() for m, _ in together], [divisor for _, divisor in together])
+                for (master, divisor), leaf in zip(together, divided, strict=True):
+                    self._made[master] = self._leaf(leaf, master, divisor=divisor)
+
+    @torch.no_grad()
+    def _make_plain(self) -> None:
+        """Those that are cast and laid out only: all in one operation."""
+        copies: list[tuple[Tensor, Tensor]] = []
+        for module, name, master in self._waiting():
+            if isinstance(module, Reparametrised) and name in module.reparametrised:
+                continue
+            room = self.layout.room(master, fp32=name in keeps_fp32(module))
+            if room is not None:
+                copies.append((room, master.detach()))
+            self._made[master] = self._leaf(master.detach() if room is None else room, master)
+        if copies:
+            torch._foreach_copy_([room for room, _ in copies], [weight for _, weight in copies])
+
+    def _make_by_layer(self, module: Reparametrised, name: str, master: nn.Parameter) -> _Made:
+        """Of a layer that says itself how it is made, and through which autograd finds the way back."""
+        with torch.set_grad_enabled(self.updated):
             working = module.working_weight(name, master)
             # Only the way back is kept: the normalised fp32 weight itself goes as soon as it is cast.
-            back = get_gradient_edge(working) if updated else None
-        leaf = self.layout.place(working, fp32=name in keeps_fp32(module)).detach()
-        total: _HalfSum | None = None
-        if updated:
-            leaf.requires_grad_()
-            if leaf.dtype in (torch.float16, torch.bfloat16):
-                total = _HalfSum(at_once=self.many)
-                leaf.register_post_accumulate_grad_hook(total)
-        return leaf, back, total
+            back = get_gradient_edge(working) if self.updated and master.requires_grad else None
+            leaf = self.layout.place(working.detach(), fp32=name in keeps_fp32(module))
+        return self._leaf(leaf, master, back=back)
 
-    def _slice(self, layer: nn.Linear) -> tuple[Tensor, None, SliceSum | None]:
+    def _leaf(
+        self, leaf: Tensor, master: Tensor, back: GradientEdge | None = None, divisor: Divisor | None = None
+    ) -> _Made:
+        """Have a leaf's gradients added up, if they are wanted."""
+        total: HalfSum | SmallSums | None = None
+        if self.updated and master.requires_grad:
+            leaf.requires_grad_()
+            if leaf.numel() <= SMALL_ELEMENTS:
+                total = self._small
+            elif leaf.dtype in (torch.float16, torch.bfloat16):
+                total = HalfSum(at_once=self.many)
+            if total is not None:
+                leaf.register_post_accumulate_grad_hook(total)
+        return _Made(leaf, total, back, divisor)
+
+    def _slice(self, layer: nn.Linear) -> _Made:
         """Let a layer work on slices of its master; what stands in the parameter's place is the master's own memory."""
         total = SliceSum(layer.weight) if self.updated and layer.weight.requires_grad else None
         slices = slices_of(layer.weight, total)
@@ -168,32 +202,49 @@ class WorkingWeights:
         if total is not None:
             leaf.requires_grad_()
             leaf.register_post_accumulate_grad_hook(total)
-        return leaf, None, total
+        return _Made(leaf, total)
 
+    def add_up(self) -> None:
+        """Add to the sums what a micro-batch has left, so that every further one finds and leaves the same."""
+        self._small.add_up()
+
+    @torch.no_grad()
     def carry(self) -> None:
         """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
-        roots: list[GradientEdge] = []
-        gradients: list[Tensor] = []
-        for slot in self._slots:
-            gradient = slot.take_gradient()
+        found: dict[nn.Parameter, Tensor] = {}
+        small: dict[nn.Parameter, Tensor] = {}
+        for master, made in self._made.items():
+            gradient = made.take_gradient()
             if gradient is None:
                 continue
-            gradient = in_layout_of(slot.master, gradient)
-            if slot.back is not None:
-                roots.append(slot.back)
-                gradients.append(gradient)
-            elif slot.master.grad is None:
-                slot.master.grad = gradient
+            if isinstance(made.divisor, Tensor):
+                found[master] = torch.div(gradient, made.divisor, out=torch.empty_like(master))
+            elif gradient.numel() > SMALL_ELEMENTS:
+                found[master] = in_layout_of(master, gradient)
             else:
-                slot.master.grad.add_(gradient)
-        if roots:
-            torch.autograd.backward(roots, gradients)
+                small[master] = gradient
+        found |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
+        divided = {each: d for each in found if isinstance(d := self._made[each].divisor, float) and d != 1}
+        if divided:
+            torch._foreach_div_([found[master] for master in divided], list(divided.values()))
+        for scaling, masters in self._scaled:
+            if any(master in found for master in masters):
+                scaling.carry([master.detach() for master in masters], [found.get(master) for master in masters])
+        edges = [(made.back, found.pop(master)) for master, made in self._made.items() if made.back and master in found]
+        for master, gradient in found.items():
+            if master.grad is None:
+                master.grad = gradient
+            else:
+                master.grad.add_(gradient)
+        if edges:
+            torch.autograd.backward([edge for edge, _ in edges], [gradient for _, gradient in edges])
 
     def restore(self) -> None:
         """Put the masters back; what was not carried is dropped."""
-        for slot in self._slots:
-            slot.owner._parameters[slot.name] = slot.master
-        self._slots.clear()
+        for module, name, master in self._slots:
+            module._parameters[name] = master
+        for kept in (self._slots, self._made, self._scaled):
+            kept.clear()
         for name in self.in_slices:
             self.network.get_submodule(name).__dict__.pop("forward", None)
         for module in self.network.modules():
@@ -202,10 +253,24 @@ class WorkingWeights:
 
 
 def in_layout_of(master: Tensor, value: Tensor) -> Tensor:
-    """The same values with the strides of a master: optimizers walk a parameter and its tensors as flat memory."""
-    if value.shape != master.shape or value.stride() == master.stride():
-        return value
-    return torch.empty_like(master, dtype=value.dtype).copy_(value)
+    """The same values as a master has them: optimizers walk a parameter and its tensors as flat memory."""
+    return in_layouts_of([master], [value])[0]
+
+
+def in_layouts_of(masters: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+    """The same values with the dtypes and strides of masters, in one operation; those that have them as they are."""
+    found = list(values)
+    changed = [
+        i
+        for i, (master, value) in enumerate(zip(masters, values, strict=True))
+        if value.dtype != master.dtype or (value.shape == master.shape and value.stride() != master.stride())
+    ]
+    if changed:
+        made = [torch.empty_like(masters[i]) for i in changed]
+        torch._foreach_copy_(made, [values[i] for i in changed])
+        for i, each in zip(changed, made, strict=True):
+            found[i] = each.detach()
+    return found
 
 
 def lay_out_masters(network: nn.Module, layout: Layout) -> None:
@@ -230,8 +295,12 @@ def lay_out_masters(network: nn.Module, layout: Layout) -> None:
 def pending_gradient(leaf: Tensor) -> Tensor | None:
     """What backward has left for a parameter so far: of a master, of a working weight, or of its sum."""
     hooks = leaf._post_accumulate_grad_hooks or {}
-    sums = [hook.value for hook in hooks.values() if isinstance(hook, _HalfSum | SliceSum)]
-    return sums[0] if sums else leaf.grad
+    for hook in hooks.values():
+        if isinstance(hook, SmallSums):
+            return hook.held(leaf)
+        if isinstance(hook, HalfSum | SliceSum):
+            return hook.value
+    return leaf.grad
 
 
 def is_working(network: nn.Module) -> bool:

@@ -45,6 +45,9 @@ _CORRECTED = {
 }
 
 
+_FILLS = frozenset({aten.copy_, aten._foreach_copy_, aten.zero_, aten._foreach_zero_, aten.fill_})
+"""What they are given first they write and do not read, as others do what is given as `out`."""
+
 _ALLOCATIONS = frozenset({aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided})
 
 
@@ -103,9 +106,9 @@ class TrafficCounter(TorchDispatchMode):
         self.bytes_moved += self.traffic_of(func, (args, kwargs or {}), out)
         return out
 
-    def traffic_of(self, func: Any, inputs: object, out: object) -> int:
+    def traffic_of(self, func: Any, inputs: Any, out: object) -> int:
         """Bytes that one operation reads and writes."""
-        read = {id(tensor): tensor for tensor in tensors_in(inputs)}
+        read = {id(tensor): tensor for tensor in tensors_in(_only_read(func, inputs))}
         written = {id(tensor): tensor for tensor in tensors_in(out)}
         if func.overloadpacket in _ALLOCATIONS:
             return 0
@@ -115,7 +118,29 @@ class TrafficCounter(TorchDispatchMode):
             written = {key: tensor for key, tensor in written.items() if _storage(tensor) not in stored}
             if not written:
                 return 0
+        elif not written:  # what works on lists in place gives nothing back
+            written = {id(tensor): tensor for tensor in _written_in_place(func, inputs)}
         return sum(map(stored_bytes, read.values())) + sum(map(stored_bytes, written.values()))
+
+
+def _only_read(func: Any, inputs: Any) -> object:
+    """Operands without those that an operation writes into and does not read."""
+    args, kwargs = inputs
+    if func.overloadpacket in _FILLS:
+        return args[1:], kwargs
+    if not func._schema.is_mutable:
+        return inputs
+    return args, {name: value for name, value in kwargs.items() if name not in ("out", "out0", "out1", "out2")}
+
+
+def _written_in_place(func: Any, inputs: Any) -> list[Tensor]:
+    """Operands that an operation writes into."""
+    args, kwargs = inputs
+    given = zip(func._schema.arguments, args, strict=False)
+    named = ((argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs)
+    # Fused optimizers say that they may write gradients: they do where these are scaled, which ours never are.
+    writes = (value for each, value in (*given, *named) if each.name != "grads" and each.alias_info)
+    return tensors_in(list(writes))
 
 
 class SavedActivations:

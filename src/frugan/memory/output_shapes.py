@@ -39,7 +39,9 @@ def _table() -> dict[Any, Rule]:
             aten.ge.Tensor, aten.gt.Tensor, aten.le.Tensor, aten.lt.Tensor, aten.eq.Tensor, aten.ne.Tensor,
             aten.logical_and.default, aten.logical_or.default, aten.logical_not.default, aten.isfinite.default,
         ),
-        element_shapes.second_first: (aten.threshold_backward.default, aten.leaky_relu_backward.default),
+        element_shapes.second_first: (
+            aten.threshold_backward.default, aten.leaky_relu_backward.default, aten.hardtanh_backward.default,
+        ),
         element_shapes.where: (aten.where.self,),
         element_shapes.as_first: (
             aten.relu.default, aten.leaky_relu.default, aten.neg.default, aten.abs.default, aten.sgn.default,
@@ -97,6 +99,7 @@ def _table() -> dict[Any, Rule]:
         layer_shapes.attention_backward: (aten._scaled_dot_product_flash_attention_for_cpu_backward.default,),
         element_shapes.each: (
             aten._foreach_mul.Scalar, aten._foreach_mul.List, aten._foreach_add.Scalar, aten._foreach_add.List,
+            aten._foreach_div.List, aten._foreach_div.ScalarList, aten._foreach_sqrt.default,
         ),
         element_shapes.each_norm: (aten._foreach_norm.Scalar,),
     }  # fmt: skip

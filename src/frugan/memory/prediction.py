@@ -73,8 +73,13 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class _CardPlan(Plan):
+class CardPlan(Plan):
     """A plan that is laid out as on a card, wherever its tensors are."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """The same plan, laid out so."""
+        return cls(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
 
     def layout(self, device: torch.device) -> Layout:
         return super().layout(torch.device("cuda"))
@@ -118,7 +123,7 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
     """Run one step without data: of two micro-batches, for a third takes no more than the second."""
     as_card = target == "cuda"
     if as_card:
-        plan = _CardPlan(**{each.name: getattr(plan, each.name) for each in fields(Plan)})
+        plan = CardPlan.of(plan)
     dataless = Dataless()
     with resting_collector(), no_compiler(), fused_attention():
         with WithoutData(dataless):

@@ -4,6 +4,7 @@ Source: Zhang et al. 2018 (arXiv 1805.08318, SAGAN), with the pooled keys of the
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -37,13 +38,20 @@ class SelfAttention(nn.Module):
                 two stores the whole [HW, HW/4] map.
         """
         height, width = x.shape[2:]
-        query = _tokens(self.theta(x))  # [B, 1, HW, C/8]
-        key = _tokens(F.max_pool2d(self.phi(x), 2))  # [B, 1, HW/4, C/8]
-        # In NCHW a value whose last stride is not 1 takes the unfused path too (57 MiB saved against 25).
-        value = _tokens(F.max_pool2d(self.g(x), 2)).contiguous()  # [B, 1, HW/4, C/2]
+        # One convolution for all three: it reads x once, and so does its gradient.
+        weights = [cast(Tensor, layer.weight) for layer in (self.theta, self.phi, self.g)]
+        sizes = [len(weight) for weight in weights]
+        query, pooled = F.conv2d(x, torch.cat(weights)).split([sizes[0], sum(sizes[1:])], 1)
+        key, value = F.max_pool2d(pooled, 2).split(sizes[1:], 1)  # [B, C/8, H/2, W/2], [B, C/2, H/2, W/2]
+        query, key = _tokens(query), _tokens(key)  # [B, 1, HW, C/8], [B, 1, HW/4, C/8]
+        # A value whose last stride is not 1 takes the unfused path too (57 MiB saved against 25).
+        value = _tokens(value).contiguous()  # [B, 1, HW/4, C/2]
         attended = _plain_attention(query, key, value) if differentiable_twice else _fused_attention(query, key, value)
         attended = attended.squeeze(1).transpose(1, 2).unflatten(2, (height, width))  # [B, C/2, H, W]
-        return torch.addcmul(x, self.gamma.to(x.dtype), self.o(attended))
+        # gamma·(W·attended) is (gamma·W)·attended: the gain is applied to the weight, which is small, and its gradient
+        # comes from the weight's.
+        weight = cast(Tensor, self.o.weight)
+        return torch.add(x, F.conv2d(attended, weight * self.gamma))
 
 
 def _fused_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -4,12 +4,15 @@ A micro-batch is a whole number of groups and each group is normalised by its ow
 depend on the micro-batch. Running statistics are observed and move once per phase, by the mean over its groups.
 """
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.layers import GroupNormalised
 from frugan.contract.shared_group import SharedGroup, whole_moments
+from frugan.nn.affine import affine
 
 MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""
@@ -25,6 +28,7 @@ class RunningStatisticsNorm(GroupNormalised):
     """
 
     can_share = True
+    newest = MOMENTUM
     stored_mean: Tensor
     stored_var: Tensor
 
@@ -56,8 +60,7 @@ class RunningStatisticsNorm(GroupNormalised):
     def _normalise_group(self, x: Tensor) -> Tensor:
         # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
         # that normalises: no second pass over x, and fp32 whatever the dtype of x.
-        mean = torch.zeros_like(self.stored_mean)
-        variance = torch.ones_like(self.stored_var)
+        mean, variance = self.stored_mean.new_zeros(2, len(self.stored_mean)).unbind()
         out = F.batch_norm(x, mean, variance, training=True, momentum=1.0, eps=self.eps)
         self.observe("stored_mean", mean)
         if self.biased:
@@ -78,10 +81,6 @@ class RunningStatisticsNorm(GroupNormalised):
         scale = (variance + self.eps).rsqrt()
         return ((wide - mean.view(1, -1, 1, 1)) * scale.view(1, -1, 1, 1)).to(x.dtype)
 
-    def committed(self, buffer: str, observed: Tensor) -> Tensor:
-        """Move a running statistic by MOMENTUM towards the mean over the phase's groups."""
-        return torch.lerp(getattr(self, buffer), observed, MOMENTUM)
-
 
 class BatchNorm(RunningStatisticsNorm):
     """Batch normalisation with a learned gain and bias per channel."""
@@ -96,7 +95,7 @@ class BatchNorm(RunningStatisticsNorm):
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, C, H, W]."""
         gain, bias = (t.to(x.dtype).view(1, -1, 1, 1) for t in (self.gain, self.bias))
-        return torch.addcmul(bias, self.normalise(x), gain)
+        return affine(self.normalise(x), gain, bias)
 
 
 class ConditionalBatchNorm(RunningStatisticsNorm):
@@ -120,6 +119,17 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, C, H, W], condition [B, ...] -> [B, C, H, W]."""
-        gain = (1 + self.gain(condition)).to(x.dtype)[:, :, None, None]  # [B, C, 1, 1]
-        bias = self.bias(condition).to(x.dtype)[:, :, None, None]  # [B, C, 1, 1]
-        return torch.addcmul(bias, self.normalise(x), gain)
+        gain, bias = (each.to(x.dtype)[:, :, None, None] for each in self._gain_and_bias(condition))  # [B, C, 1, 1]
+        return affine(self.normalise(x), 1 + gain, bias)
+
+    def _gain_and_bias(self, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, ...] -> [B, C] twice; of two products with the same condition one is made."""
+        if not (_is_product(self.gain) and _is_product(self.bias)):
+            return self.gain(condition), self.bias(condition)
+        weight = torch.cat([cast(Tensor, self.gain.weight), cast(Tensor, self.bias.weight)])  # [2·C, K]
+        gain, bias = F.linear(condition, weight).chunk(2, 1)
+        return gain, bias
+
+
+def _is_product(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Linear) and layer.bias is None

@@ -5,20 +5,40 @@ in fp32, then cast.
 """
 
 import math
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Literal, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import Reparametrised
+from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
 from frugan.nn.fir import downsample2d, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.leaky_relu import clamped, leaky_relu
 
 BOTH = ("weight", "bias")
 
 
-class EqualisedLinear(Reparametrised):
+class EqualisedScaling(Scaling):
+    """Divisors that depend on nothing but a layer's size."""
+
+    @classmethod
+    def find(cls, weights: Sequence[ScaledWeight]) -> Self:
+        """Ask the layers."""
+        return cls([cast(_Equalised, weight.layer).divisor(weight.name, weight.master) for weight in weights])
+
+
+class _Equalised(Scaled):
+    """A layer whose working weights are its masters divided by a constant each."""
+
+    scaling = EqualisedScaling
+
+    def divisor(self, name: str, master: Tensor) -> float:
+        """Of one of its weights."""
+        raise NotImplementedError(f"{type(self).__name__} must define divisor")
+
+
+class EqualisedLinear(_Equalised):
     """Fully connected, always fp32.
 
     Args:
@@ -45,9 +65,9 @@ class EqualisedLinear(Reparametrised):
         nn.init.normal_(self.weight, std=1 / self.rate, generator=generator)
         nn.init.constant_(self.bias, self.first_bias)
 
-    def working_weight(self, name: str, master: Tensor) -> Tensor:
-        """See `Reparametrised`."""
-        return master * (self.rate if name == "bias" else self.rate / math.sqrt(master.shape[1]))
+    def divisor(self, name: str, master: Tensor) -> float:
+        """Of the weight and of the bias."""
+        return 1 / self.rate if name == "bias" else math.sqrt(master.shape[1]) / self.rate
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs] -> [N, outputs]."""
@@ -57,7 +77,7 @@ class EqualisedLinear(Reparametrised):
         return leaky_relu(F.linear(x, self.weight), self.bias)
 
 
-class EqualisedConv2d(Reparametrised):
+class EqualisedConv2d(_Equalised):
     """Convolution, filtered where it changes the side.
 
     Args:
@@ -96,9 +116,9 @@ class EqualisedConv2d(Reparametrised):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def working_weight(self, name: str, master: Tensor) -> Tensor:
-        """See `Reparametrised`."""
-        return master / math.sqrt(master[0].numel())
+    def divisor(self, name: str, master: Tensor) -> float:
+        """Of the weight."""
+        return math.sqrt(master[0].numel())
 
     def forward(self, x: Tensor, gain: float = 1.0) -> Tensor:
         """[N, inputs, H, W] -> [N, outputs, H', W']; the gain multiplies what comes out, and the clamp."""

@@ -72,8 +72,11 @@ def upfirdn2d(
     Returns:
         [N, C, (H·up + y0 + y1 - T)//down + 1, (W·up + x0 + x1 - T')//down + 1].
     """
-    kernel = (fir if flip else fir.flip((0, 1))) * gain
-    return cast(Tensor, _UpFirDown.apply(x, kernel.to(x.dtype), _Geometry(up, down, padding)))
+    # A transposed convolution turns its kernel around by itself, a convolution of torch does not.
+    turned = flip == _transposed(geometry := _Geometry(up, down, padding))
+    kernel = torch.empty_like(fir, dtype=x.dtype)
+    torch.mul(fir.flip((0, 1)) if turned else fir, gain, out=kernel)
+    return cast(Tensor, _UpFirDown.apply(x, kernel, geometry))
 
 
 def upsample2d(x: Tensor, fir: Tensor) -> Tensor:
@@ -91,34 +94,40 @@ def downsample2d(x: Tensor, fir: Tensor) -> Tensor:
 
 
 class _UpFirDown(torch.autograd.Function):
-    """[N, C, H, W], a kernel to correlate with [T, T'] -> [N, C, H', W']."""
+    """[N, C, H, W], a kernel as torch's operation takes it [T, T'] -> [N, C, H', W']."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: Tensor, geometry: _Geometry) -> Tensor:
         ctx.save_for_backward(kernel)
-        made = _correlate(x, kernel, geometry)
+        made = _filtered(x, kernel, geometry)
         ctx.back = geometry.adjoint(x.shape, made.shape, kernel.shape)
+        ctx.turned = _transposed(geometry) == _transposed(ctx.back)
         return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (kernel,) = ctx.saved_tensors
-        return cast(Tensor, _UpFirDown.apply(gradients[0], kernel.flip((0, 1)), ctx.back)), None, None
+        kernel = kernel.flip((0, 1)) if ctx.turned else kernel
+        return cast(Tensor, _UpFirDown.apply(gradients[0], kernel, ctx.back)), None, None
 
 
-def _correlate(x: Tensor, kernel: Tensor, geometry: _Geometry) -> Tensor:
+def _transposed(geometry: _Geometry) -> bool:
+    """Whether it is done by a transposed convolution, which needs no zeros put in."""
+    return geometry.up > 1 and geometry.down == 1
+
+
+def _filtered(x: Tensor, kernel: Tensor, geometry: _Geometry) -> Tensor:
     """The operation itself, without a gradient."""
     channels, up = x.shape[1], geometry.up
     x0, x1, y0, y1 = geometry.padding
     height, width = kernel.shape
     weight = kernel.expand(channels, 1, height, width)
-    if up > 1 and geometry.down == 1:
-        # A transposed convolution needs no zeros. It makes all that the filter reaches; cut is what was not asked for.
+    if _transposed(geometry):
+        # It makes all that the filter reaches; cut is what was not asked for.
         tall, wide = (side * up for side in x.shape[2:])
         left, top = width - 1 - x0, height - 1 - y0
         right = (wide - up + width) - left - (wide + x0 + x1 - width + 1)
         bottom = (tall - up + height) - top - (tall + y0 + y1 - height + 1)
-        weight = weight.flip((2, 3))
         if left == right >= 0 and top == bottom >= 0:
             return F.conv_transpose2d(x, weight, stride=up, padding=(top, left), groups=channels)
         whole = F.conv_transpose2d(x, weight, stride=up, groups=channels)

@@ -24,8 +24,7 @@ def leaky_relu(x: Tensor, bias: Tensor, *, gain: float = 1.0, clamp: float | Non
         gain: multiplies the activation's own, and the clamp.
         clamp: largest absolute value for a gain of 1; none: no limit.
     """
-    x = x + bias.to(x.dtype).view(1, -1, *(1,) * (x.ndim - 2))
-    return cast(Tensor, _LeakyReLU.apply(x, GAIN * gain, None if clamp is None else clamp * gain))
+    return cast(Tensor, _LeakyReLU.apply(x, bias, GAIN * gain, None if clamp is None else clamp * gain))
 
 
 def clamped(x: Tensor, clamp: float | None, gain: float = 1.0) -> Tensor:
@@ -36,11 +35,12 @@ def clamped(x: Tensor, clamp: float | None, gain: float = 1.0) -> Tensor:
 
 
 class _LeakyReLU(torch.autograd.Function):
-    """Forward: [..] -> [..]."""
+    """x [N, C, ..], bias [C] -> clamp(gain·leaky(x + bias)), which is clamp(leaky(gain·x + gain·bias))."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: float, clamp: float | None) -> Tensor:
-        made = torch.nn.functional.leaky_relu(x, SLOPE).mul_(gain)
+    def forward(ctx: Any, x: Tensor, bias: Tensor, gain: float, clamp: float | None) -> Tensor:
+        scaled = (bias * gain).to(x.dtype).view(1, -1, *(1,) * (x.ndim - 2))
+        made = torch.nn.functional.leaky_relu_(torch.add(scaled, x, alpha=gain), SLOPE)
         if clamp is not None:
             made.clamp_(-clamp, clamp)
         ctx.save_for_backward(made)
@@ -48,9 +48,11 @@ class _LeakyReLU(torch.autograd.Function):
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         (made,) = ctx.saved_tensors
-        return cast(Tensor, _Slopes.apply(gradients[0], made, ctx.gain, ctx.clamp)), None, None
+        to_x = cast(Tensor, _Slopes.apply(gradients[0], made, ctx.gain, ctx.clamp))
+        other = [axis for axis in range(to_x.ndim) if axis != 1]
+        return to_x, to_x.sum(other) if ctx.needs_input_grad[1] else None, None, None
 
 
 class _Slopes(torch.autograd.Function):
@@ -60,10 +62,10 @@ class _Slopes(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, made: Tensor, gain: float, clamp: float | None) -> Tensor:
         ctx.save_for_backward(made)
         ctx.gain, ctx.clamp = gain, clamp
-        # torch's own backward operations look at the result and make nothing on the way
-        moved = torch.ops.aten.leaky_relu_backward(x, made, SLOPE, True).mul_(gain)
-        found = moved if clamp is None else torch.ops.aten.hardtanh_backward(moved, made, -clamp, clamp)
-        return cast(Tensor, found)
+        if clamp is not None:
+            x = torch.ops.aten.hardtanh_backward(x, made, -clamp, clamp)  # nothing from where it was clamped
+        x = torch.ops.aten.leaky_relu_backward(x, made, SLOPE, True)
+        return x if math.isclose(gain, 1.0) else x.mul_(gain)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:

@@ -4,10 +4,10 @@ Source: Karras et al. 2019 (arXiv 1912.04958), section 2.2. The input is scaled 
 needs the squares alone: Σ(w·s)² = s²·Σw², one product of matrices, where the release makes [N, O, I, k, k].
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from frugan.nn.affine import affine
 from frugan.nn.equalised import upsampling_conv2d
 
 EPS = 1e-8
@@ -48,7 +48,7 @@ def modulated_conv2d(
     if not demodulate:
         return made if noise is None else made + noise
     norms = demodulation(weight, styles).to(made.dtype)[:, :, None, None]  # [N, O, 1, 1]
-    return made * norms if noise is None else torch.addcmul(noise, made, norms)
+    return made * norms if noise is None else affine(made, norms, noise)
 
 
 def demodulation(weight: Tensor, styles: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ at the speed of matrix products, forward and backward, and rows outside the pict
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -29,8 +30,9 @@ def blur(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
         [B, C, H + 2·padding - taps + 1, W + 2·padding - taps + 1].
     """
     height, width = x.shape[-2:]
-    along = x.contiguous() @ _band(width, kernel, padding)  # [B, C, H, W']
-    return _band(height, kernel, padding).T @ along
+    across = _band(width, kernel, padding)
+    down = across if height == width else _band(height, kernel, padding)
+    return down.T @ (x.contiguous() @ across)  # of [B, C, H, W']
 
 
 def gaussian_blur(x: Tensor, radius: float) -> Tensor:
@@ -41,8 +43,9 @@ def gaussian_blur(x: Tensor, radius: float) -> Tensor:
 
 def _band(size: int, kernel: Tensor, padding: int) -> Tensor:
     """Matrix whose column j holds the kernel's taps for output j. [size, size + 2·padding - taps + 1]."""
-    taps = len(kernel)
-    inputs = torch.arange(size, device=kernel.device)[:, None]
-    outputs = torch.arange(size + 2 * padding - taps + 1, device=kernel.device)[None, :]
-    tap = inputs - outputs + padding
-    return torch.where((tap >= 0) & (tap < taps), kernel[tap.clamp(0, taps - 1)], 0.0)
+    outputs = size + 2 * padding - len(kernel) + 1
+    # Each row is the one before, moved by one place: views of one line that holds the kernel between zeros. Rows can be
+    # moved to the left only, so the outputs come in reverse.
+    margin = outputs - 1 - padding
+    line = F.pad(kernel, (margin, margin))
+    return line.as_strided((size, outputs), (1, 1)).flip(1)

@@ -24,18 +24,20 @@ def dssim(a: Tensor, b: Tensor, filter_size: int) -> Tensor:
         [B, C].
     """
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
-    a, b = a.to(dtype), b.to(dtype)
+    a, b = a.to(dtype).contiguous(), b.to(dtype).contiguous()
     kernel = _window(max(1, filter_size), a.device, dtype)
 
     def mean(x: Tensor) -> Tensor:
         return blur(x, kernel, 0)
 
+    # SSIM is 4·(μaμb + C1/2)·(cov + C2/2) / ((μa² + μb² + C1)·(var + C2)).
     mean_a, mean_b = mean(a), mean(b)
-    cross = mean_a * mean_b * 2
-    squares = mean_a.square() + mean_b.square()
-    luminance = (cross + C1) / (squares + C1)
-    structure = (mean(a * b) * 2 - cross + C2) / (mean(a.square() + b.square()) - squares + C2)
-    return (1 - (luminance * structure).mean((2, 3))) / 2
+    product = mean_a * mean_b
+    squares = torch.addcmul(mean_a.square(), mean_b, mean_b)
+    covariance = mean(a * b) - product
+    variance = mean(torch.addcmul(a.square(), b, b)) - squares
+    likeness = (product + C1 / 2) * (covariance + C2 / 2) / ((squares + C1) * (variance + C2))
+    return (1 - 4 * likeness.mean((2, 3))) / 2
 
 
 def _window(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:

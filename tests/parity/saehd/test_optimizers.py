@@ -78,7 +78,8 @@ class Toy:
         if self.settings.clip_norm is not None:
             clip(self.parameters, report.norm, self.settings.clip_norm)
         masks = [torch.from_numpy(of[f"mask{t}_{key}"]).flatten() != 0 for key in NAMES if f"mask{t}_{key}" in of]
-        with patch.object(piecewise_optimizers, "keep_mask", side_effect=masks):
+        drawn = torch.cat(masks) if masks else None  # all parameters are moved together
+        with patch.object(piecewise_optimizers, "keep_mask", return_value=drawn):
             yes = torch.tensor(True)
             self.optimizer.update(
                 yes,

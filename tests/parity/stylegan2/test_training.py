@@ -19,6 +19,9 @@ from parity.stylegan2.updates import ORIGINAL_NAMES, Update, train, update_alone
 LIMIT = 1e-5
 """Relative, of losses, penalties and each parameter's gradient. Measured: at most 6e-6."""
 
+NOISE_LIMIT = 5e-5
+"""Of the strength of noise, whose gradient is a sum of pixels of either sign: by order of sums 6e-6 to 2e-5."""
+
 FAR, FAR_SHARE, P99 = 1e-4, 0.04, 3e-4
 """Of parameters after updates. Adam's first steps have the size of the rate and the gradient's sign: where a gradient
 is rounding, they differ, for the release against itself with another order of sums too. Measured for the release
@@ -60,7 +63,8 @@ def test_gradient_norms(name: str, phase: str) -> None:
     assert reference
     assert norms.keys() == {key for key, norm in reference.items() if norm >= 0}
     for key, norm in norms.items():
-        assert norm == pytest.approx(reference[key], rel=LIMIT), key
+        limit = NOISE_LIMIT if key.endswith("noise_strength") else LIMIT
+        assert norm == pytest.approx(reference[key], rel=limit), key
 
 
 @each_phase

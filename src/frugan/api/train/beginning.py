@@ -130,6 +130,7 @@ def begin(
     }
     rollbacks = max(recovery.rollbacks, rolled_back(saved))
     kept |= {ROLLBACKS: rollbacks} if rollbacks else {}
+    shares.led_by(plan)
     run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes, rollbacks, shares), state)
     shares.plans = run.ranks.gather(plan.as_json())
     kept |= shares.kept(run.ranks)

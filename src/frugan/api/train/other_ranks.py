@@ -191,10 +191,8 @@ def _along(
         planner.cap(begin.budget_bytes)
     ranks.deal_by(begin.shares)
     plan = Plan.from_json(begin.plan, precision)
-    if begin.plans:
-        plan = Plan.from_json(begin.plans[ranks.rank], precision)
-    elif begin.own_plans:
-        plan = own_plan(planner, ranks, plan)
+    if begin.own_plans:
+        plan = own_plan(planner, ranks, plan, begin.plans[ranks.rank] if begin.plans else None)
     state = _state(recipe, plan, ranks)
     ranks.give_state(state)
     ranks.gather(plan.as_json())

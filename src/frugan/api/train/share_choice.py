@@ -54,17 +54,22 @@ class ShareChoice:
         if isinstance(asked, tuple):
             check_shares(asked, batch, group)
             samples = tuple(share * batch // sum(asked) for share in asked)
-            found = cls(samples, kept["plans"] if kept is not None and kept["samples"] == list(samples) else [])
             say(f"shares: {_shown(samples)} samples, as asked for")
-            return found
+            same = kept is not None and kept["samples"] == list(samples) and kept["devices"] == list(ranks.devices)
+            return cls(samples, kept["plans"] if kept is not None and same else [])
         if asked == "equal":
             return cls()
-        if kept is not None and (kept["devices"] == list(ranks.devices)):
+        if kept is not None and kept["devices"] == list(ranks.devices):
             say(f"shares: {_shown(kept['samples'])} samples, as the run had them here; override with --shares equal")
             return cls(tuple(kept["samples"]), kept["plans"])
         if kept is not None:
             say("shares: the run was on other cards or ranks, and its shares were for those")
         return cls(to_time=asked == "auto")
+
+    def led_by(self, plan: Plan) -> None:
+        """Forget the plans where the first rank has made another one than it had: all others then do so too."""
+        if self.plans and self.plans[0] != plan.as_json():
+            self.plans = []
 
     def kept(self, ranks: Ranks) -> dict[str, Any]:
         """For checkpoints to keep."""
@@ -73,18 +78,24 @@ class ShareChoice:
         return {SHARES: {"samples": list(self.samples), "plans": self.plans, "devices": list(ranks.devices)}}
 
 
-def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan) -> Plan:
-    """The plan of one rank for its own share on its own card; where ranks share normalisation groups, all have one.
+def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan, kept: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of one rank for its own share on its own card; where ranks share normalisation groups, be it in
+    one phase that sees few samples, all have one.
+
+    Args:
+        common: the first rank's.
+        kept: what this rank had when the run was left; None: there is none.
 
     Raises:
         BadInput: it does not fit there.
     """
-    recipe = planner.recipe
-    share = ranks.share(recipe.training.batch, recipe.training.normalisation_batch or 1)
-    planner.share, planner.common = share, common
-    if share.parts:
+    recipe, setup = planner.recipe, setup_of(planner.recipe)
+    batch, group = recipe.training.batch, recipe.training.normalisation_batch or 1
+    planner.share, planner.common = ranks.share(batch, group), common
+    if any(ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in setup.every_phase):
         return common
-    setup = setup_of(recipe)
+    if kept is not None:
+        return Plan.from_json(kept, planner.precision)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
     return planner.first(described, setup.every_phase, None)[0]
 

@@ -3,11 +3,14 @@
 Source: Brock et al. 2018 (arXiv 1809.11096), appendix B; order of operations and parameter names of the release.
 """
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.families.biggan.layers import Layers
+from frugan.nn.upsampled_conv import plus_doubled, upsampled_conv2d
 
 
 def upsample(x: Tensor) -> Tensor:
@@ -28,10 +31,11 @@ class GeneratorBlock(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, in, H, W], condition [B, ...] -> [B, out, 2H, 2W]."""
-        h = self.conv1(upsample(F.relu(self.bn1(x, condition))))  # [B, out, 2H, 2W]
+        h = F.relu(self.bn1(x, condition))
+        h = upsampled_conv2d(h, cast(Tensor, self.conv1.weight), cast(Tensor, self.conv1.bias))  # [B, out, 2H, 2W]
         h = self.conv2(F.relu(self.bn2(h, condition)))
         # A 1x1 convolution and nearest upsampling commute exactly; this order costs a quarter.
-        return torch.add(h, upsample(self.conv_sc(x)))
+        return plus_doubled(h, self.conv_sc(x))
 
 
 class DiscriminatorBlock(nn.Module):

@@ -52,6 +52,7 @@ class Discriminator(nn.Module):
         for block in self.blocks[: config.frozen_discriminator_blocks]:
             block.requires_grad_(False)
         self.linear = layers.linear(outputs, 1)
+        self.linear.fp32_parameters = ("weight", "bias")  # type: ignore[assignment]
         self.embed = layers.embedding(config.classes, outputs)
 
     def forward(self, pictures: Tensor, classes: Tensor, *, differentiable_twice: bool = False) -> Tensor:
@@ -65,13 +66,13 @@ class Discriminator(nn.Module):
         Returns:
             Outputs [B, 1], fp32; larger is more real.
         """
-        h = self.input_conv(pictures.to(cast(Tensor, self.linear.weight).dtype))
+        h = self.input_conv(pictures.to(cast(Tensor, self.embed.weight).dtype))
         for stage in self.blocks:
             for block in cast(nn.ModuleList, stage):
                 h = block(h, differentiable_twice) if isinstance(block, SelfAttention) else block(h)
-        # A sum over all positions leaves the range of half precision; the head is small, so it runs in fp32.
-        features = torch.sum(F.relu(h), dim=(2, 3), dtype=torch.float32)  # [B, C]
         weight, bias = cast(Tensor, self.linear.weight), cast(Tensor, self.linear.bias)
-        plain = F.linear(features, weight.float(), bias.float())  # [B, 1]
-        projection = (self.embed(classes).float() * features).sum(1, keepdim=True)  # [B, 1]
+        # A sum over all positions leaves the range of half precision; the head is small, so it runs in fp32.
+        features = torch.sum(F.relu(h), dim=(2, 3), dtype=weight.dtype)  # [B, C]
+        plain = F.linear(features, weight, bias)  # [B, 1]
+        projection = (self.embed(classes) * features).sum(1, keepdim=True)  # [B, 1]
         return torch.add(plain, projection)

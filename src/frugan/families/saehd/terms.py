@@ -88,7 +88,7 @@ def reconstruction(side: Side, targets: FaceTargets, picture: Tensor, mask: Tens
 def _reconstruction(
     side: Side, targets: FaceTargets, picture: Tensor, mask: Tensor, objective: SAEHDObjective
 ) -> Terms:
-    wanted, made = targets.seen(targets.picture, objective), targets.seen(picture, objective)
+    wanted, made = (targets.seen(x, objective).contiguous() for x in (targets.picture, picture))  # as blurs take them
     if picture.shape[-1] < 256:
         structure = 10 * _mean_dssim(wanted, made, 11.6)
     else:

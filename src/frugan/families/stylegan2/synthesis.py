@@ -1,12 +1,13 @@
 """The synthesis network: styles and noise to a picture, block by block from 4 pixels up."""
 
 import math
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Reparametrised
+from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import fir_filter, upsample2d
@@ -17,7 +18,24 @@ Noise = Tensor | Literal["const", "none"]
 """Pictures of noise, the same ones for every sample (the layers' own), or none at all."""
 
 
-class SynthesisLayer(Reparametrised):
+class LargestScaling(Scaling):
+    """Divisors that bring the largest value of each output channel to 1/√(I·k·k).
+
+    They are held constant: what they would add to the gradient, demodulation cancels.
+    """
+
+    @classmethod
+    def find(cls, weights: Sequence[ScaledWeight]) -> Self:
+        """Look at all of them, and then reckon for all channels together."""
+        channels = [len(weight.master) for weight in weights]
+        largest = [torch.linalg.vector_norm(weight.master, math.inf, (1, 2, 3)) for weight in weights]  # [O] each
+        roots = [math.sqrt(weight.master[0].numel()) for weight in weights]
+        torch._foreach_mul_(largest, roots)
+        divisors = torch.cat(largest).clamp_min(1e-30)  # [all channels]
+        return cls([each.view(-1, 1, 1, 1) for each in divisors.split(channels)])
+
+
+class SynthesisLayer(Scaled):
     """A 3x3 modulated convolution, noise, bias and leaky ReLU.
 
     Demodulation takes any scale of a weight back. So the working weight is scaled to a largest value of 1/√(I·k·k) for
@@ -33,6 +51,7 @@ class SynthesisLayer(Reparametrised):
     """
 
     reparametrised = ("weight",)
+    scaling = LargestScaling
     noise_const: Tensor
     resample_filter: Tensor
 
@@ -56,11 +75,6 @@ class SynthesisLayer(Reparametrised):
         nn.init.normal_(self.noise_const, generator=generator)
         nn.init.zeros_(self.bias)
         nn.init.zeros_(self.noise_strength)
-
-    def working_weight(self, name: str, master: Tensor) -> Tensor:
-        """See `Reparametrised`. The scale is held constant: what it would add to the gradient, demodulation cancels."""
-        largest = master.detach().abs().amax((1, 2, 3), keepdim=True)  # [O, 1, 1, 1]
-        return master / (largest * math.sqrt(master[0].numel())).clamp_min(1e-30)
 
     def forward(self, x: Tensor, w: Tensor, noise: Noise, gain: float = 1.0) -> Tensor:
         """[N, I, H, W], w [N, style], noise [N, 1, side, side] -> [N, O, side, side]."""

@@ -1,0 +1,73 @@
+"""Layers whose working weights are their masters divided by something each: spectral norm, equalised learning rates.
+
+The divisors of all such layers of a network are found together, in few operations, and each weight is then divided,
+cast and laid out in one.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from frugan.contract.layers import Reparametrised
+
+Divisor = float | Tensor
+"""A number, or a tensor that can be broadcast to the weight, with at least one dimension."""
+
+
+@dataclass(frozen=True)
+class ScaledWeight:
+    """A weight whose divisor is wanted.
+
+    Attributes:
+        layer, name: whose, and which.
+        master: fp32 (or more).
+    """
+
+    layer: "Scaled"
+    name: str
+    master: Tensor
+
+
+class Scaling:
+    """Factors of several weights, found together.
+
+    Args:
+        divisors: of each weight, in order.
+    """
+
+    def __init__(self, divisors: Sequence[Divisor]) -> None:
+        self.divisors = divisors
+
+    @classmethod
+    def find(cls, weights: Sequence[ScaledWeight]) -> Self:
+        """Find the divisors; layers observe what shall move. Called without gradients."""
+        raise NotImplementedError(f"{cls.__name__} must define find")
+
+    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """Add, in place, what flows to the masters through the divisors. Default: these are constants.
+
+        Args:
+            masters: as they were when the divisors were found, in order.
+            gradients: of each master with the divisor held constant, laid out like it; None: none came.
+        """
+
+
+class Scaled(Reparametrised):
+    """A layer whose working weight is its master divided by something.
+
+    Attributes:
+        scaling: what finds the divisors.
+    """
+
+    scaling: ClassVar[type[Scaling]]
+
+    def alike(self) -> Hashable:
+        """Layers of which this is equal may find their divisors together."""
+        return ()
+
+    def working_weight(self, name: str, master: Tensor) -> Tensor:
+        """Of this layer alone; divisors are held constant."""
+        found = self.scaling.find([ScaledWeight(self, name, master.detach())])
+        return master / found.divisors[0]

@@ -1,0 +1,261 @@
+"""What a step asks of a device, counted on tensors without data: kernels started, bytes, arithmetic, waits.
+
+Nothing in it is noisy and nothing needs a card, so that a change that costs a few percent is seen at once.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frugan.contract.phase import MicroBatch, Phase
+from frugan.engine.plan import Plan
+from frugan.engine.probe import Probe
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams
+from frugan.engine.update import DrawFeed, PictureFeed
+from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.compiler_import import no_compiler
+from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
+from frugan.memory.prediction import CardPlan
+from frugan.memory.task import Stage, Task
+from frugan.memory.work import WorkCounter
+
+ASKED_FOR_A_VALUE = torch.ops.aten._local_scalar_dense.default
+AVERAGES = "averages"
+"""Stands for a phase: what follows them."""
+NO_NUMBER = (1 << 64) - 1
+"""What torch gives a node that makes gradients add up, instead of its number."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was asked of a device.
+
+    Attributes:
+        launches: operations that move something; each is about one kernel to be started.
+        bytes_moved: inputs and outputs of every operation.
+        flops: of convolutions, matrix products and attention, two for each multiply-accumulate.
+        syncs: times that the host waited for a value.
+    """
+
+    launches: int = 0
+    bytes_moved: int = 0
+    flops: int = 0
+    syncs: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.launches + other.launches,
+            self.bytes_moved + other.bytes_moved,
+            self.flops + other.flops,
+            self.syncs + other.syncs,
+        )
+
+
+@dataclass(frozen=True)
+class StepCounts:
+    """What a step asked of a device.
+
+    Attributes:
+        by_operation: (phase, place, operation) -> its share. A place is "network/block" in forward and backward, or
+            what the engine does: "prepare", "losses", "carry", "update".
+    """
+
+    by_operation: Mapping[tuple[str, str, str], Counts]
+
+    @property
+    def total(self) -> Counts:
+        """All of it."""
+        return sum(self.by_operation.values(), Counts())
+
+    def by(self, part: int) -> dict[str, Counts]:
+        """Sums by phase (0), by place (1) or by operation (2)."""
+        found: dict[str, Counts] = {}
+        for key, counts in self.by_operation.items():
+            found[key[part]] = found.get(key[part], Counts()) + counts
+        return found
+
+
+def count_step(task: Task, plan: Plan, stage: Stage, *, step: int = 0) -> StepCounts:
+    """Count one step as it would run on a card.
+
+    Args:
+        step: its number, by which lazy phases are due; all are at 0.
+    """
+    plan = CardPlan.of(plan)
+    dataless = Dataless()
+    with resting_collector(), no_compiler(), fused_attention():
+        with WithoutData(dataless):
+            networks = task.build("meta")
+            state = stage.setup.state(networks, plan, META)
+        state.step = step
+        for scale in state.loss_scales.values():
+            scale.found = True  # tensors without data cannot be asked
+        for optimizer in state.optimizers.values():
+            optimizer.works_as_on("cuda")
+        counter = _Counter(dataless)
+        made = stage.setup.step(_OnHost(BlankPictures(stage.needs), counter), _DrawnOnHost(Streams(0), counter))
+        with counter, _watched(state, counter, task.recomputable(networks)):
+            _probed(made, counter).run(state, plan)
+    return StepCounts(counter.found)
+
+
+def _probed(step: Step, counter: "_Counter") -> Step:
+    return replace(step, probe=_Places(counter))
+
+
+class _Counter(TorchDispatchMode):
+    """Counts operations by where they are asked for: those of a backward by where their forward was.
+
+    Attributes:
+        found: so far.
+        phase: that runs.
+        on_host: what runs is not on the card.
+    """
+
+    def __init__(self, dataless: Dataless) -> None:
+        super().__init__()
+        self.found: dict[tuple[str, str, str], Counts] = {}
+        self.phase = ""
+        self.on_host = False
+        self._place = ""
+        self._dataless = dataless
+        self._work = WorkCounter()
+        self._numbers: list[int] = []
+        self._places: list[str] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; torch would import its compiler to make sure
+
+    @property
+    def place(self) -> str:
+        """Where operations are asked for."""
+        return self._place
+
+    @place.setter
+    def place(self, place: str) -> None:
+        self._place = place
+        self._numbers.append(torch._C._autograd._get_sequence_nr())
+        self._places.append(place)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and count it."""
+        kwargs = kwargs or {}
+        if func is ASKED_FOR_A_VALUE:
+            self._add(func, Counts(syncs=1))
+            return torch.ones((), dtype=args[0].dtype).item()
+        out, known = self._dataless.run(func, args, kwargs)
+        if known is not None and not self.on_host:
+            if known.cost is None:
+                known.cost = self._work.cost_of(func, args, kwargs, out)
+            moved_bytes, macs, _ = known.cost
+            self._add(func, Counts(int(moved_bytes > 0), moved_bytes, 2 * macs))
+        return out
+
+    def _add(self, func: Any, counts: Counts) -> None:
+        node = torch._C._current_autograd_node()
+        number = NO_NUMBER if node is None else node._sequence_nr()
+        place = self._place
+        if number != NO_NUMBER and (at := bisect_right(self._numbers, number)):
+            place = self._places[at - 1]
+        key = (self.phase, place, str(func.overloadpacket).removeprefix("aten."))
+        self.found[key] = self.found.get(key, Counts()) + counts
+
+
+class _Places(Probe):
+    """Tells the counter what the engine is doing."""
+
+    def __init__(self, counter: _Counter) -> None:
+        self._counter = counter
+
+    def phase_begins(self, phase: Phase) -> None:
+        self._counter.phase, self._counter.place = phase.name, "prepare"
+
+    def shown(self, sizes: Sequence[int]) -> Sequence[int]:
+        return sizes
+
+    def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
+        self._counter.place = "losses"
+        return micro
+
+    def micro_batch_ends(self, state: TrainingState, phase: Phase) -> None:
+        self._counter.place = "carry"
+
+    def all_carried(self, state: TrainingState) -> None:
+        self._counter.place = "update"
+
+    def phase_ends(self, phase: Phase) -> None:
+        self._counter.phase, self._counter.place = AVERAGES, AVERAGES
+
+
+@contextmanager
+def _watched(state: TrainingState, counter: _Counter, blocks: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Name places after networks and their blocks while these run forward."""
+    before: list[str] = []
+
+    def watch(module: nn.Module, name: str) -> None:
+        def enter(_: nn.Module, __: object) -> None:
+            before.append(counter.place)
+            counter.place = name
+
+        def leave(_: nn.Module, __: object, ___: object) -> None:
+            counter.place = before.pop()
+
+        undo.callback(module.register_forward_pre_hook(enter).remove)
+        undo.callback(module.register_forward_hook(leave).remove)
+
+    with ExitStack() as undo:
+        for network, module in state.networks.items():
+            watch(module, network)
+            for name in blocks.get(network, ()):
+                watch(module.get_submodule(name), f"{network}/{name}")
+        yield
+
+
+def _uncounted(counter: _Counter, make: Callable[..., Any], *args: Any) -> Any:
+    """What the host makes, by itself."""
+    counter.on_host = True
+    try:
+        return make(*args)
+    finally:
+        counter.on_host = False
+
+
+@dataclass(frozen=True)
+class _OnHost:
+    """Pictures that the host gives."""
+
+    feed: PictureFeed
+    counter: _Counter
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        found: Mapping[str, Tensor] = _uncounted(self.counter, self.feed.take, source, stream, position, count)
+        return found
+
+
+@dataclass(frozen=True)
+class _DrawnOnHost:
+    """Small random inputs that the host draws; large ones are drawn on the card."""
+
+    feed: DrawFeed
+    counter: _Counter
+
+    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
+        found: Mapping[str, Tensor] = _uncounted(self.counter, self.feed.batch, phase, step, repeat, count)
+        return found
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        return self.feed.micro_batch(phase, step, repeat, first, count, device)
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        return self.feed.update_seed(phase, step, repeat)
