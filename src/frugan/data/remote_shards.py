@@ -173,6 +173,7 @@ class ShardCache:
     def __init__(self, folder: Path, about: RemoteSet) -> None:
         self._folder = folder
         self._about = about
+        self._fetched: set[int] = set()
 
     def path(self, number: int) -> Path:
         """A shard's file.
@@ -183,7 +184,8 @@ class ShardCache:
         shard = self._about.shards[number]
         file = self._folder / _local_name(number, shard)
         try:
-            if shard.size is None or file.stat().st_size == shard.size:
+            size = file.stat().st_size
+            if size == shard.size or (shard.size is None and number in self._fetched):
                 os.utime(file)  # used now
                 return file
         except OSError:
@@ -199,6 +201,7 @@ class ShardCache:
         if found.size != shard.size or found.tag != shard.tag:
             file.unlink(missing_ok=True)
             raise BadInput(f"{without_secrets(shard.url)} has changed while it was read; run it again")
+        self._fetched.add(number)  # where no size is known, a file of another process may be anything
         if shard.size is None:
             self._make_room(0, but=file)
         return file
