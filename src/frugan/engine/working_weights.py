@@ -65,8 +65,11 @@ class _HalfSum:
     def __call__(self, leaf: Tensor) -> None:
         """Take over what backward has just left in the leaf."""
         gradient, leaf.grad = leaf.grad, None
-        if gradient is None:
-            return
+        if gradient is not None:
+            self.add(gradient)
+
+    def add(self, gradient: Tensor) -> None:
+        """Add a gradient of the leaf, which is given away."""
         if self.value is None:
             self.value = gradient.float() if self._at_once else gradient
         elif self.value.dtype == torch.float32:
@@ -232,6 +235,23 @@ def pending_gradient(leaf: Tensor) -> Tensor | None:
     hooks = leaf._post_accumulate_grad_hooks or {}
     sums = [hook.value for hook in hooks.values() if isinstance(hook, _HalfSum | SliceSum)]
     return sums[0] if sums else leaf.grad
+
+
+def stand_in_for(leaf: Tensor) -> None:
+    """Let a leaf without data, on which backward is traced, add up gradients as a working weight does."""
+    if leaf.requires_grad and leaf.dtype in (torch.float16, torch.bfloat16):
+        leaf.register_post_accumulate_grad_hook(_HalfSum(at_once=False))
+
+
+def leave_gradient(leaf: Tensor, gradient: Tensor) -> None:
+    """Leave a gradient that was found elsewhere in a working weight, as backward does; it is given away."""
+    sums = [hook for hook in (leaf._post_accumulate_grad_hooks or {}).values() if isinstance(hook, _HalfSum)]
+    if sums:
+        sums[0].add(gradient)
+    elif leaf.grad is None:
+        leaf.grad = gradient
+    else:
+        leaf.grad.add_(gradient)
 
 
 def is_working(network: nn.Module) -> bool:
