@@ -21,7 +21,9 @@ from frugan.api.train.training import train
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine import step_log
+from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
+from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.group import RankGroup
@@ -59,9 +61,12 @@ def rig_of(family: Family, ranks: Ranks, *, precision: Precision = FP32, **setti
     return rig
 
 
-def trained(family: Family, ranks: Ranks, steps: int = STEPS, **settings: Any) -> dict[str, Tensor]:
+def trained(
+    family: Family, ranks: Ranks, steps: int = STEPS, backward: Backward = forward_and_backward, **settings: Any
+) -> dict[str, Tensor]:
     """Everything that training moves, and the terms of the last step."""
     rig = rig_of(family, ranks, **settings)
+    rig.step = replace(rig.step, backward=backward)
     results = rig.run(steps)[-1]
     found = rig.tensors()
     for result in results:
@@ -74,6 +79,14 @@ def every_one(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Families for a few steps."""
     known = every_family()
     torch.save({name: trained(known[name], ranks) for name in names}, folder / f"rank-{ranks.rank}.pt")
+
+
+def compiled(ranks: RankGroup, folder: Path) -> None:
+    """The made-up family by compiled phases."""
+    said: list[str] = []
+    backward = CompiledPhases(said.append, said.append, backend="aot_eager")
+    state = trained(MadeUpFamily(), ranks, backward=backward)
+    torch.save({"state": state, "said": said}, folder / f"rank-{ranks.rank}.pt")
 
 
 def compare(ranks: RankGroup, folder: Path, *names: str) -> None:
@@ -288,6 +301,7 @@ def go_on_alone(checkpoints: Path) -> Rig:
 WORK: Mapping[str, Callable[..., None]] = {
     "families": every_one,
     "compare-and-lose": compare_and_lose,
+    "compiled": compiled,
     "freeze": freeze_one,
     "go-on": go_on,
 }

@@ -157,8 +157,11 @@ def _refused(phase: Phase, plan: Plan) -> str | None:
     """Why a phase cannot be compiled under a plan; None: it can."""
     if any(plan.in_slices.get(name) for name in phase.uses):
         return "the plan works dense layers slice by slice, each slice into one sum"
-    if plan.offload and any(plan.recompute.get(name) for name in phase.uses):
+    recomputed = any(plan.recompute.get(name) for name in phase.uses)
+    if recomputed and plan.offload:
         return "the plan keeps what blocks are given in host memory"
+    if recomputed and plan.keep_products:
+        return "the plan keeps some of what recomputed blocks make, which torch decides while it runs"
     return None
 
 

@@ -83,7 +83,7 @@ class PhaseInputs:
                             continue
                         key = known.setdefault(id(tensor), f"{network_name}.{module_name}.{name}")
                         tensors[key] = tensor
-                        places.append((holder, name, key))  # type: ignore[arg-type]
+                        places.append((holder, name, key))
         for source, named in micro.pictures.items():
             tensors |= {f"pictures {source}.{name}": tensor for name, tensor in named.items()}
         tensors |= {f"draw {name}": tensor for name, tensor in micro.draws.items()}
@@ -142,11 +142,7 @@ class PhaseGraph:
         module = make_fx(work, tracing_mode="fake")(*given.tensors.values())
         module.graph.eliminate_dead_code()
         unused = [node for node in module.graph.find_nodes(op="placeholder") if not node.users]
-        kept = [
-            name
-            for name, node in zip(names, module.graph.find_nodes(op="placeholder"), strict=True)
-            if node.users
-        ]
+        kept = [name for name, node in zip(names, module.graph.find_nodes(op="placeholder"), strict=True) if node.users]
         for node in unused:
             module.graph.erase_node(node)
         module.recompile()
@@ -240,5 +236,3 @@ def _observed_by(networks: Networks, observer: Observer) -> Iterator[None]:
     finally:
         for layer, own in zip(layers, before, strict=True):
             layer.observer = own
-
-
