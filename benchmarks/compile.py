@@ -1,7 +1,8 @@
 """Compares a recipe's step as written with the compiled one: python benchmarks/compile.py RECIPE [KEY=VALUE ...] [JSON]
 
 Prints what it takes to compile each phase, how far the gradients and the weights after a step are apart, and the ratio
-of the times of steps, which take turns so that a busy machine slows both. Fewer or more rounds: --rounds N.
+of the times of steps, which take turns so that a busy machine slows both. Fewer or more rounds: --rounds N; the graph's
+operations one by one, without kernels of their own: --backend aot_eager.
 """
 
 import json
@@ -17,7 +18,7 @@ from frugan.api.devices import choose_device, choose_plan, normalisation_group
 from frugan.api.networks import build_networks
 from frugan.api.setup import setup_of
 from frugan.engine.backward import Backward, forward_and_backward
-from frugan.engine.compiled_phases import CompiledPhases
+from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
@@ -72,11 +73,21 @@ def run(made: tuple[TrainingState, Step, Plan]) -> tuple[float, list[PhaseResult
     return time.perf_counter() - began, results
 
 
+def _option(words: list[str], name: str, default: str) -> str:
+    """Take an option and its value out of the words."""
+    if name not in words:
+        return default
+    place = words.index(name)
+    value = words[place + 1]
+    del words[place : place + 2]
+    return value
+
+
 def main() -> None:
     """Measure, and print JSON."""
     words = list(sys.argv[1:])
-    rounds = int(words.pop(words.index("--rounds") + 1)) if "--rounds" in words else ROUNDS
-    words = [word for word in words if word != "--rounds"]
+    rounds = int(_option(words, "--rounds", str(ROUNDS)))
+    backend = _option(words, "--backend", INDUCTOR)
     name, *overrides = [word for word in words if not word.endswith(".json")] or ["biggan-digits-32"]
     recipe = load_recipe(name, overrides).at_step(0)
     device, _ = choose_device()
@@ -87,7 +98,7 @@ def main() -> None:
         lines.append(line)
 
     with tempfile.TemporaryDirectory() as cache:
-        compiled = CompiledPhases(say, say, Path(cache))
+        compiled = CompiledPhases(say, say, Path(cache), backend)
         ways = {"as written": make(recipe, device, forward_and_backward), "compiled": make(recipe, device, compiled)}
         began = time.perf_counter()
         (_, before), (_, after) = (run(made) for made in ways.values())
@@ -105,6 +116,7 @@ def main() -> None:
     ratios = sorted(a / b for a, b in zip(seconds["as written"], seconds["compiled"], strict=True))
     result = {
         "recipe": [name, *overrides],
+        "backend": backend,
         "compile": lines,
         "first_steps_seconds": round(first_seconds, 1),
         "operations": {phase: [graph.operations for graph in made] for phase, made in graphs.items()},

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch.testing import assert_close
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks, MadeUpObjective
-from contract.rig import BF16, FP16, FP32, Rig, assert_same, largest_difference
+from contract.rig import BF16, FP16, Rig, assert_same, largest_difference
 from frugan.api.train.compiling import missing_compiler
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
@@ -136,8 +136,13 @@ def test_kernels_equal_the_written_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"precision": BF16, "micro_batch": 4}, {"precision": FP16}, {"recompute": True}, {"parts_in_sequence": False}],
-    ids=str,
+    [
+        {"precision": BF16, "micro_batch": 4},
+        {"recompute": True},
+        pytest.param({"precision": FP16}, marks=pytest.mark.long),
+        pytest.param({"parts_in_sequence": False}, marks=pytest.mark.long),
+    ],
+    ids=lambda settings: "-".join(settings),
 )
 def test_plans_and_precisions(settings: dict[str, Any]) -> None:
     """Half gradients add up in fp32 as ever; with several micro-batches only the order of sums is another."""
@@ -257,15 +262,10 @@ def test_kernels_are_kept_where_the_user_says(tmp_path: Path, monkeypatch: pytes
     assert seen == [str(tmp_path), "elsewhere"]
 
 
-def test_float64_networks_stay_exact() -> None:
-    written, compiled, _, _ = pair(FAMILIES["made-up"], dtype=torch.float64, precision=FP32)
-    assert_equal_steps(written, compiled, 2)
-
-
 def test_observations_are_those_of_the_written_step() -> None:
     """Several groups in a micro-batch, each with its weight."""
     written, compiled, _, _ = pair(FAMILIES["made-up"], batch=16, micro_batch=8, group=4)
-    assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)
+    assert_equal_steps(written, compiled, 1, tolerance=ROUNDING)
 
     def statistics(rig: Rig) -> dict[str, Tensor]:
         return {k: v for k, v in rig.tensors().items() if "stored" in k or k.endswith(("seen", "length"))}

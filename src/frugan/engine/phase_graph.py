@@ -139,7 +139,9 @@ class PhaseGraph:
             with given.replaced(stand_ins), _observed_by(networks, record.seen):
                 return record.run(phase, networks, _micro_of(micro, stand_ins), stand_ins, factor, plan)
 
-        module = make_fx(work, tracing_mode="fake")(*given.tensors.values())
+        # not the working weights themselves, whose stand-ins would begin with the gradients so far
+        examples = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in given.tensors.values()]
+        module = make_fx(work, tracing_mode="fake")(*examples)
         module.graph.eliminate_dead_code()
         unused = [node for node in module.graph.find_nodes(op="placeholder") if not node.users]
         kept = [name for name, node in zip(names, module.graph.find_nodes(op="placeholder"), strict=True) if node.users]
