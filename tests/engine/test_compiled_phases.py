@@ -142,7 +142,7 @@ def test_kernels_equal_the_written_step(tmp_path: Path) -> None:
         pytest.param({"precision": FP16}, marks=pytest.mark.long),
         pytest.param({"parts_in_sequence": False}, marks=pytest.mark.long),
     ],
-    ids=lambda settings: "-".join(settings),
+    ids="-".join,
 )
 def test_plans_and_precisions(settings: dict[str, Any]) -> None:
     """Half gradients add up in fp32 as ever; with several micro-batches only the order of sums is another."""
