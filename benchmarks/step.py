@@ -1,14 +1,20 @@
 """Times training steps of a recipe in several ways, side by side: python benchmarks/step.py [RECIPE] [KEY=VALUE ...]
 
 Ways: fp32 as networks are written (NCHW), fp32 and half precision channels-last, and half precision with every block
-recomputed. They take turns, step by step, so that a busy machine slows all of them; quoted is each way's least time.
-What the machine's units can do is measured beside them: half precision can gain no more than a big matrix product does.
+recomputed. With `--against plain`: the recipe's way, everything on, against the same recipe run plainly. They take
+turns, step by step, so that a busy machine slows all of them; quoted are each way's least time and the ratio of
+neighbours. What the machine can do is measured beside them: half precision can gain no more than a big matrix product
+does, and no step is faster than its own products one after the other.
+
+Phases that are not due at every step are timed where they are and where they are not; quoted is the average step.
 """
 
-import dataclasses
 import json
+import math
+import statistics
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -16,30 +22,28 @@ import torch
 from frugan.api.devices import choose_device, choose_plan, normalisation_group
 from frugan.api.networks import build_networks
 from frugan.api.setup import setup_of
+from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
-from frugan.engine.working_weights import Layout
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.machine import measure_peaks
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
 from machine import describe_machine
+from plain import PLAINLY, in_nchw, plain_plan, plainly
+from products_in_a_row import ProductList, seconds_in_a_row
 
 ROUNDS = 6
 
+PLAIN = "plain"
 
-class PlainPlan(Plan):
-    """A plan whose weights keep the layout they are written in."""
-
-    def layout(self, device: torch.device) -> Layout:
-        """NCHW."""
-        return Layout(self.precision.dtype, channels_last=False)
+Way = tuple[TrainingState, Step, Plan]
 
 
-def make(recipe: Recipe, way: str, device: torch.device) -> tuple[TrainingState, Step, Plan]:
+def make(recipe: Recipe, way: str, device: torch.device) -> Way:
     """A training set-up for one way."""
     torch.manual_seed(0)
     setup = setup_of(recipe)
@@ -47,48 +51,133 @@ def make(recipe: Recipe, way: str, device: torch.device) -> tuple[TrainingState,
     for network in networks.values():
         network.to(device)
     group = normalisation_group(recipe, networks, setup.every_phase)
-    precision = resolve_precision("fp32" if way.startswith("fp32") else "auto", device)
+    precision = resolve_precision("fp32" if way.startswith("fp32") else recipe.training.precision, device)
     blocks = recipe.kind.recomputable(networks) if way.endswith("recompute") else {}
     plan, _ = choose_plan(recipe, precision, group, None, blocks, ema_on_host=False)
     if way == "fp32 NCHW":
-        plan = PlainPlan(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
+        plan = in_nchw(plan)
+    if way == PLAIN:
+        plan = plain_plan(plan, device)
     pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
-    return setup.state(networks, plan, device), setup.step(pictures, Streams(0)), plan
+    state, step = setup.state(networks, plan, device), setup.step(pictures, Streams(0))
+    return (*plainly(state, step), plan) if way == PLAIN else (state, step, plan)
 
 
-def main() -> None:
-    """Time the ways in turn and print JSON."""
-    words = [word for word in sys.argv[1:] if not word.endswith(".json")]
-    name, overrides = (words[0], words[1:]) if words else ("biggan-digits-32", [])
-    recipe = load_recipe(name, overrides).at_step(0)
-    device, _ = choose_device()
+def kinds_of_steps(phases: tuple[Phase, ...]) -> dict[int, float]:
+    """A step at which other phases are due than at those before it -> its share of all steps."""
+    cycle = math.lcm(*(phase.every for phase in phases))
+    due = [tuple(phase.name for phase in phases if phase.due(step)) for step in range(cycle)]
+    return {due.index(names): count / cycle for names, count in Counter(due).items()}
+
+
+def timed(way: Way, at: int, device: torch.device) -> float:
+    """Seconds of one step."""
+    state, step, plan = way
+    state.step = at
+    began = time.perf_counter()
+    step.run(state, plan)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def in_turn(ways: dict[str, Way], kinds: dict[int, float], device: torch.device) -> dict[str, list[float]]:
+    """Way -> seconds of an average step, in each of several rounds."""
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for round_ in range(ROUNDS + 1):
+        found = dict.fromkeys(ways, 0.0)
+        for at, share in kinds.items():
+            for name, way in ways.items():
+                found[name] += share * timed(way, at, device)
+        for name in ways if round_ else ():  # the first is warm-up
+            seconds[name].append(found[name])
+    return seconds
+
+
+def products(way: Way, kinds: dict[int, float], device: torch.device) -> tuple[float, float]:
+    """FLOPs of an average step's products, and their seconds one after the other."""
+    flops = seconds = 0.0
+    for at, share in kinds.items():
+        state, step, plan = way
+        state.step = at
+        with ProductList() as noted:
+            step.run(state, plan)
+        flops += share * noted.flops
+        seconds += share * seconds_in_a_row(noted, device)
+    return flops, seconds
+
+
+def against_plain(recipe: Recipe, device: torch.device, kinds: dict[int, float]) -> dict[str, object]:
+    """The recipe's way against the plain one, and both against the machine."""
+    precision = resolve_precision(recipe.training.precision, device)
+    ways = {name: make(recipe, name, device) for name in (PLAIN, "frugan")}
+    seconds = in_turn(ways, kinds, device)
+    ratios = sorted(a / b for a, b in zip(seconds[PLAIN], seconds["frugan"], strict=True))
+    least = min(seconds["frugan"])
+    flops, in_a_row = products(ways["frugan"], kinds, device)
+    peak_flops = 2 * measure_peaks(device, precision.dtype).macs_per_s
+    return {
+        "plain": PLAINLY,
+        "precision": precision.name,
+        "micro_batch": ways["frugan"][2].micro_batch,
+        "times_as_fast": round(min(seconds[PLAIN]) / least, 2),
+        "ratios_of_neighbours": {
+            "least": round(ratios[0], 2),
+            "median": round(statistics.median(ratios), 2),
+            "largest": round(ratios[-1], 2),
+        },
+        "gflop_per_second": round(flops / least / 1e9, 1),
+        "share_of_matrix_peak": round(flops / least / peak_flops, 3),
+        "products_in_a_row_share_of_step": round(in_a_row / least, 3),
+        **quoted(recipe, seconds),
+    }
+
+
+def quoted(recipe: Recipe, seconds: dict[str, list[float]]) -> dict[str, object]:
+    """Least times."""
+    return {
+        "least_seconds_per_step": {way: round(min(times), 4) for way, times in seconds.items()},
+        "images_per_second": {way: round(recipe.training.batch / min(times), 1) for way, times in seconds.items()},
+    }
+
+
+def several_ways(recipe: Recipe, device: torch.device, kinds: dict[int, float]) -> dict[str, object]:
+    """Precisions, layouts and recompute side by side."""
     automatic = resolve_precision("auto", device)
     half = automatic.name
     ways = ["fp32 NCHW", "fp32 channels-last"]
     if half != "fp32":
         ways += [f"{half} channels-last", f"{half} recompute"]
+    else:
+        ways += ["fp32 recompute"]
     dtypes = {"fp32": torch.float32, half: automatic.dtype}
     peaks = {precision: measure_peaks(device, dtype).macs_per_s for precision, dtype in dtypes.items()}
-    setups = {way: make(recipe, way, device) for way in ways}
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for round_ in range(ROUNDS + 1):
-        for way, (state, step, plan) in setups.items():
-            began = time.perf_counter()
-            step.run(state, plan)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            if round_:  # the first is warm-up
-                seconds[way].append(time.perf_counter() - began)
-    result = {
-        "recipe": [name, *overrides],
-        "least_seconds_per_step": {way: round(min(times), 4) for way, times in seconds.items()},
-        "images_per_second": {way: round(recipe.training.batch / min(times), 1) for way, times in seconds.items()},
+    seconds = in_turn({way: make(recipe, way, device) for way in ways}, kinds, device)
+    return {
+        **quoted(recipe, seconds),
         "matrix_product_gmacs_per_second": {precision: round(peak / 1e9) for precision, peak in peaks.items()},
-        "machine": describe_machine(),
     }
-    text = json.dumps(result, indent=1)
+
+
+def main() -> None:
+    """Time the ways in turn and print JSON."""
+    words = sys.argv[1:]
+    plain = "--against" in words
+    if plain:
+        at = words.index("--against")
+        if words[at + 1 : at + 2] != [PLAIN]:
+            sys.exit(f"--against {' '.join(words[at + 1 : at + 2])}: expected --against {PLAIN}")
+        del words[at : at + 2]
+    targets = [word for word in words if word.endswith(".json")]
+    words = [word for word in words if word not in targets]
+    name, overrides = (words[0], words[1:]) if words else ("biggan-digits-32", [])
+    recipe = load_recipe(name, overrides).at_step(0)
+    device, _ = choose_device()
+    kinds = kinds_of_steps(setup_of(recipe).phases)
+    found = against_plain(recipe, device, kinds) if plain else several_ways(recipe, device, kinds)
+    text = json.dumps({"recipe": [name, *overrides], **found, "machine": describe_machine()}, indent=1)
     print(text)
-    for target in (word for word in sys.argv[1:] if word.endswith(".json")):
+    for target in targets:
         Path(target).write_text(text + "\n", "utf-8")
 
 

@@ -423,6 +423,7 @@ def stored(folder: Path, tmp_path: Path, network: str = "colours") -> Path:
     words = ["prepare", str(folder / "pictures"), str(out), "--reference", "--network", f"{__name__}:{network}"]
     result = CliRunner().invoke(application(), [*words, "--resolution", "32"])
     assert result.exit_code == 0, result.output
+    assert f"Next: frugan evaluate RUN --reference {out} --network {__name__}:{network} --metrics fid" in result.stdout
     return out
 
 
@@ -436,7 +437,7 @@ def test_moments_made_ahead_give_the_score_of_the_pictures(
     lines: list[str] = []
     found = evaluate(folder / "run", options=replace(OPTIONS, reference=file), say=lines.append)
     assert found.scores == pytest.approx(whole.scores, rel=1e-9)
-    assert any(line.startswith("no kid, pr: compares pictures one by one") for line in lines)
+    assert any(line.startswith("no kid, pr: pictures are compared one by one") for line in lines)
     assert any(line.endswith("60 pictures of 32 pixels") for line in lines)
     provenance = found.provenance
     assert (provenance.data, provenance.data_digest, provenance.real, provenance.rows) == ("none", "none", 0, 0)
@@ -477,7 +478,7 @@ def test_references_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=message):
             evaluate(folder / "run", options=options, say=silent)
     good = replace(OPTIONS, reference=stored(folder, tmp_path), metrics=("fid", "pr", "intra-fid"))
-    with pytest.raises(BadInput, match="--metrics pr, intra-fid: compares pictures one by one"):
+    with pytest.raises(BadInput, match="--metrics pr, intra-fid: pictures are compared one by one"):
         evaluate(folder / "run", options=good, say=silent)
 
 

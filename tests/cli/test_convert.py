@@ -141,7 +141,7 @@ def test_snapshots_in_words_and_json(tmp_path: Path, convert: Convert) -> None:
     result = convert(SCRUBBED, one, "--from", "stylegan-pickle", "--json")
     assert json.loads(result.stdout) == {"path": str(one), "resolution": 16, "networks": ["G", "D", "G_ema"]}
     result = convert(SCRUBBED, folder, "--from", "stylegan-pickle")
-    assert f"Or: frugan train {folder / 'recipe.toml'} --init {folder} --data PICTURES" in result.stdout
+    assert f"Or: frugan train {folder / 'recipe.toml'} --init {folder} --data PICTURES --out RUN" in result.stdout
     result = convert(folder, states, "--to", "stylegan-safetensors")
     assert f"{states}: D, G, G_ema under the authors' names" in result.stdout
     for words, message in (

@@ -15,6 +15,7 @@ from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerS
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
+from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -73,6 +74,8 @@ class Rig:
         parts_in_sequence: bool = True,
         ema_on_host: bool = False,
         optimizer_on_host: bool = False,
+        shard_optimizer: bool = False,
+        ranks: Ranks | None = None,
         ema: EmaSettings | None = None,
         device: torch.device = CPU,
         learning_rate: float = 1e-2,
@@ -100,12 +103,13 @@ class Rig:
             parts_in_sequence=parts_in_sequence,
             ema_on_host=ema_on_host,
             optimizer_on_host=optimizer_on_host,
+            shard_optimizer=shard_optimizer,
         )
         settings = {p.optimizer: optimizers(learning_rate) for p in phases}
         ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
         setup = TrainingSetup(phases, settings, family.averaged(), ema, batch, group)
-        step = setup.step(MadePictures(family.sources(config, objective)), Streams(7))
-        return cls(setup.state(built, plan, device), step, plan, phases)
+        step = setup.step(MadePictures(family.sources(config, objective)), Streams(7), ranks=ranks)
+        return cls(setup.state(built, plan, device, ranks), step, plan, phases)
 
     def run(self, steps: int) -> list[list[PhaseResult]]:
         return [self.step.run(self.state, self.plan) for _ in range(steps)]
@@ -118,7 +122,8 @@ class Rig:
         found |= {f"carried.{name}": value for name, value in state.carried.items()}
         for name, optimizer in state.optimizers.items():
             found |= {f"optimizer.{name}.{count}": value for count, value in optimizer.counts.items()}
-            for i, slots in enumerate(optimizer.state.values()):
+            for i, parameter in enumerate(optimizer.parameters()):
+                slots = optimizer.whole_state(parameter)
                 found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
         return {k: v.clone() for k, v in found.items()}
 

@@ -66,6 +66,17 @@ def test_a_phase_sees_its_whole_share_of_the_batch(fraction: float, seen: int) -
     assert replace(FAMILY.phases(*FAMILY.tiny())[0], fraction=fraction).samples(100) == seen
 
 
+@pytest.mark.parametrize(
+    ("smaller_groups", "micro_batch", "group", "own"),
+    [(True, 12, 4, (6, 2)), (True, 3, 3, (2, 2)), (True, 5, 1, (5, 1)), (False, 12, 4, (12, 4))],
+)
+def test_a_phase_that_sees_half_may_look_at_half_as_many_samples_together(
+    smaller_groups: bool, micro_batch: int, group: int, own: tuple[int, int]
+) -> None:
+    phase = replace(FAMILY.phases(*FAMILY.tiny())[0], fraction=0.5, smaller_groups=smaller_groups)
+    assert (phase.micro_batch(micro_batch, group), phase.group(group)) == own
+
+
 def test_phases_are_due_and_repeat_as_they_say() -> None:
     rig = Rig.create(FAMILY)
     ran = [[(r.phase, r.repeat) for r in results] for results in rig.run(3)]

@@ -4,7 +4,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine import step_log
+from frugan.engine import optimizer_shards, step_log
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.compiled_phases import CompiledPhases
@@ -56,9 +57,7 @@ def rig_of(family: Family, ranks: Ranks, *, precision: Precision = FP32, **setti
     optimizers = adabelief if shows_given(family) or family.name == "made-up" else adam
     made: dict[str, Any] = {"batch": batch, "micro_batch": 1 if batch == 3 else 4, "optimizers": optimizers}
     made |= {"group": None if batch == 3 else 4, **settings}
-    rig = Rig.create(family, precision=precision, dtype=dtype, **made)
-    rig.step = replace(rig.step, ranks=ranks)
-    return rig
+    return Rig.create(family, precision=precision, dtype=dtype, ranks=ranks, **made)
 
 
 def trained(
@@ -87,6 +86,124 @@ def compiled(ranks: RankGroup, folder: Path) -> None:
     backward = CompiledPhases(said.append, said.append, backend="aot_eager")
     state = trained(MadeUpFamily(), ranks, backward=backward)
     torch.save({"state": state, "said": said}, folder / f"rank-{ranks.rank}.pt")
+
+
+SHARED: Mapping[str, Mapping[str, Any]] = {
+    "one group": {"group": 12, "micro_batch": 12},
+    "two groups": {"group": 6, "micro_batch": 6},
+    "recompute": {"group": 12, "micro_batch": 12, "recompute": True},
+    "keep products": {"group": 12, "micro_batch": 12, "recompute": True, "keep_products": True},
+    "offload": {"group": 12, "micro_batch": 12, "recompute": True, "offload": True},
+    "parts after all": {"group": 12, "micro_batch": 12, "parts_in_sequence": False},
+}
+"""Normalisation groups larger than what a rank holds, and how they are trained."""
+
+
+def share_groups(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """Families whose normalisation groups are shared by ranks; of the first one, every way."""
+    known = every_family()
+    found: dict[str, Any] = {name: trained(known[name], ranks, **SHARED["one group"]) for name in names}
+    found |= {way: trained(known[names[0]], ranks, **settings) for way, settings in SHARED.items()}
+    found["other plans"] = _other_plans(ranks)
+    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+
+
+def uneven(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """Families whose samples are dealt unevenly, and every rank with a micro-batch and savings of its own."""
+    known = every_family()
+    found: dict[str, Any] = {}
+    for name in names:
+        three = shows_given(known[name])
+        ranks.deal_by(UNEVEN[ranks.size, three])
+        own = 1 if three else 4 + 4 * (ranks.rank == ranks.size - 1)
+        savings = {"recompute": ranks.rank == 0, "parts_in_sequence": ranks.rank != 0}
+        found[name] = trained(known[name], ranks, micro_batch=own, **savings)
+    ranks.deal_by((5, 7) if ranks.size == 2 else (6, 4, 2))
+    found["shared"] = trained(known[names[0]], ranks, **SHARED["one group"])
+    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+
+
+UNEVEN = {(2, False): (1, 2), (2, True): (1, 2), (3, False): (1, 1, 1), (3, True): (1, 1, 1)}
+"""(Ranks, whether the batch is three samples and not three groups) -> proportions."""
+
+
+def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str) -> None:
+    """A run by the Python interface, in groups of 2."""
+    setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
+    longer = ["training.normalisation_batch=2", f"training.duration={steps} steps"]
+    said: list[str] = []
+    options = TrainingOptions(device="cpu", shares=shares or None, shard_optimizer=optimizer == "shared out")
+    recipe = str(folder / "tiny.toml")
+    result = train(recipe, folder / "pictures", folder / run, overrides=longer, options=options, say=said.append)
+    (folder / f"{run}-{steps}-{result.rank}.json").write_text(json.dumps(said))
+
+
+def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
+    """Optimizers' state shared out beside the same in whole, and a checkpoint of it that is gone on from."""
+    setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
+    setattr(optimizer_shards, "BUCKET_BYTES", 1 << 12)  # noqa: B010
+    known = every_family()
+    found: dict[str, Any] = {}
+    for name in names:
+        whole, mine = rig_of(known[name], ranks), rig_of(known[name], ranks, shard_optimizer=True)
+        for rig in (whole, mine):
+            rig.run(STEPS)
+        found[name] = {"whole": whole.tensors(), "shards": _collected(ranks, mine), "bytes": _bytes(whole, mine)}
+    found["fp16"] = _collected(ranks, _run(rig_of(MadeUpFamily(), ranks, precision=FP16, shard_optimizer=True)))
+    found["fp16 whole"] = _run(rig_of(MadeUpFamily(), ranks, precision=FP16)).tensors()
+
+    rig = _run(rig_of(MadeUpFamily(), ranks, shard_optimizer=True))
+    with _collecting(ranks, rig):
+        if ranks.rank == 0:
+            save_checkpoint(folder / "checkpoints", rig.state, {}, {})
+    rig.run(STEPS)
+    again = _restored(ranks, folder / "checkpoints", shard_optimizer=True)
+    again.run(STEPS)
+    whole = _restored(ranks, folder / "checkpoints")
+    whole.run(STEPS)
+    found["resumed"] = {"on": _collected(ranks, rig), "again": _collected(ranks, again), "whole": whole.tensors()}
+    found["apart"] = [_agree(ranks, rig)]
+    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+
+
+def _run(rig: Rig) -> Rig:
+    rig.run(STEPS)
+    return rig
+
+
+@contextmanager
+def _collecting(ranks: RankGroup, rig: Rig) -> Iterator[None]:
+    """As the loops do it: the others are told first."""
+    if ranks.rank != 0:
+        ranks.hear()
+    with ranks.collected(rig.state):
+        yield
+
+
+def _collected(ranks: RankGroup, rig: Rig) -> dict[str, Tensor]:
+    """Everything that training moves; on the first rank alone the whole state of optimizers."""
+    with _collecting(ranks, rig):
+        found = rig.tensors()
+    return {key: value for key, value in found.items() if ranks.rank == 0 or not key.startswith("optimizer")}
+
+
+def _bytes(*rigs: Rig) -> list[int]:
+    """Of optimizers' state on this rank."""
+    return [
+        sum(v.nbytes for o in rig.state.optimizers.values() for kept in o.state.values() for v in kept.values())
+        for rig in rigs
+    ]
+
+
+def _other_plans(ranks: RankGroup) -> str:
+    """What is said where the last rank recomputes, and the others do not."""
+    rig = rig_of(MadeUpFamily(), ranks, **SHARED["one group"])
+    again = rig_of(MadeUpFamily(), ranks, **SHARED["recompute"])
+    try:
+        rig.step.run(rig.state, again.plan if ranks.rank == ranks.size - 1 else rig.plan)
+    except TrainingFailed as error:
+        return str(error)
+    return ""
 
 
 def compare(ranks: RankGroup, folder: Path, *names: str) -> None:
@@ -273,9 +390,9 @@ def _resumed(ranks: RankGroup, folder: Path) -> dict[str, Any]:
     return {"whole": rig.tensors(), "again": again.tensors()}
 
 
-def _restored(ranks: Ranks, checkpoints: Path) -> Rig:
+def _restored(ranks: Ranks, checkpoints: Path, **settings: Any) -> Rig:
     """The first rank reads; the others, which begin with other weights here, are given what it has read."""
-    rig = rig_of(MadeUpFamily(), ranks)
+    rig = rig_of(MadeUpFamily(), ranks, **settings)
     if ranks.rank == 0:
         found = newest_whole(checkpoints)
         assert found is not None
@@ -304,6 +421,9 @@ WORK: Mapping[str, Callable[..., None]] = {
     "compiled": compiled,
     "freeze": freeze_one,
     "go-on": go_on,
+    "share-groups": share_groups,
+    "uneven": uneven,
+    "shard": shard,
 }
 
 
@@ -312,6 +432,9 @@ def main() -> None:
     work, folder, *words = sys.argv[1:]
     if work == "go-back":
         go_back(Path(folder))
+        return
+    if work == "train-by-shares":
+        train_by_shares(Path(folder), *words)
         return
     if (Path(folder) / "tiny.toml").exists():
         train_first(Path(folder))

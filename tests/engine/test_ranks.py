@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,24 +10,53 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
+from frugan.contract.phase import Phase
 from frugan.engine.ranks import watch as rank_watch
 from frugan.engine.ranks.meeting import meet
-from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.ranks import OneRank, check_ranks, share_of
+from frugan.engine.ranks.place import Place, deal
+from frugan.engine.ranks.ranks import OneRank, check_ranks
 from frugan.engine.ranks.sums import add_up, memory_of
 from frugan.engine.ranks.watch import RankWatch
 from frugan.errors import BadInput, TrainingFailed
 
 
-@pytest.mark.parametrize(("samples", "group", "size"), list(itertools.product((1, 6, 7, 12, 32), (1, 4), (1, 2, 3, 5))))
-def test_shares_are_whole_groups_and_everything_once(samples: int, group: int, size: int) -> None:
-    shares = [share_of(samples, group, rank, size) for rank in range(size)]
-    counted = [sample for share in shares if share.counts for sample in share.samples]
-    assert counted == list(range(samples))
-    assert all(share.samples.start % group == 0 and len(share.samples) > 0 for share in shares)
+@pytest.mark.parametrize(
+    ("samples", "group", "size", "proportions"),
+    list(itertools.product((1, 6, 7, 12, 32), (1, 4, 32), (1, 2, 3, 5), (False, True))),
+)
+def test_everything_is_dealt_once(samples: int, group: int, size: int, proportions: bool) -> None:
+    shares = deal(samples, group, size, [3, 1, 2, 2, 5][:size] if proportions else None)
+    assert len(shares) == size
+    assert [sample for share in shares if share.counts for sample in share.samples] == list(range(samples))
     assert sum(share.weight for share in shares) == pytest.approx(1)
+    for rank, share in enumerate(shares):
+        first, last = share.samples[0], share.samples[-1]
+        if share.team is None:
+            assert not share.counts or (first % group == 0 and (last + 1) % group in (0, samples % group))
+        else:  # the whole team has the whole group
+            assert rank in share.team
+            assert first // group == last // group
+            assert all(shares[other].team == share.team for other in share.team)
+            assert share.parts == tuple(len(shares[other].samples) for other in share.team)
+            assert sum(share.parts) == min(group, samples - first // group * group)
     lengths = [len(share.samples) for share in shares if share.counts]
-    assert max(lengths) - min(lengths) <= group
+    whole = -(-samples // group) >= size
+    assert proportions or not whole or max(lengths) - min(lengths) <= group
+
+
+def test_samples_are_dealt_in_proportion() -> None:
+    def lengths(samples: int, group: int, proportions: Sequence[float]) -> list[int]:
+        return [len(share.samples) for share in deal(samples, group, len(proportions), proportions)]
+
+    assert lengths(22, 1, [6, 6, 5, 5]) == [6, 6, 5, 5]
+    assert lengths(64, 1, [1] * 12) == [6] * 4 + [5] * 8
+    assert lengths(64 * 4, 4, [1] * 12) == [24] * 4 + [20] * 8
+    assert lengths(32, 4, [0.61, 0.39]) == [20, 12]
+    assert lengths(12, 4, [100, 1, 1]) == [4, 4, 4]  # none goes without
+    assert lengths(8, 8, [6, 2]) == [6, 2]  # parts of one group
+    assert lengths(16, 8, [4, 4, 5, 3]) == [4, 4, 5, 3]
+    assert [share.team for share in deal(16, 8, 4, [4, 4, 5, 3])] == [range(2)] * 2 + [range(2, 4)] * 2
+    assert [share.counts for share in deal(2, 2, 3)] == [True, True, False]  # a sample each, and none for the last
 
 
 def test_one_rank_has_all() -> None:
@@ -35,14 +64,23 @@ def test_one_rank_has_all() -> None:
     assert (share.samples, share.part, share.weight) == (range(7), 1.0, 1.0)
 
 
+def phases(**fractions: float) -> list[Phase]:
+    """By name, of so much of the batch each."""
+    return [Phase(name, (), (), "any", (lambda *_: {},), fraction=each) for name, each in fractions.items()]
+
+
 def test_ranks_without_work_are_refused_or_told() -> None:
-    assert check_ranks({"D": 32, "G": 32}, 4, 8) == []
-    (line,) = check_ranks({"D": 32, "G_path": 16}, 4, 8)
-    assert line == "phase G_path: 4 normalisation groups of 4 for 8 ranks: 4 of them work in vain there"
-    with pytest.raises(BadInput, match="an update has 1 normalisation group of 32, and each rank takes at least one"):
-        check_ranks({"D": 32}, 32, 2)
+    assert check_ranks(phases(D=1, G=1), 32, 4, 8) == []
+    (line,) = check_ranks(phases(D=1, G_path=0.5), 32, 4, 8)
+    assert line.startswith("normalisation groups of 4 are shared by ranks in phase G_path: fewer groups than ranks")
+    (line,) = check_ranks(phases(D=1), 32, 32, 2)
+    assert line.startswith("normalisation groups of 32 are shared by ranks in phase D: ")
+    (line,) = check_ranks(phases(autoencoder=1, code=0.5), 4, 1, 4)
+    assert line == "phase code: 2 samples for 4 ranks: 2 of them work in vain there"
+    with pytest.raises(BadInput, match=r"33 ranks: an update has 32 samples.*start at most 32"):
+        check_ranks(phases(D=1), 32, 32, 33)
     with pytest.raises(BadInput, match=r"3 ranks: an update has 2 samples.*start at most 2"):
-        check_ranks({"autoencoder": 2}, 1, 3)
+        check_ranks(phases(autoencoder=1), 2, 1, 3)
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 64, 10_000])

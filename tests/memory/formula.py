@@ -15,13 +15,14 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
         "parameters": 40 * MIB,
         "gradients": 0 if rough else 40 * MIB,
         "averages": 0 if plan.ema_on_host else 20 * MIB,
-        "optimizer": 0 if plan.optimizer_on_host else 80 * MIB,
+        "optimizer": 0 if plan.optimizer_on_host else (40 if plan.shard_optimizer else 80) * MIB,
         "saved activations": int(plan.micro_batch * sample_bytes * kept),
     }
     live = sum(parts.values())
     macs = 1e12 * {"all": 1.0, "products": 1.0, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
     moved = 1e10 * {"all": 1.0, "products": 1.2, "nothing": 1.3, "nothing here": 1.3}[keeping_of(plan)]
     host = 2 * batch * sample_bytes * plan.offload + 20 * MIB * plan.ema_on_host + 160 * MIB * plan.optimizer_on_host
+    host += 20 * MIB * plan.shard_optimizer
     work = Work(macs, moved, 1000 * batch / plan.micro_batch, host)
     return Prediction(live, int(1.1 * live), "G/block", stage.name, parts, {"G": live}, work)
 

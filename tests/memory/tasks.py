@@ -15,6 +15,7 @@ from frugan.engine.optimizers import AdamSettings, OptimizerSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
+from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -77,7 +78,7 @@ def plan_of(
     )
 
 
-def real_step(of: Task, plan: Plan) -> tuple[TrainingState, Step]:
+def real_step(of: Task, plan: Plan, ranks: Ranks | None = None) -> tuple[TrainingState, Step]:
     """The same on real tensors."""
     stage = of.stages[0]
     built: Mapping[str, nn.Module] = of.build("cpu")
@@ -85,7 +86,7 @@ def real_step(of: Task, plan: Plan) -> tuple[TrainingState, Step]:
         for network in built.values():
             for parameter in network.parameters():
                 parameter.normal_(0, 0.02)
-    state = stage.setup.state(dict(built), plan, CPU)
+    state = stage.setup.state(dict(built), plan, CPU, ranks)
     for scale in state.loss_scales.values():
         scale.found = True  # what is predicted is a step that is not repeated
     return state, stage.setup.step(BlankPictures(stage.needs), Streams(0))

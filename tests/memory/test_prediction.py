@@ -10,9 +10,10 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.augment.settings import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
-from frugan.engine import dense_slices, offload
+from frugan.engine import dense_slices, offload, optimizer_shards
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.precision import Precision
+from frugan.engine.ranks.ranks import OneRank
 from frugan.families import families
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
@@ -227,6 +228,20 @@ def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     largest_phase = max(of.phases, key=lambda phase: phase.repeats)
     assert on_host.work.host_bytes >= 2 * largest_phase.repeats * 0.2 * on_card.static["optimizer"]
     assert on_card.work.host_bytes == 0
+
+
+@made_up_in_short
+def test_a_card_has_its_share_of_the_state_alone(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)
+    of = replace(task(family), ranks=4)
+    shards = replace(plan_of(of, of.group), shard_optimizer=True)
+    whole, mine = predicted_once(family.name, "cuda"), step_memory(of, shards, "cuda", of.stages[0])
+    state, _ = real_step(of, shards, OneRank(0, 4))
+    kept = [v for optimizer in state.optimizers.values() for each in optimizer.state.values() for v in each.values()]
+    assert mine.static["optimizer"] == sum(-(-value.nbytes // 512) * 512 for value in kept)  # what the allocator gives
+    assert mine.static["optimizer"] < 0.75 * whole.static["optimizer"]  # a tiny network's small tensors stay whole
+    assert whole.peak.size_bytes - mine.peak.size_bytes > 0.5 * (whole.static["optimizer"] - mine.static["optimizer"])
+    assert mine.work.host_bytes > 0
 
 
 @made_up_in_short

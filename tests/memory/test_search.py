@@ -35,8 +35,8 @@ class Formula:
         """Formulas need no help."""
 
 
-def by_formula(wishes: Wishes | None = None, sample_bytes: int = MIB) -> Search:
-    of = task(MadeUpFamily(), batch=64, group=4)
+def by_formula(wishes: Wishes | None = None, sample_bytes: int = MIB, ranks: int = 1) -> Search:
+    of = replace(task(MadeUpFamily(), batch=64, group=4), ranks=ranks)
     of = replace(of, stages=(replace(of.stages[0], setup=replace(of.stages[0].setup, averaged={"maker": "copy"})),))
     return replace(search(of, wishes=wishes), predict=Formula(sample_bytes))
 
@@ -85,11 +85,28 @@ def test_it_is_the_same_every_time() -> None:
 
 @pytest.mark.parametrize("saver", [saver.name for saver in SAVERS if saver.name not in ("micro-batch", "dense-slices")])
 def test_wishes_are_kept(saver: str) -> None:
-    used = by_formula(Wishes(use=frozenset({saver}))).within(1000 * MIB)
+    used = by_formula(Wishes(use=frozenset({saver})), ranks=2).within(1000 * MIB)
     assert used is not None
     assert saver in savers_of(used.plan, 64)
-    avoided = by_formula(Wishes(avoid=frozenset({saver}))).ladder()
+    avoided = by_formula(Wishes(avoid=frozenset({saver})), ranks=2).ladder()
     assert all(saver not in savers_of(rung.plan, 64) for rung in avoided)
+
+
+def test_state_is_shared_out_before_it_goes_to_the_host() -> None:
+    """Where it does not fit otherwise, and only between ranks: all weights once are less than statistics twice."""
+    wishes = Wishes(micro_batch=4, avoid=frozenset({"recompute", "keep-products", "ema-on-host"}))
+    savers = {
+        (ranks, mib): savers_of(found.plan, 64)
+        for ranks, mib in ((1, 180), (2, 180), (2, 1000))
+        if (found := by_formula(wishes, ranks=ranks).within(mib * MIB)) is not None
+    }
+    assert savers == {
+        (1, 180): ("micro-batch", "optimizer-on-host"),
+        (2, 180): ("micro-batch", "shard-optimizer"),
+        (2, 1000): ("micro-batch",),
+    }
+    with pytest.raises(BadInput, match="shard-optimizer has no use here, because there is one rank"):
+        by_formula(Wishes(use=frozenset({"shard-optimizer"}))).within(1000 * MIB)
 
 
 def test_the_thriftiest_plan_keeps_to_what_is_ruled_out() -> None:

@@ -45,7 +45,8 @@ def plan(
     Needs no card: the training step itself is run on tensors without data. Without --memory: every plan worth having,
     from the fastest to the smallest.
 
-    Savers: keep-products, recompute, offload, dense-slices, ema-on-host, optimizer-on-host. None changes the result.
+    Savers: keep-products, recompute, offload, dense-slices, ema-on-host, optimizer-on-host, and with
+    --gpus shard-optimizer. None changes the result.
 
     Example: frugan plan saehd-df-ud-512 --memory 6GiB
     """

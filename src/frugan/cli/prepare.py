@@ -170,7 +170,8 @@ def _write_reference(
             progress=bar,
         )
     print(f"Moments of {count:,} pictures: {out}")
-    print(f"Next: frugan evaluate RUN --reference {out} --metrics fid")
+    with_it = "" if network == "inception" else f" --network {network}"
+    print(f"Next: frugan evaluate RUN --reference {out}{with_it} --metrics fid")
 
 
 def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", workers: int) -> None:

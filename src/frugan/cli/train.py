@@ -29,6 +29,9 @@ def train(
     micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; never changes the result")] = None,
     recompute: Annotated[bool, typer.Option(help="keep fewer activations and compute them again")] = False,
     ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights in host memory")] = False,
+    shard_optimizer: Annotated[
+        bool, typer.Option(help="under torchrun: share the optimizers' state out over the ranks")
+    ] = False,
     use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
     compiled: Annotated[
@@ -54,6 +57,13 @@ def train(
     wandb: Annotated[str | None, typer.Option(help="send everything to this project on Weights & Biases")] = None,
     stop_after: Annotated[
         str | None, typer.Option(help="save and stop after so long, such as 23h: chained jobs train as one")
+    ] = None,
+    shares: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|equal|N,N,...",
+            help="under torchrun: how much of a batch each rank takes; auto: by its speed; never changes the result",
+        ),
     ] = None,
     requeue: Annotated[
         bool,
@@ -89,6 +99,7 @@ def train(
         micro_batch=micro_batch,
         recompute=recompute,
         ema_on_host=ema_on_host,
+        shard_optimizer=shard_optimizer,
         device=device,
         workers=workers,
         memory=memory,
@@ -98,6 +109,7 @@ def train(
         wandb_project=wandb,
         stop_after=stop_after,
         requeue=requeue,
+        shares=shares,
     )
     if compare_precision is not None:
         if out is None:

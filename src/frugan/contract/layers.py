@@ -7,6 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from frugan.contract.shared_group import SharedGroup
+
 
 class Observer:
     """Collects what layers observe during one phase, until the engine commits or drops it.
@@ -17,9 +19,9 @@ class Observer:
 
     def __init__(self) -> None:
         self.recomputing = False
-        self._staged: dict[tuple[Stateful, str], tuple[Tensor, int | Tensor]] = {}
+        self._staged: dict[tuple[Stateful, str], tuple[Tensor, float | Tensor]] = {}
 
-    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: int = 1) -> None:
+    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Add an observation of `buffer`; what is committed is the mean over all of them, by weight."""
         if self.recomputing:
             return
@@ -58,7 +60,7 @@ class Stateful(nn.Module):
 
     observer: Observer | None = None
 
-    def observe(self, buffer: str, value: Tensor, weight: int = 1) -> None:
+    def observe(self, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Stage a new observation of a buffer; a no-op outside a phase."""
         if self.observer is not None:
             self.observer.stage(self, buffer, value, weight)
@@ -73,9 +75,11 @@ class GroupNormalised(Stateful):
 
     Attributes:
         normalisation_batch: samples per group; None: all samples of a forward are one group. Set by the engine.
+        shared: where other processes hold the rest of each group; None: groups are whole. Set by the engine.
     """
 
     normalisation_batch: int | None = None
+    shared: SharedGroup | None = None
 
 
 class Reparametrised(Stateful):

@@ -12,6 +12,8 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
+from frugan.contract.shared_group import SharedGroup, whole_mean
+
 Networks = Mapping[str, nn.Module]
 
 
@@ -78,12 +80,19 @@ class MicroBatch:
         draws: name -> tensor [size, ...] on the device.
         size: samples.
         normalisation_batch: samples in a row that a part may look at together; None: all of these.
+        shared: where other processes hold the rest of these samples' one group; None: groups are whole.
     """
 
     pictures: Mapping[str, Mapping[str, Tensor]]
     draws: Mapping[str, Tensor]
     size: int
     normalisation_batch: int | None = None
+    shared: SharedGroup | None = None
+
+    def group_mean(self, values: Tensor) -> Tensor:
+        """Mean over a group, of one number for each of its samples that are here [n]; a scalar."""
+        mean = values.mean()
+        return mean if self.shared is None else whole_mean(self.shared, mean)
 
 
 class PhaseState:
@@ -148,6 +157,8 @@ class Phase:
         repeats: updates in a row, each on fresh pictures and draws.
         shared_data: reads the step's pictures; False (always with repeats): its own.
         fraction: share of the batch that it sees.
+        smaller_groups: its groups of samples that are looked at together are that share of the others', too, and so are
+            its micro-batches: for a loss that compares samples, of networks that do not normalise over them.
         gain: multiplies its loss.
         sums_over_batch: the loss is the sum over the batch, not the mean, where an original differentiates a sum.
         frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
@@ -167,6 +178,7 @@ class Phase:
     repeats: int = 1
     shared_data: bool = True
     fraction: float = 1.0
+    smaller_groups: bool = False
     gain: float = 1.0
     sums_over_batch: bool = False
     frozen: tuple[str, ...] = ()
@@ -194,3 +206,11 @@ class Phase:
     def samples(self, batch: int) -> int:
         """How many samples of a batch one update of this phase sees."""
         return max(1, round(batch * self.fraction))  # 100 x 0.29 is 28.999… in floating point
+
+    def group(self, group: int) -> int:
+        """Samples that it looks at together where others look at `group`."""
+        return self.samples(group) if self.smaller_groups else group
+
+    def micro_batch(self, micro_batch: int, group: int) -> int:
+        """Samples in one forward of it where others take `micro_batch`, which is as many groups of its own."""
+        return micro_batch // group * self.group(group) if self.smaller_groups else micro_batch

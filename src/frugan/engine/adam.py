@@ -17,6 +17,7 @@ class Adam(Optimizer, torch.optim.Adam):
         lr, betas, eps: as torch defines them.
     """
 
+    elementwise = True
     slots = ("exp_avg", "exp_avg_sq")
     steps = ("step",)
 
@@ -50,7 +51,7 @@ class Adam(Optimizer, torch.optim.Adam):
 
         Copies and updates are queued on one stream, so that the host waits for none of them.
         """
-        gradients = {parameter: parameter.grad for parameter in self.parameters() if parameter.grad is not None}
+        gradients = {parameter: parameter.grad for parameter in self.moved() if parameter.grad is not None}
         for parameter in gradients:
             parameter.grad = None
         for parameter, gradient in gradients.items():

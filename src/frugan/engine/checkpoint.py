@@ -56,7 +56,7 @@ def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
     for name, optimizer in state.optimizers.items():
         found |= {f"{name}/{count}": value for count, value in optimizer.counts.items()}
         for key, parameter in named_parameters(state.networks, state.moves[name]).items():
-            for slot, value in optimizer.state.get(parameter, {}).items():
+            for slot, value in optimizer.whole_state(parameter).items():
                 found[f"{name}/{key}/{slot}"] = value
     return found
 
@@ -364,10 +364,8 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
             slots = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
             if slots and key.split(".")[0] not in fresh:
                 for slot, value in slots.items():
-                    into = optimizer.state[parameter].get(slot)
-                    if into is None or into.shape != value.shape:
+                    if not optimizer.take_over(parameter, slot, value):
                         raise BadInput(f"{path}: {prefix}{slot} is {tuple(value.shape)}, which no such state has")
-                    into.copy_(value)
     left = {key for key in tensors if not _counts(key) and key.split("/")[1].split(".")[0] not in fresh}
     owners = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
     left |= {key for key in tensors if _counts(key) and key.split("/")[0] in owners}

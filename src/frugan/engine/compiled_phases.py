@@ -85,7 +85,7 @@ class CompiledPhases:
         graph = known.find(key)
         if graph is not None:
             return graph(given, own)
-        if (reason := _refused(phase, plan) or self._too_many(known, key)) is None:
+        if (reason := _refused(phase, micro, plan) or self._too_many(known, key)) is None:
             try:
                 graph = self._compile(phase, networks, micro, own, factor, plan, given, key)
                 terms = graph(given, own)
@@ -153,8 +153,10 @@ class CompiledPhases:
             yield
 
 
-def _refused(phase: Phase, plan: Plan) -> str | None:
+def _refused(phase: Phase, micro: MicroBatch, plan: Plan) -> str | None:
     """Why a phase cannot be compiled under a plan; None: it can."""
+    if micro.shared is not None:
+        return "ranks share its normalisation groups, and exchange sums in the middle of a forward"
     if any(plan.in_slices.get(name) for name in phase.uses):
         return "the plan works dense layers slice by slice, each slice into one sum"
     recomputed = any(plan.recompute.get(name) for name in phase.uses)

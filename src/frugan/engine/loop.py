@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,7 @@ class Loop:
                 "ranks had come apart, as cards of different kinds do by rounding; all go on from the first one's state"
             )
             self.log.write("warning", step=self.state.step, line=line)
-        with told_what_is_needed(folder, self.state):
+        with told_what_is_needed(folder, self.state), self.ranks.collected(self.state) if is_new else nullcontext():
             saved = save_checkpoint(folder, self.state, self.metadata, {**self.kept, **own})
         if is_new:
             self.log.write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())

@@ -6,6 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.optimizer_shards import OptimizerShards, Slice, in_memory_order
+
 
 class Optimizer(torch.optim.Optimizer):
     """Takes the verdict on the gradients on the device, so that a skipped update needs no look from the host.
@@ -16,11 +18,16 @@ class Optimizer(torch.optim.Optimizer):
         slots: names of the statistics kept for each parameter, in its shape and layout.
         steps: names of what is counted for each parameter; scalars beside it.
         on_host: the statistics live in host memory and come over for each parameter's update.
+        elementwise: what becomes of an element depends on nothing but its own gradient and statistics, so that ranks
+            may share the elements out.
+        shards: what this rank has of the parameters, where it does not move all of them.
     """
 
     slots: ClassVar[tuple[str, ...]]
     steps: ClassVar[tuple[str, ...]] = ()
     on_host: bool = False
+    elementwise: ClassVar[bool] = False
+    shards: OptimizerShards | None = None
 
     @property
     def counts(self) -> Mapping[str, Tensor]:
@@ -41,10 +48,72 @@ class Optimizer(torch.optim.Optimizer):
         """
         raise NotImplementedError(f"{type(self).__name__} must define update")
 
+    def run(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Update what this rank moves, and take over what the others have moved; as for `update`."""
+        if self.shards is None:
+            self.update(accepted, learning_rate=learning_rate, period=period, share=share, seed=seed)
+            return
+        try:
+            self.shards.lend_gradients()
+            self.update(accepted, learning_rate=learning_rate, period=period, share=share, seed=seed)
+        finally:
+            self.shards.release()
+        self.shards.gather()
+
     def works_as_on(self, device_type: str) -> None:
         """Take as much temporary memory as on a kind of device, wherever the parameters are."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters, in order."""
+        if self.shards is None:
+            yield from self.moved()
+        else:
+            yield from (each.master for each in self.shards.slices)
+
+    def moved(self) -> Iterator[nn.Parameter]:
+        """What this rank moves: all parameters, or its slices of them, in the same order."""
         for group in self.param_groups:
             yield from group["params"]
+
+    def kept_for(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """What this rank keeps for a parameter, by slot and count; statistics of its slice, where it has one."""
+        found = self._slice_of(parameter)
+        return dict(self.state.get(parameter if found is None else found[1].own, {}))
+
+    def whole_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """The same in the parameter's shape; of statistics that other ranks have a part of, what was collected last.
+
+        What was not collected has the size that it would have, and no values.
+        """
+        kept, found = self.kept_for(parameter), self._slice_of(parameter)
+        if found is None or self.shards is None:
+            return kept
+        whole = self.shards.whole
+        missing = {slot: kept[slot].new_empty(()).expand(parameter.shape) for slot in self.slots}
+        return kept | {slot: whole.get((found[0], slot), missing[slot]) for slot in self.slots}
+
+    def take_over(self, parameter: nn.Parameter, slot: str, value: Tensor) -> bool:
+        """Put a value of a checkpoint in place of what is kept for a parameter; False: there is nothing of its shape.
+
+        Of statistics that other ranks have a part of, it is kept until they have been given theirs.
+        """
+        into = self.kept_for(parameter).get(slot)
+        found = self._slice_of(parameter) if slot in self.slots else None
+        if into is None or value.shape != (into if found is None else parameter).shape:
+            return False
+        if found is None or self.shards is None:
+            into.copy_(value)
+            return True
+        number, each = found
+        into.copy_(in_memory_order(parameter, value)[each.first : each.first + each.own.numel()])
+        self.shards.whole[number, slot] = value
+        return True
+
+    def _slice_of(self, parameter: nn.Parameter) -> tuple[int, Slice] | None:
+        """Number of a parameter and this rank's slice of it; None: it moves all of it."""
+        if self.shards is None:
+            return None
+        number = next(i for i, each in enumerate(self.shards.slices) if each.master is parameter)
+        return None if self.shards.slices[number].is_whole else (number, self.shards.slices[number])

@@ -35,7 +35,7 @@ def move_state(optimizer: Optimizer, *, on_host: bool) -> None:
                 optimizer.state[parameter][slot] = value.copy_(optimizer.state[parameter][slot])
         return
     optimizer.on_host = False
-    for parameter in optimizer.parameters():
+    for parameter in optimizer.moved():
         for slot in optimizer.slots:
             optimizer.state[parameter][slot] = beside(optimizer.state[parameter][slot], parameter)
 
@@ -44,7 +44,7 @@ def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, di
     """Memory for every parameter's statistics, in the parameters' layouts: on the host in few allocations."""
     optimizer.on_host = on_host
     slots = optimizer.slots
-    parameters = [parameter for parameter in optimizer.parameters() for _ in slots]
+    parameters = [parameter for parameter in optimizer.moved() for _ in slots]
     if on_host:
         made = host_likes(parameters, "optimizer state")
     else:

@@ -12,6 +12,7 @@ from frugan.contract.field_marks import ADDED, CHANGEABLE
 from frugan.contract.phase import Phase
 from frugan.engine.adam import Adam
 from frugan.engine.optimizer import Optimizer
+from frugan.engine.optimizer_shards import OptimizerShards, Shard
 from frugan.engine.optimizer_state import make_state
 from frugan.engine.piecewise_optimizers import AdaBelief, RMSprop
 
@@ -175,13 +176,22 @@ def named_parameters(networks: Mapping[str, nn.Module], names: Sequence[str]) ->
 
 
 def create_optimizer(
-    settings: OptimizerSettings, parameters: Mapping[str, nn.Parameter], *, on_host: bool = False
+    settings: OptimizerSettings,
+    parameters: Mapping[str, nn.Parameter],
+    *,
+    on_host: bool = False,
+    shard: Shard | None = None,
 ) -> Optimizer:
     """Make an optimizer over named parameters, and its state.
 
     Args:
         on_host: the state lives in host memory.
+        shard: keeps the state of its slices alone; None: of all. An optimizer that is not elementwise keeps all.
     """
     optimizer = settings.create(list(parameters.values()))
+    if shard is not None and optimizer.elementwise:
+        shards = OptimizerShards.of(list(parameters.values()), shard)
+        optimizer = settings.create([each.own for each in shards.slices])
+        optimizer.shards = shards
     make_state(optimizer, on_host=on_host)
     return optimizer

@@ -34,9 +34,9 @@ class _Seen(Observer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.staged: list[tuple[Stateful, str, Tensor, int]] = []
+        self.staged: list[tuple[Stateful, str, Tensor, float]] = []
 
-    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: int = 1) -> None:
+    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Note one."""
         if not self.recomputing:
             self.staged.append((layer, buffer, value.detach(), weight))
@@ -122,7 +122,7 @@ class PhaseGraph:
     run: Operations
     _terms: tuple[str, ...] = ()
     _leaves: tuple[str, ...] = ()
-    _observed: tuple[tuple[Stateful, str, int], ...] = ()
+    _observed: tuple[tuple[Stateful, str, float], ...] = ()
     _carried: tuple[tuple[str, int], ...] = ()
 
     @classmethod

@@ -6,6 +6,7 @@ learning-rate dropout moves a random share of the weights at each update while t
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -62,22 +63,31 @@ class PiecewiseOptimizer(Optimizer):
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
         step = torch.where(accepted, -rate, 0.0).float()
         random = None if share is None else generator_on(accepted.device, seed)
-        for parameter in self.parameters():
+        for parameter, (first, whole) in zip(self.moved(), self._places(), strict=True):
             if parameter.grad is None:
                 continue
             state = self.state_of(parameter)
             tensors = (parameter.detach(), parameter.grad, *(state[slot] for slot in self.slots))
-            for weight, gradient, *kept in _pieces(tensors, self.piece):
-                statistics = [beside(piece, weight) for piece in kept] if self.on_host else kept
+            for piece, (weight, gradient, *kept) in _pieces(tensors, self.piece, first, whole):
+                statistics = [beside(each, weight) for each in kept] if self.on_host else kept
                 # A gradient that is not finite must not reach the statistics, not even multiplied by nothing.
                 sound = torch.where(accepted, gradient, 0.0)
                 change = self._change(sound, statistics, accepted)
-                if random is not None and share is not None:
-                    change.mul_(keep_mask(change, share, random))
+                if random is not None and share is not None:  # drawn for all of the piece, whoever moves which part
+                    like = change if change.numel() == piece.elements else change.new_empty(piece.elements)
+                    mask = keep_mask(like, share, random)
+                    change.mul_(mask[piece.first : piece.first + change.numel()])
                 weight.addcmul_(change, step.to(change.dtype))
                 if self.on_host:
                     for there, here in zip(kept, statistics, strict=True):
                         there.copy_(here, non_blocking=True)
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Of what this rank moves: with which element of its parameter it begins, and how many that has."""
+        if self.shards is None:
+            yield from ((0, parameter.numel()) for parameter in self.moved())
+        else:
+            yield from ((each.first, each.master.numel()) for each in self.shards.slices)
 
     def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """A parameter's statistics by slot, made if there are none yet."""
@@ -95,6 +105,7 @@ class PiecewiseOptimizer(Optimizer):
 class RMSprop(PiecewiseOptimizer):
     """Root of a running mean of squared gradients (Tieleman and Hinton 2012)."""
 
+    elementwise = True
     slots = ("acc",)
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, decay: float, eps: float) -> None:
@@ -110,6 +121,7 @@ class RMSprop(PiecewiseOptimizer):
 class AdaBelief(PiecewiseOptimizer):
     """Root of a running mean of squared deviations of gradients from their mean (Zhuang et al. 2020)."""
 
+    elementwise = True
     slots = ("ms", "vs")
 
     def __init__(
@@ -129,11 +141,34 @@ def _weight(accepted: Tensor, weight: float, like: Tensor) -> Tensor:
     return torch.where(accepted, weight, 0.0).to(like.dtype)
 
 
-def _pieces(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
-    """Flat views of the same elements of tensors of one shape and layout."""
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of a parameter, and the part of it that is moved here.
+
+    Attributes:
+        elements: of the piece.
+        first: of them that is moved here.
+    """
+
+    elements: int
+    first: int
+
+
+def _pieces(
+    tensors: Sequence[Tensor], size: int, begins: int, whole: int
+) -> Iterator[tuple[_Piece, tuple[Tensor, ...]]]:
+    """Flat views of the same elements of tensors of one shape and layout; those that are not here are empty.
+
+    Args:
+        size: of a piece.
+        begins, whole: with which element of their parameter they begin, and how many that has.
+    """
     flat = [(t if t.is_contiguous() else t.permute(0, 2, 3, 1)).view(-1) for t in tensors]
-    for first in range(0, flat[0].numel(), size):
-        yield tuple(tensor[first : first + size] for tensor in flat)
+    for first in range(0, whole, size):
+        last = min(first + size, whole)
+        here = min(max(begins, first), last)
+        a, b = here - begins, last - begins
+        yield _Piece(last - first, here - first), tuple(tensor[max(a, 0) : max(b, 0)] for tensor in flat)
 
 
 def keep_mask(like: Tensor, share: float, random: torch.Generator) -> Tensor:

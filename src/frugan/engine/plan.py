@@ -26,6 +26,7 @@ class Plan:
         parts_in_sequence: backward after each part of a phase (less memory) rather than after all.
         ema_on_host: the average lives in host memory.
         optimizer_on_host: so does the optimizers' state, and comes over for each update parameter by parameter.
+        shard_optimizer: each rank has the optimizers' state of its slices of the parameters alone.
     """
 
     micro_batch: int
@@ -37,6 +38,7 @@ class Plan:
     parts_in_sequence: bool = True
     ema_on_host: bool = False
     optimizer_on_host: bool = False
+    shard_optimizer: bool = False
 
     def layout(self, device: torch.device) -> Layout:
         """Layout of working weights: channels-last but for fp32 on CUDA, where NCHW is the faster one."""
@@ -55,6 +57,7 @@ class Plan:
             "parts_in_sequence": self.parts_in_sequence,
             "ema_on_host": self.ema_on_host,
             "optimizer_on_host": self.optimizer_on_host,
+            "shard_optimizer": self.shard_optimizer,
         }
 
     @classmethod
@@ -70,6 +73,7 @@ class Plan:
             parts_in_sequence=bool(values.get("parts_in_sequence", True)),
             ema_on_host=bool(values.get("ema_on_host", False)),
             optimizer_on_host=bool(values.get("optimizer_on_host", False)),
+            shard_optimizer=bool(values.get("shard_optimizer", False)),
         )
 
 

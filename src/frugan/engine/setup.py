@@ -61,8 +61,14 @@ class TrainingSetup:
             raise ValueError(f"phases use {', '.join(sorted(unknown))}; the family builds {', '.join(networks)}")
         return {name: network for name, network in networks.items() if name in names}
 
-    def state(self, networks: dict[str, nn.Module], plan: Plan, device: torch.device) -> TrainingState:
-        """The first state of networks that are on the device already."""
+    def state(
+        self, networks: dict[str, nn.Module], plan: Plan, device: torch.device, ranks: Ranks | None = None
+    ) -> TrainingState:
+        """The first state of networks that are on the device already.
+
+        Args:
+            ranks: that share the optimizers' state, where the plan says so; None: there are none.
+        """
         for network in networks.values():
             network.train()
             lay_out_masters(network, plan.layout(device))
@@ -71,7 +77,10 @@ class TrainingSetup:
         moves = {name: networks_of(name, phases) for name in dict.fromkeys(phase.optimizer for phase in phases)}
         optimizers = {
             name: create_optimizer(
-                self.settings[name], named_parameters(networks, moved), on_host=plan.optimizer_on_host
+                self.settings[name],
+                named_parameters(networks, moved),
+                on_host=plan.optimizer_on_host,
+                shard=ranks.shard() if ranks is not None and plan.shard_optimizer else None,
             )
             for name, moved in moves.items()
         }

@@ -1,7 +1,7 @@
 """One training step: every phase that is due, on micro-batches, committed once and only if it was sound."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -9,13 +9,15 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
 from frugan.contract.phase import Phase, PhaseState
+from frugan.contract.shared_group import SharedGroup
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.gradients import clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
-from frugan.engine.plan import Plan, micro_batch_sizes
+from frugan.engine.plan import Plan
 from frugan.engine.probe import Probe
 from frugan.engine.ranks.ranks import OneRank, Ranks, Seen
+from frugan.engine.ranks.shared_groups import sharing
 from frugan.engine.recompute import recomputing
 from frugan.engine.retries import NextPlan, no_way_back, until_sound
 from frugan.engine.state import TrainingState
@@ -93,11 +95,14 @@ class Step:
 
         with gradients_released(optimizer):
             # Prepare, forward, backward, carry, of what this process sees of the batch.
-            terms, shares = self._backward(state, plan, update, networks, observer, own, inputs)
+            share = inputs.share(phase)
+            shared = self.ranks.sharing(share, phase.name, plan)
+            with self.ranks.alike(phase.name) if shared is not None else nullcontext(), sharing(networks, shared):
+                terms, shares = self._backward(state, plan, update, networks, observer, own, inputs, shared)
 
             with self.ranks.alike(phase.name):
                 # Add up what the ranks have of the batch, once: gradients, losses, observations.
-                seen = Seen(observer, own, inputs.share(phase))
+                seen = Seen(observer, own, share)
                 terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, seen)
 
                 # Judge: unscaled gradients and losses are finite, or nothing moves.
@@ -113,7 +118,7 @@ class Step:
             # Commit everything that the phase moves.
             with no_way_back(phase.name):
                 rated = phase.learning_rate_dropout
-                optimizer.update(
+                optimizer.run(
                     accepted,
                     learning_rate=settings.rate_at(state.step / self.length if self.length else 0.0),
                     period=settings.cosine_updates if rated else None,
@@ -136,6 +141,7 @@ class Step:
         observer: Observer,
         own: PhaseState,
         inputs: Inputs,
+        shared: SharedGroup | None,
     ) -> tuple[dict[str, Tensor], tuple[float, ...]]:
         """Bring an update's gradients to the masters; when it returns, nothing else of the networks' work is held.
 
@@ -144,7 +150,7 @@ class Step:
         """
         phase = update.phase
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
-        many = len(micro_batch_sizes(len(inputs.share(phase).samples), plan.micro_batch)) > 2
+        many = len(inputs.sizes(phase, plan.micro_batch)) > 2
         host = self.probe.host_copies() if plan.offload else None
         terms: dict[str, list[Tensor]] = {}
         shares: list[float] = []
@@ -161,7 +167,7 @@ class Step:
             recomputing(networks, plan.recompute, keep_products=plan.keep_products, host=host),
         ):
             # Forward and backward of each micro-batch; gradients add up in fp32.
-            for micro, share in inputs.micro_batches(state, plan.micro_batch, update):
+            for micro, share in inputs.micro_batches(state, plan.micro_batch, update, shared):
                 if self.originals and shares:
                     _renew(working, observer)
                 for name, term in self.backward(phase, networks, micro, own, gain * share, plan).items():

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from frugan.contract.phase import MicroBatch, Phase
+from frugan.contract.shared_group import SharedGroup
 from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes
 from frugan.engine.probe import Probe
-from frugan.engine.ranks.ranks import Ranks, Share
+from frugan.engine.ranks.place import Share
+from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.state import TrainingState
 
 
@@ -105,12 +107,22 @@ class Inputs:
 
     def share(self, phase: Phase) -> Share:
         """The samples of an update that this process sees."""
-        return self.ranks.share(phase.samples(self.batch), self.normalisation_batch or 1)
+        return self.ranks.share(phase.samples(self.batch), phase.group(self.normalisation_batch or 1))
+
+    def sizes(self, phase: Phase, micro_batch: int) -> list[int]:
+        """Sizes of the micro-batches of an update, as this process runs them: a part of a group is one of them."""
+        share = self.share(phase)
+        own = phase.micro_batch(micro_batch, self.normalisation_batch or 1)
+        return micro_batch_sizes(len(share.samples), len(share.samples) if share.parts else own)
 
     def micro_batches(
-        self, state: TrainingState, micro_batch: int, update: Update
+        self, state: TrainingState, micro_batch: int, update: Update, shared: SharedGroup | None
     ) -> Iterator[tuple[MicroBatch, float]]:
-        """One update's inputs in micro-batches on the device, each with its share of the update."""
+        """One update's inputs in micro-batches on the device, each with its share of the update.
+
+        Args:
+            shared: the group that this process has a part of; None: its groups are whole.
+        """
         phase, repeat, step = update.phase, update.repeat, update.step
         share = self.share(phase)
         mine = share.samples
@@ -120,8 +132,9 @@ class Inputs:
             name: pinned_copy(draw[mine.start : mine.stop], state.device, "what is drawn")
             for name, draw in drawn.items()
         }
+        group = self.normalisation_batch and phase.group(self.normalisation_batch)
         first = 0
-        for size in self.probe.shown(micro_batch_sizes(len(mine), micro_batch)):
+        for size in self.probe.shown(self.sizes(phase, micro_batch)):
             here = slice(first, first + size)
             large = self.draws.micro_batch(phase, step, repeat, mine.start + first, size, state.device)
             yield (
@@ -132,7 +145,8 @@ class Inputs:
                         pictures={source: _to(named, here, state.device) for source, named in pictures.items()},
                         draws=_to(draws, here, state.device) | large,
                         size=size,
-                        normalisation_batch=self.normalisation_batch,
+                        normalisation_batch=group,
+                        shared=shared,
                     ),
                 ),
                 share.weight * size / len(mine),

@@ -127,9 +127,13 @@ class Estimates:
         if plan.ema_on_host:
             averages = like.categories.get("averages", 0)
             live, work = live - averages, work + Work(host_bytes=averages)
+        statistics = float(like.categories.get("optimizer", 0))
+        updates = max(phase.repeats for phase in self.heaviest_stage.setup.phases)
+        if plan.shard_optimizer:
+            others = 1 - 1 / self.space.task.ranks
+            work = work + Work(host_bytes=others * updates * sum(self.space.fp32_bytes.values()))
+            live, statistics = live - others * statistics, statistics - others * statistics
         if plan.optimizer_on_host:
-            statistics = like.categories.get("optimizer", 0)
-            updates = max(phase.repeats for phase in self.heaviest_stage.setup.phases)
             live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
         return Estimate(plan, live * slack, self.card.compared_seconds(work, plan.precision))
 
@@ -214,7 +218,8 @@ class Estimates:
             (p for p in self.heaviest_stage.setup.phases if p.name == found.place.split("/")[0]),
             self.heaviest_stage.setup.phases[-1],
         )
-        if plan.micro_batch >= phase.samples(self.space.task.batch):
+        task = self.space.task
+        if phase.micro_batch(plan.micro_batch, task.group) >= phase.samples(task.batch):
             return found
         gradients = found.categories.get("gradients", 0)
         before = max(0, sum(self.space.fp32_bytes[name] for name in phase.trainable) - gradients)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 from frugan.engine.dense_slices import LARGE_ELEMENTS, sliceable
@@ -114,6 +115,7 @@ class PlanSpace:
         *,
         slices: bool = False,
         averages_away: bool = False,
+        shards: bool = False,
         optimizer_away: bool = False,
     ) -> Plan:
         """A plan of the given savings."""
@@ -127,6 +129,7 @@ class PlanSpace:
             in_slices=large if slices else {},
             ema_on_host=averages_away,
             optimizer_on_host=optimizer_away,
+            shard_optimizer=shards,
         )
 
     def thriftiest(self) -> Plan:
@@ -139,6 +142,7 @@ class PlanSpace:
             keeping,
             slices="dense-slices" not in avoid,
             averages_away=self.on_card and self.task.averages and "ema-on-host" not in avoid,
+            shards=self.task.shards and "shard-optimizer" not in avoid,
             optimizer_away=self.on_card and "optimizer-on-host" not in avoid,
         )
 
@@ -149,12 +153,13 @@ class PlanSpace:
             for keeping in self.keepings:
                 for slices in (False, True) if self.has_large_layers else (False,):
                     for averages_away in away if self.task.averages else (False,):
-                        for optimizer_away in away:
+                        for shards, optimizer_away in product((False, True) if self.task.shards else (False,), away):
                             yield self.plan(
                                 micro_batch,
                                 keeping,
                                 slices=slices,
                                 averages_away=averages_away,
+                                shards=shards,
                                 optimizer_away=optimizer_away,
                             )
 
@@ -183,6 +188,8 @@ class PlanSpace:
             found["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
         if not self.task.averages:
             found["ema-on-host"] = "because this family averages no weights"
+        if not self.task.shards:
+            found["shard-optimizer"] = "because there is one rank"
         if not self.on_card:
             found |= dict.fromkeys(("ema-on-host", "optimizer-on-host", "offload"), one_memory)
         return found

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import torch
 
 from frugan.engine.plan import Plan
+from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.working_weights import Layout, working_weights
@@ -122,7 +123,7 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
     with resting_collector(), no_compiler(), fused_attention():
         with WithoutData(dataless):
             networks = task.build("meta")
-            state = stage.setup.state(networks, plan, META)
+            state = stage.setup.state(networks, plan, META, OneRank(0, task.ranks))
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
         pictures = BlankPictures(stage.needs)

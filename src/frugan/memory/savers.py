@@ -6,7 +6,14 @@ from typing import Literal
 from frugan.engine.plan import Plan
 
 SaverName = Literal[
-    "micro-batch", "keep-products", "recompute", "offload", "dense-slices", "ema-on-host", "optimizer-on-host"
+    "micro-batch",
+    "keep-products",
+    "recompute",
+    "offload",
+    "dense-slices",
+    "ema-on-host",
+    "shard-optimizer",
+    "optimizer-on-host",
 ]
 
 
@@ -32,6 +39,11 @@ SAVERS: tuple[Saver, ...] = (
     Saver("offload", "what recomputed blocks are given", "its way to host memory and back"),
     Saver("dense-slices", "working copies and half gradients of large dense layers", "a second cast, more kernels"),
     Saver("ema-on-host", "the averaged weights", "a copy to the host each step"),
+    Saver(
+        "shard-optimizer",
+        "the optimizers' state of other cards' weights",
+        "weights from card to card at each update",
+    ),
     Saver("optimizer-on-host", "the optimizers' state", "its way to the card and back at each update"),
 )
 """In the order in which reports give them."""
@@ -46,6 +58,7 @@ def savers_of(plan: Plan, batch: int) -> tuple[SaverName, ...]:
         "offload": bool(plan.recompute) and plan.offload,
         "dense-slices": bool(plan.in_slices),
         "ema-on-host": plan.ema_on_host,
+        "shard-optimizer": plan.shard_optimizer,
         "optimizer-on-host": plan.optimizer_on_host,
     }
     return tuple(saver.name for saver in SAVERS if used[saver.name])

@@ -129,4 +129,5 @@ def _takes_more(plan: Plan, other: Plan) -> bool:
         and bool(plan.in_slices) == bool(other.in_slices)
         and plan.ema_on_host <= other.ema_on_host
         and plan.optimizer_on_host <= other.optimizer_on_host
+        and plan.shard_optimizer <= other.shard_optimizer
     )

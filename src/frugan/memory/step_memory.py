@@ -331,10 +331,16 @@ def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Wor
     if plan.optimizer_on_host:
         updated = [(phase, state.networks[name]) for phase in phases for name in phase.trainable]
         for phase, network in updated:
-            state_of = state.optimizers[phase.optimizer].state
-            kept = (state_of[parameter] for parameter in network.parameters() if parameter.requires_grad)
+            optimizer = state.optimizers[phase.optimizer]
+            kept = (optimizer.kept_for(parameter) for parameter in network.parameters() if parameter.requires_grad)
             there = sum(v.nbytes for slots in kept for v in slots.values() if v.ndim)
             moved += 2 * there * phase.repeats / phase.every
+    for phase in phases if plan.shard_optimizer else ():
+        # What other cards have moved comes over as from the host: cards of one machine speak by the same slots.
+        shards = state.optimizers[phase.optimizer].shards
+        trained = {id(p) for name in phase.trainable for p in state.networks[name].parameters()}
+        others = [each for each in shards.slices if id(each.master) in trained] if shards is not None else []
+        moved += sum(e.master.nbytes - e.own.nbytes for e in others) * phase.repeats / phase.every
     return Work(host_bytes=moved)
 
 

@@ -41,6 +41,7 @@ class Task:
         group: samples that stand together in a forward: the normalisation batch, or 1.
         recomputable: networks -> blocks that may be recomputed.
         make_sheets: makes the sheets of a snapshot; None: there are none.
+        ranks: that train together, each a batch of this size; they may share out the optimizers' state.
     """
 
     build: Callable[[str], dict[str, nn.Module]]
@@ -48,6 +49,7 @@ class Task:
     group: int
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]
     make_sheets: MakeSheets | None = None
+    ranks: int = 1
 
     @property
     def batch(self) -> int:
@@ -63,6 +65,15 @@ class Task:
     def phases(self) -> tuple[Phase, ...]:
         """Every phase that training may come to run, over all stages."""
         return self.stages[0].setup.every_phase
+
+    @property
+    def shards(self) -> bool:
+        """Whether there are ranks that can share out the optimizers' state."""
+        return self.ranks > 1
+
+    def shared_by(self, ranks: int) -> "Task":
+        """What one of so many ranks does of it, with equal shares."""
+        return replace(self.with_batch(self.batch // ranks), ranks=ranks)
 
     def with_batch(self, batch: int) -> "Task":
         """The same with another batch."""

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.layers import GroupNormalised
+from frugan.contract.shared_group import SharedGroup, whole_moments
 
 MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""
@@ -40,15 +41,16 @@ class RunningStatisticsNorm(GroupNormalised):
         """
         if not self.training:
             return F.batch_norm(x, self.stored_mean, self.stored_var, eps=self.eps)
-        group = self.normalisation_batch or len(x)
+        shared = self.shared
+        group = self.normalisation_batch or len(x) if shared is None else shared.part
         if len(x) % group:
             raise ValueError(
                 f"{len(x)} samples are not a whole number of normalisation groups of {group}: "
                 "a micro-batch must be a multiple of the recipe's normalisation_batch"
             )
-        if len(x) == group:
-            return self._normalise_group(x)
-        return torch.cat([self._normalise_group(part) for part in x.split(group)])
+        groups = [x] if len(x) == group else x.split(group)
+        done = [self._normalise_group(x) if shared is None else self._normalise_part(x, shared) for x in groups]
+        return done[0] if len(done) == 1 else torch.cat(done)
 
     def _normalise_group(self, x: Tensor) -> Tensor:
         # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
@@ -62,6 +64,18 @@ class RunningStatisticsNorm(GroupNormalised):
             variance *= (samples - 1) / samples
         self.observe("stored_var", variance)
         return out
+
+    def _normalise_part(self, x: Tensor, shared: SharedGroup) -> Tensor:
+        """Normalise a part of a group, whose other parts other processes have."""
+        wide = x if x.dtype == torch.float64 else x.float()
+        variance, mean = torch.var_mean(wide, (0, 2, 3), correction=0)  # [C] each
+        mean, variance = whole_moments(shared, mean, variance)
+        samples = shared.samples * (x.numel() // (x.shape[0] * x.shape[1]))
+        share = shared.part / shared.samples  # all processes of the group observe the same
+        self.observe("stored_mean", mean, share)
+        self.observe("stored_var", variance if self.biased else variance * (samples / (samples - 1)), share)
+        scale = (variance + self.eps).rsqrt()
+        return ((wide - mean.view(1, -1, 1, 1)) * scale.view(1, -1, 1, 1)).to(x.dtype)
 
     def committed(self, buffer: str, observed: Tensor) -> Tensor:
         """Move a running statistic by MOMENTUM towards the mean over the phase's groups."""

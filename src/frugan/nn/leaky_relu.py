@@ -60,10 +60,10 @@ class _Slopes(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, made: Tensor, gain: float, clamp: float | None) -> Tensor:
         ctx.save_for_backward(made)
         ctx.gain, ctx.clamp = gain, clamp
-        slopes = torch.where(made > 0, gain, gain * SLOPE)
-        if clamp is not None:
-            slopes = slopes.masked_fill_(made.abs() >= clamp, 0)
-        return x * slopes.to(x.dtype)
+        # torch's own backward operations look at the result and make nothing on the way
+        moved = torch.ops.aten.leaky_relu_backward(x, made, SLOPE, True).mul_(gain)
+        found = moved if clamp is None else torch.ops.aten.hardtanh_backward(moved, made, -clamp, clamp)
+        return cast(Tensor, found)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.layers import GroupNormalised
+from frugan.contract.shared_group import whole_moments
 
 EPS = 1e-8
 
@@ -32,10 +33,16 @@ class MinibatchStd(GroupNormalised):
             ValueError: N is more than one group, and not a whole number of them.
         """
         samples, channels, height, width = x.shape
-        group = min(self.normalisation_batch or samples, samples)
+        shared = self.shared
+        group = min(self.normalisation_batch or samples, samples) if shared is None else shared.part
         if samples % group:
             raise ValueError(f"{samples} samples are not a whole number of groups of {group}: give whole groups")
         y = x.view(samples // group, group, self.maps, channels // self.maps, height, width)
-        deviations = (y.var(1, correction=0) + EPS).sqrt().mean((2, 3, 4))  # [groups, maps]
+        if shared is None:
+            variance = y.var(1, correction=0)  # [groups, maps, C/maps, H, W]
+        else:
+            variance, mean = torch.var_mean(y, 1, correction=0)
+            _, variance = whole_moments(shared, mean, variance)
+        deviations = (variance + EPS).sqrt().mean((2, 3, 4))  # [groups, maps]
         shown = deviations.repeat_interleave(group, 0, output_size=samples)[:, :, None, None]
         return torch.cat([x, shown.expand(-1, -1, height, width)], 1)

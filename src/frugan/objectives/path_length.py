@@ -3,6 +3,8 @@
 Source: Karras et al. 2019 (arXiv 1912.04958), section 3.2, in the form of the release.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,13 @@ def path_lengths(pictures: Tensor, styles: Tensor, noise: Tensor, loss_scale: Te
     return (gradient / loss_scale.to(gradient.dtype)).square().sum(2).mean(1).sqrt()
 
 
-def path_length_penalty(lengths: Tensor, mean: Tensor, decay: float, group: int | None) -> Tensor:
+def path_length_penalty(
+    lengths: Tensor,
+    mean: Tensor,
+    decay: float,
+    group: int | None,
+    group_mean: Callable[[Tensor], Tensor] = torch.mean,
+) -> Tensor:
     """Squared distance of each length from the running mean, which its group has moved first.
 
     Args:
@@ -33,9 +41,10 @@ def path_length_penalty(lengths: Tensor, mean: Tensor, decay: float, group: int 
         mean: the running mean so far, a scalar.
         decay: how far the group's mean moves it, 0 to 1.
         group: samples in a row that move it together; None: all. The last group may be smaller.
+        group_mean: mean of a group's lengths, of those of its samples that are here.
 
     Returns:
         [N], differentiable; also through the movement of the mean, as in the release.
     """
     groups = lengths.split(group or len(lengths))
-    return torch.cat([(each - torch.lerp(mean.to(each.dtype), each.mean(), decay)).square() for each in groups])
+    return torch.cat([(each - torch.lerp(mean.to(each.dtype), group_mean(each), decay)).square() for each in groups])

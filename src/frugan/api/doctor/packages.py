@@ -31,11 +31,13 @@ class Extra:
 
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
-        "data": Extra(("h5py", "webdataset"), "HDF5 files and WebDataset shards"),
+        "data": Extra(("h5py",), "HDF5 files"),
         "face": Extra(("opencv-python-headless",), "face models"),
         "export": Extra(("onnx", "onnxruntime"), "ONNX files (dfm)"),
         "hub": Extra(("huggingface-hub",), "publishing weights, and fetching them (frugan card --push, frugan pull)"),
-        "report": Extra(("matplotlib", "tensorboard"), "TensorBoard, and benchmarks' figures"),
+        "report": Extra(
+            ("matplotlib", "tensorboard"), "TensorBoard, curves (frugan evaluate --plot), and benchmarks' figures"
+        ),
     }
 )
 """As pyproject.toml has them; `dev` is for those who work on frugan."""

@@ -93,6 +93,8 @@ def half_precision(subject: Subject, device: torch.device, precision: Precision)
 def memory_saving(subject: Subject, device: torch.device, saver: SaverName) -> Outcome:
     """One step with a memory saving against the same without, in float64."""
     check, on_card = f"memory saving {saver}", device.type == "cuda"
+    if saver == "shard-optimizer":
+        return left_out(check, subject.family, "this process is alone: there is nobody to share it with")
     if not on_card and saver in ONLY_BESIDE_A_CARD:
         return left_out(check, subject.family, "host and device are one memory here")
     plain, saving = begin(subject, Way(device, exact=True)), begin(subject, Way(device, exact=True, saver=saver))

@@ -223,6 +223,7 @@ def plan_by(subject: Subject, networks: Networks, way: Way) -> Plan:
         "offload": lambda: replace(plan, recompute=blocks, offload=True),
         "dense-slices": lambda: replace(plan, in_slices=plain_dense(networks)),
         "ema-on-host": lambda: replace(plan, ema_on_host=True),
+        "shard-optimizer": lambda: plan,
         "optimizer-on-host": lambda: replace(plan, optimizer_on_host=True),
     }
     return plan if way.saver is None else savings[way.saver]()

@@ -124,7 +124,8 @@ class Scorer:
         wanted = USUAL_METRICS if asked is None else asked
         if self.pictures is None:
             without = [name for name in wanted if name not in WITHOUT_PICTURES]
-            why = f"{', '.join(without)}: compares pictures one by one, and --reference holds their moments alone"
+            compared = "pictures are compared one by one, and --reference holds their moments alone"
+            why = f"{', '.join(without)}: {compared}"
             if without and asked is not None:
                 raise BadInput(f"--metrics {why}; add --data PICTURES, or leave it out")
             if without:

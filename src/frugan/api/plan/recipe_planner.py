@@ -69,9 +69,7 @@ class Planner:
                 f"--gpus {self.gpus}: the batch of {task.batch} is no whole number of normalisation groups of "
                 f"{task.group} on each; {_divisors(task.batch // task.group)} cards can share it"
             )
-        space = PlanSpace(
-            task.with_batch(task.batch // self.gpus), self.precision, self.wishes, on_card=self.target == "cuda"
-        )
+        space = PlanSpace(task.shared_by(self.gpus), self.precision, self.wishes, on_card=self.target == "cuda")
         return Search(space, self.card, self.store)
 
     @cached_property
@@ -82,7 +80,7 @@ class Planner:
     @cached_property
     def store(self) -> PredictionStore:
         """Predictions: those that ship, those made here before, and new ones."""
-        task = self._whole_task.with_batch(self.recipe.training.batch // self.gpus)
+        task = self._whole_task.shared_by(self.gpus)
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
         about = subject(self.recipe) | {"gpus": self.gpus}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None

@@ -59,9 +59,9 @@ class StandingStatistics(Observer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sums: dict[tuple[GroupNormalised, str], tuple[Tensor, int]] = {}
+        self._sums: dict[tuple[GroupNormalised, str], tuple[Tensor, float]] = {}
 
-    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: int = 1) -> None:
+    def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Add an observation; other layers' (spectral norm's) are passed over."""
         if isinstance(layer, GroupNormalised):
             total, count = self._sums.get((layer, buffer), (torch.zeros_like(value), 0))

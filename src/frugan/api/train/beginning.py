@@ -25,6 +25,7 @@ from frugan.api.train.opening import Opening
 from frugan.api.train.other_ranks import beginning_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, rolled_back
+from frugan.api.train.share_choice import SHARES, ShareChoice, take_by_speed
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
@@ -37,7 +38,7 @@ from frugan.engine.checkpoint import (
     set_aside_newer,
 )
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop
+from frugan.engine.loop import Loop, Stage
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
@@ -86,8 +87,10 @@ def begin(
     if line := misspelt_cards():
         run.choose(line)
     restarts = {name for change in changed.values() for name in change.restarts}
+    shares = ShareChoice.of(run.options.shares, recipe, run.ranks, saved, run.choose)
+    run.ranks.deal_by(shares.samples)
     with told_when_full(device, "training was set up"):
-        state, plan, planner = _create(run, device, found, restarts, recovery.precision)
+        state, plan, planner = _create(run, device, found, restarts, recovery.precision, shares)
     if found is not None:
         _tell_resumed(run, found, state.step, before, init)
         steps = training.duration.known_steps(training.batch)
@@ -127,8 +130,16 @@ def begin(
     }
     rollbacks = max(recovery.rollbacks, rolled_back(saved))
     kept |= {ROLLBACKS: rollbacks} if rollbacks else {}
-    run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes, rollbacks), state)
-    opening = Opening(recipe, run.name, run.choose, stop, saved, kept)
+    run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes, rollbacks, shares), state)
+    shares.plans = run.ranks.gather(plan.as_json())
+    kept |= shares.kept(run.ranks)
+
+    def by_speed(loop: Loop, stage: Stage) -> None:
+        loop.plan, samples = take_by_speed(run.ranks, stage.step, loop.state, loop.plan, planner)
+        taken = ShareChoice(samples, run.ranks.gather(loop.plan.as_json()))
+        kept.update(taken.kept(run.ranks))
+
+    opening = Opening(recipe, run.name, run.choose, stop, saved, kept, by_speed if shares.to_time else None)
     return Loop(
         state=state,
         plan=plan,
@@ -164,6 +175,7 @@ def _create(
     found: Found | None,
     restarts: Collection[str],
     wanted: Precision | None,
+    shares: ShareChoice,
 ) -> tuple[TrainingState, Plan, TrainingPlanner]:
     """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
     recipe = run.recipe
@@ -174,17 +186,20 @@ def _create(
     precision = wanted or _precision(run, device, saved)
     setup = setup_of(recipe)
     described = setup.used(recipe.kind.build(recipe.networks, "meta"))
-    samples = {phase.name: phase.samples(recipe.training.batch) for phase in setup.every_phase}
-    for line in check_ranks(samples, recipe.training.normalisation_batch or 1, run.ranks.size):
+    group = recipe.training.normalisation_batch or 1
+    for line in check_ranks(setup.every_phase, recipe.training.batch, group, run.ranks.size, shares.samples):
         run.choose(line)
     planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose, ranks=run.ranks.size)
-    plan, report = planner.first(described, setup.every_phase, saved)
+    if shares.samples is not None:
+        planner.share = run.ranks.share(recipe.training.batch, group)
+    same = list(shares.samples or ()) == (saved or {}).get(SHARES, {}).get("samples", [])
+    plan, report = planner.first(described, setup.every_phase, saved if same else None)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
         networks = setup.used(build_networks(recipe))
         for network in networks.values():
             network.to(device)
-        state = setup.state(networks, by, device)
+        state = setup.state(networks, by, device, run.ranks)
         return state, [] if found is None else restore(found[0], found[1], state, restarts)
 
     (state, lines), loaded_by = load_fitting(load, plan, planner)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from frugan.engine.progress import Duration
+from frugan.engine.ranks.asked_shares import parse_shares
 from frugan.errors import BadInput
 from frugan.memory.sizes import parse_size
 
@@ -15,6 +16,7 @@ class TrainingOptions:
         micro_batch: samples in one forward; None: by the plan, on a CPU one normalisation group.
         recompute: recompute every block that may be.
         ema_on_host: keep the average in host memory.
+        shard_optimizer: each rank keeps the optimizers' state of its part of the weights alone.
         device: "auto", "cpu", "cuda" or "cuda:1".
         workers: processes that make face samples, for all sources together; None: by the machine.
         memory: budget on the card, such as "6GiB"; None: what is free there less a margin.
@@ -22,12 +24,15 @@ class TrainingOptions:
         tensorboard: write TensorBoard's files into the run as well.
         wandb_project: send everything to this project on Weights & Biases; None: nothing.
         stop_after: time such as "23h" after which to save and stop, however much is left; None: never.
+        shares: of a batch that ranks take: "auto" (by speed), "equal", or a number for each such as "6,5"; None: as the
+            run had it, else all alike.
         requeue: SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over.
     """
 
     micro_batch: int | None = None
     recompute: bool = False
     ema_on_host: bool = False
+    shard_optimizer: bool = False
     device: str = "auto"
     workers: int | None = None
     memory: str | None = None
@@ -37,16 +42,19 @@ class TrainingOptions:
     wandb_project: str | None = None
     stop_after: str | None = None
     requeue: bool = False
+    shares: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a mistyped size or time before any picture is read.
 
         Raises:
-            BadInput: `memory` is none, or `stop_after`.
+            BadInput: `memory` is none, or `stop_after`, or `shares` are none.
         """
         if self.memory is not None:
             parse_size(self.memory)
         _ = self.stop_after_seconds
+        if self.shares is not None:
+            parse_shares(self.shares)
 
     @property
     def stop_after_seconds(self) -> float | None:
@@ -73,4 +81,5 @@ class TrainingOptions:
     @property
     def asks_for_a_plan(self) -> bool:
         """Whether anything is asked that a plan decides."""
-        return bool(self.micro_batch is not None or self.recompute or self.ema_on_host or self.memory or self.savers)
+        asked = (self.recompute, self.ema_on_host, self.shard_optimizer, self.memory, self.savers)
+        return self.micro_batch is not None or any(asked)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
+from frugan.api.train.share_choice import ShareChoice, own_plan, take_by_speed
 from frugan.contract.data import RunData, Source
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.interrupt import stop_on_signals
@@ -54,6 +55,8 @@ class Beginning:
         precision, plan: as the first rank has them.
         budget_bytes: on a card; None: none was asked for.
         rollbacks: how often the run went back: order of data and draws go by it.
+        shares: samples of each rank; None: all alike, and all run the first one's plan.
+        plans: of each rank; empty: each makes its own where shares are given.
     """
 
     recipe: Mapping[str, Any]
@@ -66,9 +69,11 @@ class Beginning:
     plan: Mapping[str, Any]
     budget_bytes: int | None
     rollbacks: int
+    shares: tuple[int, ...] | None = None
+    plans: Sequence[Mapping[str, Any]] = ()
 
 
-def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None, rollbacks: int) -> Beginning:
+def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None, rollbacks: int, shares: ShareChoice) -> Beginning:
     """What to tell the others of a run that is about to begin or to go on."""
     return Beginning(
         recipe=run.recipe.model_dump(mode="json"),
@@ -81,6 +86,8 @@ def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None, rollbacks: 
         plan=plan.as_json(),
         budget_bytes=budget_bytes,
         rollbacks=rollbacks,
+        shares=shares.samples,
+        plans=shares.plans,
     )
 
 
@@ -179,9 +186,15 @@ def _along(
     planner = TrainingPlanner(recipe, begin.name, options, device, precision, aloud, ranks=ranks.size)
     if begin.budget_bytes is not None:
         planner.cap(begin.budget_bytes)
+    ranks.deal_by(begin.shares)
     plan = Plan.from_json(begin.plan, precision)
-    state = _state(recipe, plan, device)
+    if begin.plans:
+        plan = Plan.from_json(begin.plans[ranks.rank], precision)
+    elif begin.shares is not None:
+        plan = own_plan(planner, ranks, plan)
+    state = _state(recipe, plan, ranks)
     ranks.give_state(state)
+    ranks.gather(plan.as_json())
     seed = seed_after(recipe.training.seed, begin.rollbacks)
 
     @contextmanager
@@ -193,16 +206,21 @@ def _along(
             backward = backward_of(recipe, device, _quiet, aloud)
             yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks, backward=backward)
 
-    return follow(ranks, state, plan, stage, planner.next), state.step
+    def by_speed(step: Step, in_force: Plan) -> Plan:
+        found, _ = take_by_speed(ranks, step, state, in_force, planner)
+        ranks.gather(found.as_json())
+        return found
+
+    return follow(ranks, state, plan, stage, planner.next, by_speed), state.step
 
 
-def _state(recipe: Recipe, plan: Plan, device: torch.device) -> TrainingState:
+def _state(recipe: Recipe, plan: Plan, ranks: RankGroup) -> TrainingState:
     """A state of the right shape; what is in it comes from the first rank."""
     setup = setup_of(recipe)
     networks = setup.used(build_networks(recipe))
     for network in networks.values():
-        network.to(device)
-    return setup.state(networks, plan, device)
+        network.to(ranks.device)
+    return setup.state(networks, plan, ranks.device, ranks)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from frugan.api.card_support import card_identity
-from frugan.api.devices import choose_plan, normalisation_group
+from frugan.api.devices import choose_plan, normalisation_group, refuse_micro_batch
 from frugan.api.plan.fit import report_of
 from frugan.api.plan.fit_report import PlanReport, needed_size
 from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
@@ -19,7 +19,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
-from frugan.engine.ranks.ranks import share_of
+from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
@@ -41,6 +41,7 @@ class TrainingPlanner:
         say: is given a line for every choice.
         asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
         ranks: that share the batch; plans are for the share of one.
+        common: a plan that shares out the optimizers' state as all ranks must; None: this one decides.
     """
 
     recipe: Recipe
@@ -51,6 +52,19 @@ class TrainingPlanner:
     say: Say
     asked_bytes: int | None = None
     ranks: int = 1
+    common: Plan | None = None
+    _share: Share | None = None
+
+    @property
+    def share(self) -> Share:
+        """Of the batch, that plans are for."""
+        training = self.recipe.training
+        return self._share or deal(training.batch, training.normalisation_batch or 1, self.ranks)[0]
+
+    @share.setter
+    def share(self, share: Share) -> None:
+        self._share = share
+        self.__dict__.pop("_planner", None)
 
     def first(
         self, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], saved: Mapping[str, Any] | None
@@ -79,7 +93,9 @@ class TrainingPlanner:
                 self.options.micro_batch,
                 blocks,
                 ema_on_host=self.options.ema_on_host,
+                shard_optimizer=self.options.shard_optimizer if self.common is None else self.common.shard_optimizer,
                 ranks=self.ranks,
+                share=self._share,
             )
             self.say(line)
             return plan, None
@@ -111,8 +127,9 @@ class TrainingPlanner:
     def _smaller(self, plan: Plan, where: str, reason: str, use: frozenset[str]) -> Plan:
         """The fastest plan that takes less, and no more than there is room for now."""
         planner = self._planner
-        # what was asked for has proved too much
-        planner.wishes = Wishes(use=use, avoid=frozenset(self.options.avoid))
+        # what was asked for has proved too much, but for what all ranks do together
+        asked, avoid = self._shared_out_as(plan)
+        planner.wishes = Wishes(use=use | asked, avoid=frozenset(self.options.avoid) | avoid)
         planner.__dict__.pop("search", None)
         room = self._room_bytes()
         try:
@@ -131,7 +148,16 @@ class TrainingPlanner:
             f"plan from here on: micro-batch {choice.plan.micro_batch}, predicted to reserve "
             f"{show_size(choice.prediction.reserved_bytes)} instead of {show_size(now)}; the batch stays the same"
         )
-        return choice.plan
+        return self._in_force(choice.plan)
+
+    def _shared_out_as(self, plan: Plan | None) -> tuple[frozenset[str], frozenset[str]]:
+        """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
+        both = frozenset({"shard-optimizer"}) if plan is not None and self.ranks > 1 else frozenset[str]()
+        return (both, frozenset()) if plan is not None and plan.shard_optimizer else (frozenset(), both)
+
+    def _in_force(self, plan: Plan) -> Plan:
+        """A plan for a part of a group is one for phases that see whole groups: those are no larger than the part."""
+        return plan if self.share.team is None else replace(plan, micro_batch=self.share.group)
 
     def _room_bytes(self) -> int | None:
         """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
@@ -179,32 +205,48 @@ class TrainingPlanner:
         away = self.device.type == "cuda" and bool(self.recipe.kind.averaged())
         if options.ema_on_host and not away:
             self.say("--ema-on-host is passed over: there is no average to move, or no card to move it from")
-        flags = {"recompute": options.recompute, "ema-on-host": options.ema_on_host and away}
-        asked = frozenset({*options.use, *(name for name, given in flags.items() if given)})
+        flags = {
+            "recompute": options.recompute,
+            "ema-on-host": options.ema_on_host and away,
+            "shard-optimizer": options.shard_optimizer and self.ranks > 1,
+        }
+        shared_out, whole = self._shared_out_as(self.common)
+        asked = frozenset({*options.use, *(name for name, given in flags.items() if given), *shared_out})
         card = choose_card(None, self.device)
         on_card = self.device.type == "cuda"
         return Planner(
-            recipe=self.recipe,
+            recipe=self._all_alike,
             card=card if on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU"),
             precision=self.precision,
             target="cuda" if on_card else "cpu",
-            wishes=Wishes(options.micro_batch, asked, frozenset(options.avoid)),
+            wishes=Wishes(self._micro_batch, asked, frozenset(options.avoid) | whole),
             gpus=self.ranks,
             shipped=shipped_predictions(self.name),
         )
 
+    @property
+    def _micro_batch(self) -> int | None:
+        """As asked for; no more than this rank's share, which may be the smallest."""
+        asked = self.options.micro_batch
+        return None if asked is None else min(asked, len(self.share.samples))
+
+    @property
+    def _all_alike(self) -> Recipe:
+        """The recipe as it would be if every rank had this one's share, which is how plans are made."""
+        training, own = self.recipe.training, len(self.share.samples)
+        if own * self.ranks == training.batch and self.share.team is None:
+            return self.recipe
+        group = training.normalisation_batch if self.share.team is None else own
+        changed = training.model_copy(update={"batch": own * self.ranks, "normalisation_batch": group})
+        return self.recipe.model_copy(update={"training": changed})
+
     def _search(self, group: int) -> tuple[Plan, PlanReport]:
         planner, options = self._planner, self.options
-        if self.recipe.training.batch % (group * self.ranks):
-            raise BadInput(
-                f"{self.ranks} ranks: a batch of {self.recipe.training.batch} does not divide between them in equal "
-                f"shares{f' of whole normalisation groups of {group}' if group > 1 else ''}, and plans for unequal "
-                "ones are not made yet; start another number of ranks"
-            )
         if options.micro_batch is not None:
-            check_micro_batch(
-                options.micro_batch, len(share_of(self.recipe.training.batch, group, 0, self.ranks).samples), group
-            )
+            if self.share.team is not None:
+                refuse_micro_batch(options.micro_batch, self.share)
+            most = len(self.share.samples) if self._share is None else self.recipe.training.batch
+            check_micro_batch(options.micro_batch, most, group)
         budget_bytes = None if options.memory is None else parse_size(options.memory)
         if budget_bytes is None and self.device.type == "cuda":
             usable, _ = free_bytes(self.device)
@@ -227,7 +269,7 @@ class TrainingPlanner:
             f"memory savings {', '.join(report.savers) or 'none'}"
         )
         self.cap(budget_bytes if options.memory is not None else None)
-        return report.choice.plan, report
+        return self._in_force(report.choice.plan), report
 
     def cap(self, budget_bytes: int | None) -> None:
         """Let this process have no more of a card than its budget, and on Windows than what is free there.

@@ -25,6 +25,7 @@ from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest, stop_on_signals
 from frugan.engine.out_of_memory import release_memory
+from frugan.engine.ranks.asked_shares import parse_shares
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Order, Ranks
 from frugan.engine.requests import KEYS_HINT, Requests, listening
@@ -118,6 +119,8 @@ def train(
         return lead(OneRank(), options)
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
+    if options.shares is not None:
+        parse_shares(options.shares, place.size)
     device = device_of_rank(options.device, place)
     with joined(place, device) as ranks:
         options = replace(options, device=str(device))

@@ -1,27 +1,31 @@
 """Ranks over torch.distributed: gloo between processors, NCCL between cards; started by torchrun."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.optimizer_shards import Shard
 from frugan.engine.out_of_memory import ran_out_of_memory
-from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Share, Shares, Terms, share_of
+from frugan.engine.plan import Plan
+from frugan.engine.ranks.place import Place, Share, deal
+from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Sent, Shares, Terms
+from frugan.engine.ranks.shards import collect, forget_whole, hand_out, is_shared_out, read_whole
+from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
 from frugan.engine.ranks.state import checksum, state_tensors
 from frugan.engine.ranks.sums import add_up, memory_of
+from frugan.engine.ranks.team import Team, forwards_of
 from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.retries import no_way_back
 from frugan.engine.state import TrainingState
 from frugan.errors import TrainingFailed
-
-Sent = TypeVar("Sent")
 
 
 @dataclass
@@ -33,6 +37,8 @@ class RankGroup:
         device: that it trains on.
         watch: notices who is lost.
         orders: gloo's group, by which the first rank says what comes next.
+        devices: what each rank trains on, in words.
+        proportions: in which samples are dealt to ranks; None: alike.
         summed_bytes: that were added up over the ranks so far.
     """
 
@@ -40,8 +46,11 @@ class RankGroup:
     device: torch.device
     watch: RankWatch
     orders: Any
+    devices: tuple[str, ...] = ()
+    proportions: Sequence[float] | None = None
     summed_bytes: int = 0
     _known: set[str] = field(default_factory=set)
+    _teams: dict[range, Team] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -55,7 +64,69 @@ class RankGroup:
 
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees."""
-        return share_of(samples, group, self.rank, self.size)
+        return deal(samples, group, self.size, self.proportions)[self.rank]
+
+    def shard(self) -> Shard | None:
+        """Which slices of parameters this rank moves, where optimizers' state is shared out."""
+
+        def all_gather(out: Tensor, own: Tensor) -> None:
+            with _talking(self.watch, "gathering what each rank has moved"):
+                dist.all_gather_into_tensor(out, own)
+            self.summed_bytes += out.nbytes
+
+        return Shard(self.rank, self.size, all_gather)
+
+    @contextmanager
+    def collected(self, state: TrainingState) -> Iterator[None]:
+        """Inside, the first rank has whole what of the optimizers' state is shared out; the others give theirs."""
+        if not is_shared_out(state):
+            yield
+            return
+        if self.rank == 0:
+            self.tell(Order.COLLECT)
+        try:
+            with _talking(self.watch, "collecting the optimizers' state"):
+                collect(state, self.orders)
+            yield
+        finally:
+            forget_whole(state)
+
+    def deal_by(self, proportions: Sequence[float] | None) -> None:
+        """Deal samples in these proportions from here on."""
+        self.proportions = proportions
+
+    def gather(self, value: Sent) -> list[Sent]:
+        """Every rank's value, in order; all of them call it."""
+        found: list[Any] = [None] * self.size
+        with _talking(self.watch, "waiting for all ranks"):
+            dist.all_gather_object(found, value, group=self.orders)
+        return found
+
+    def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
+        """The normalisation group that this rank's share is a part of, with those who have the rest of it.
+
+        Raises:
+            TrainingFailed: by their plans they would not recompute the same, and wait for each other.
+        """
+        if share.team is None:
+            return LonePart(len(share.samples), share.group) if share.parts else None
+        with _talking(self.watch, f"sharing normalisation groups of phase {phase}"):
+            if share.team not in self._teams:
+                self._teams[share.team] = Team.of(share.team, self.size, self.device, self.orders)
+            team = self._teams[share.team]
+            plans = team.gather(forwards_of(plan))
+        other = [self.watch.names[rank] for rank, theirs in zip(share.team, plans, strict=True) if theirs != plans[0]]
+        if other:
+            raise TrainingFailed(
+                f"phase {phase}: {', '.join(other)} and {self.watch.names[share.team[0]]} share a normalisation group, "
+                "and their plans recompute different blocks; resume with a --memory that all of them have"
+            )
+
+        def add_up(tensor: Tensor) -> None:
+            with _talking(self.watch, f"sharing normalisation groups of phase {phase}"):
+                dist.all_reduce(tensor, group=team.sums)
+
+        return TeamGroup(len(share.samples), share.group, add_up)
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
@@ -108,7 +179,7 @@ class RankGroup:
 
     def apart(self) -> Ranks:
         """This rank with its share, without the others."""
-        return OneRank(self.rank, self.size)
+        return OneRank(self.rank, self.size, self.proportions)
 
     def send(self, value: Sent | None = None) -> Sent:
         """Give all ranks what the first one has; the others call it without a value."""
@@ -132,6 +203,9 @@ class RankGroup:
             for tensor in state_tensors(state):
                 group = self.orders if tensor.device.type == "cpu" else None
                 dist.broadcast(memory_of(tensor.detach()), src=0, group=group)
+        given = self.send(read_whole(state) if self.rank == 0 else None)
+        with _talking(self.watch, "being given the state"):
+            hand_out(state, self.orders, given)
 
     def agree(self, state: TrainingState) -> bool:
         """Whether all ranks had the same state; if not, they now have that of the first."""

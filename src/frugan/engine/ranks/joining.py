@@ -58,11 +58,11 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
     try:
         orders = dist.new_group(backend="gloo", timeout=timedelta(seconds=ORDER_SECONDS))
         cards: list[Any] = [None] * place.size
-        dist.all_gather_object(cards, (host, _card(device)), group=orders)
-        names = [f"rank {rank} ({name})" for rank, (name, _) in enumerate(cards)]
+        dist.all_gather_object(cards, (host, _card(device), _in_words(device)), group=orders)
+        names = [f"rank {rank} ({name})" for rank, (name, _, _) in enumerate(cards)]
         _refuse_shared(cards)
         watch = RankWatch(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
-        ranks = RankGroup(place, device, watch, orders)
+        ranks = RankGroup(place, device, watch, orders, tuple(words for _, _, words in cards))
         watch.beat()
         ranks.wait_for_all()
         watch.begin()
@@ -82,6 +82,10 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
 
 def _card(device: torch.device) -> str | None:
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
+def _in_words(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "a processor"
 
 
 def _refuse_shared(cards: list[Any]) -> None:

@@ -1,8 +1,9 @@
-"""Where a launcher has put this process among those that train together."""
+"""Where a launcher has put this process among those that train together, and which samples fall to each place."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from frugan.errors import BadInput
 
@@ -42,3 +43,100 @@ class Place:
     def alone(self) -> bool:
         """Whether there are no others."""
         return self.size == 1
+
+
+@dataclass(frozen=True)
+class Share:
+    """The samples of an update that a rank sees.
+
+    Attributes:
+        samples: in a row.
+        of: the whole update.
+        counts: False: there are fewer samples or groups than ranks, and this one works along without any weight, so
+            that it has all that is added up.
+        team: ranks that hold a part each of the one normalisation group that these samples belong to, this one
+            included; None: there are none.
+        parts: samples that each of them holds, or the only one that does not count; empty: the groups are whole.
+    """
+
+    samples: range
+    of: int
+    counts: bool = True
+    team: range | None = None
+    parts: tuple[int, ...] = ()
+
+    @property
+    def part(self) -> float:
+        """Share of the update's samples that were seen."""
+        return len(self.samples) / self.of
+
+    @property
+    def group(self) -> int:
+        """Samples of the one group that these are a part of."""
+        return sum(self.parts)
+
+    @property
+    def weight(self) -> float:
+        """Share of the update."""
+        return self.part if self.counts else 0.0
+
+
+def deal(samples: int, group: int, ranks: int, proportions: Sequence[float] | None = None) -> tuple[Share, ...]:
+    """Deal the samples of an update to ranks: whole groups as long as there are enough, else parts of groups.
+
+    Args:
+        samples: of the update.
+        group: samples that are normalised or compared together; the last group may be smaller. 1: none are.
+        ranks: how many.
+        proportions: of each rank, above 0; None: all alike. What does not divide goes to those that it makes least
+            unfair to, to the first of them where that is the same: 64 groups and 12 ranks make 6, 6, 6, 6, 5, 5, ...
+
+    Returns:
+        Each rank's share. The samples of those that count are all samples, in order, each once.
+    """
+    wanted = list(proportions) if proportions is not None else [1.0] * ranks
+    groups = -(-samples // group)
+    if groups >= ranks:
+        return _whole_groups(samples, group, whole_parts(groups, wanted))
+    found: list[Share] = []
+    for number, team in enumerate(_teams(groups, wanted)):
+        first, last = number * group, min((number + 1) * group, samples)
+        busy = team[: last - first]
+        parts = whole_parts(last - first, [wanted[rank] for rank in busy])
+        bounds = [first, *(first + done for done in accumulate(parts))]
+        shared = {"team": busy, "parts": parts} if len(busy) > 1 else {}
+        found += [Share(range(a, b), samples, **shared) for a, b in pairwise(bounds)]  # type: ignore[arg-type]
+        found += [Share(range(last - 1, last), samples, counts=False, parts=(1,))] * (len(team) - len(busy))
+    return tuple(found)
+
+
+def whole_parts(count: int, proportions: Sequence[float]) -> tuple[int, ...]:
+    """Whole numbers in proportions, as near as they come: at least 1 each, and `count` in all.
+
+    Args:
+        count: at least as many as there are proportions.
+    """
+    whole = sum(proportions)
+    exact = [count * each / whole for each in proportions]
+    parts = [max(1, int(each)) for each in exact]
+    while sum(parts) < count:
+        parts[max(range(len(parts)), key=lambda i: exact[i] - parts[i])] += 1
+    while sum(parts) > count:
+        parts[max((i for i, part in enumerate(parts) if part > 1), key=lambda i: parts[i] - exact[i])] -= 1
+    return tuple(parts)
+
+
+def _whole_groups(samples: int, group: int, counts: Sequence[int]) -> tuple[Share, ...]:
+    bounds = [0, *(min(done * group, samples) for done in accumulate(counts))]
+    return tuple(Share(range(a, b), samples) for a, b in pairwise(bounds))
+
+
+def _teams(groups: int, proportions: Sequence[float]) -> list[range]:
+    """Ranks in a row for each group, so that each group's have about the same of all proportions."""
+    done = [0.0, *accumulate(proportions)]
+    bounds = [0]
+    for number in range(1, groups):
+        choices = range(bounds[-1] + 1, len(proportions) - (groups - number) + 1)
+        goal = done[-1] * number / groups
+        bounds.append(min(reversed(choices), key=lambda b: abs(done[b] - goal)))
+    return [range(a, b) for a, b in pairwise([*bounds, len(proportions)])]

@@ -4,19 +4,26 @@ Every rank holds all networks. An update's batch is cut into one run of samples 
 observed are added up over the ranks, and from there on all of them do the same with the same numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.contract.phase import PhaseState
+from frugan.contract.phase import Phase, PhaseState
+from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.optimizer_shards import Shard
+from frugan.engine.plan import Plan
+from frugan.engine.ranks.place import Share, deal
+from frugan.engine.ranks.shared_groups import LonePart
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
+
+Sent = TypeVar("Sent")
 
 Terms = dict[str, Tensor]
 """Name -> each micro-batch's value [micro-batches], fp32."""
@@ -37,32 +44,10 @@ class Order(IntEnum):
     OVER = 4
     AGAIN = 5
     """Training begins again, from an earlier checkpoint."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """The samples of an update that a rank sees.
-
-    Attributes:
-        samples: in a row.
-        of: the whole update.
-        counts: False: there are fewer groups than ranks, and this one works along on the last without any weight, so
-            that it has all that is added up.
-    """
-
-    samples: range
-    of: int
-    counts: bool = True
-
-    @property
-    def part(self) -> float:
-        """Share of the update's samples that were seen."""
-        return len(self.samples) / self.of
-
-    @property
-    def weight(self) -> float:
-        """Share of the update."""
-        return self.part if self.counts else 0.0
+    TIME = 6
+    """Time a step, and take shares by that."""
+    COLLECT = 7
+    """Give the first rank what of the optimizers' state is shared out."""
 
 
 class Ranks(Protocol):
@@ -81,8 +66,35 @@ class Ranks(Protocol):
     def size(self) -> int:
         """How many there are."""
 
+    @property
+    def proportions(self) -> Sequence[float] | None:
+        """In which samples are dealt to ranks; None: alike."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """What each rank trains on, in words; empty: there is only this one."""
+
+    def deal_by(self, proportions: Sequence[float] | None) -> None:
+        """Deal samples in these proportions from here on, on this rank: all others must do so too."""
+
+    def gather(self, value: Sent) -> list[Sent]:
+        """Every rank's value, in order; all of them call it."""
+
+    def shard(self) -> Shard | None:
+        """Which slices of parameters this rank moves, where optimizers' state is shared out; None: it is alone."""
+
+    def collected(self, state: TrainingState) -> AbstractContextManager[None]:
+        """Inside, the first rank has whole what of the optimizers' state is shared out, for a checkpoint."""
+
     def share(self, samples: int, group: int) -> Share:
         """The samples of an update that this rank sees, of all of them; `group` stand together."""
+
+    def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
+        """The normalisation group that this rank's share is a part of; None: its groups are whole.
+
+        Raises:
+            TrainingFailed: ranks that share a group would not run the same by their plans.
+        """
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: "Seen"
@@ -132,15 +144,36 @@ class OneRank:
     """A process that trains alone, or acts for a while as if it did.
 
     Attributes:
-        rank, size: by which it takes its share.
+        rank, size, proportions: by which it takes its share.
     """
 
     rank: int = 0
     size: int = 1
+    proportions: Sequence[float] | None = None
+    devices: tuple[str, ...] = ()
+
+    def deal_by(self, proportions: Sequence[float] | None) -> None:
+        """There is nobody to deal to."""
+
+    def gather(self, value: Sent) -> list[Sent]:
+        """Its own."""
+        return [value]
+
+    def shard(self) -> Shard | None:
+        """Its slices; those of the others, who are not there, stay as they are."""
+        return Shard(self.rank, self.size) if self.size > 1 else None
+
+    def collected(self, state: TrainingState) -> AbstractContextManager[None]:
+        """It has all there is."""
+        return nullcontext()
 
     def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
-        return share_of(samples, group, self.rank, self.size)
+        return deal(samples, group, self.size, self.proportions)[self.rank]
+
+    def sharing(self, share: Share, phase: str, plan: Plan) -> SharedGroup | None:
+        """Its own part of a group, as if those of the others were like it."""
+        return LonePart(len(share.samples), share.group) if share.parts else None
 
     def add_up(
         self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
@@ -175,45 +208,41 @@ class OneRank:
         return self
 
 
-def share_of(samples: int, group: int, rank: int, size: int) -> Share:
-    """A rank's samples of an update: groups in a row, the first ranks one more where they do not divide.
-
-    Args:
-        group: samples that stand together; the last group may be smaller.
-    """
-    groups = -(-samples // group)
-    each, more = divmod(groups, size)
-    first = min(rank * each + min(rank, more), groups - 1)
-    last = first + max(1, each + (rank < more))
-    return Share(range(first * group, min(last * group, samples)), samples, counts=rank < groups)
-
-
-def check_ranks(samples: Mapping[str, int], group: int, size: int) -> list[str]:
+def check_ranks(
+    phases: Sequence[Phase], batch: int, group: int, size: int, proportions: Sequence[float] | None = None
+) -> list[str]:
     """Refuse more ranks than can have work.
 
     Args:
-        samples: phase -> samples that one update of it sees.
+        batch: samples per update.
         group: samples that stand together.
         size: ranks.
+        proportions: in which samples are dealt; None: alike.
 
     Returns:
-        A line for each phase that leaves ranks without work.
+        A line for each phase that leaves ranks without work, and one where ranks share groups.
 
     Raises:
         BadInput: some ranks would never have any.
     """
-    groups = {phase: -(-count // group) for phase, count in samples.items()}
-    most = max(groups.values())
+    samples = {phase.name: phase.samples(batch) for phase in phases}
+    most = max(samples.values())
     if most < size:
-        whole = f"{most} normalisation group{'s' if most > 1 else ''} of {group}" if group > 1 else f"{most} samples"
-        smaller = ", or a smaller training.normalisation_batch (both change the result)" if group > 1 else ""
         raise BadInput(
-            f"{size} ranks: an update has {whole}, and each rank takes at least one; start at most {most}, or give the "
-            f"recipe a larger training.batch{smaller}"
+            f"{size} ranks: an update has {most} samples, and each rank takes at least one; start at most {most}, or "
+            "give the recipe a larger training.batch (which changes the result)"
         )
-    of = f"normalisation groups of {group}" if group > 1 else "samples"
-    return [
-        f"phase {phase}: {count} {of} for {size} ranks: {size - count} of them work in vain there"
-        for phase, count in groups.items()
-        if count < size
+    dealt = {phase.name: deal(samples[phase.name], phase.group(group), size, proportions) for phase in phases}
+    sharing = [phase for phase, shares in dealt.items() if any(share.team for share in shares)]
+    lines = [
+        f"phase {phase}: {samples[phase]} samples for {size} ranks: {idle} of them work in vain there"
+        for phase, shares in dealt.items()
+        if (idle := sum(not share.counts for share in shares))
     ]
+    if sharing:
+        lines.append(
+            f"normalisation groups of {group} are shared by ranks in phase{'s' if len(sharing) > 1 else ''} "
+            f"{', '.join(sharing)}: fewer groups than ranks, so layers add up their sums over ranks in each forward; "
+            "memory that runs out there ends the training"
+        )
+    return lines

@@ -16,9 +16,10 @@ def state_tensors(state: TrainingState) -> Iterator[Tensor]:
         yield from network.state_dict().values()
     for optimizer in state.optimizers.values():
         yield from optimizer.counts.values()
-        for parameter in optimizer.parameters():
-            kept = optimizer.state[parameter]
-            yield from (kept[name] for name in (*optimizer.slots, *optimizer.steps))
+        for parameter, own in zip(optimizer.parameters(), optimizer.moved(), strict=True):
+            kept = optimizer.state[own]
+            # of what is shared out, every rank has another slice
+            yield from (kept[name] for name in (*(optimizer.slots if own is parameter else ()), *optimizer.steps))
     for scale in state.loss_scales.values():
         yield from (scale.scale, scale.good)
     yield from state.carried.values()

@@ -54,7 +54,11 @@ class _Game:
         lengths = path_lengths(pictures, styles, micro.draws["path"], state.loss_scale)
         state.observe(PATH_LENGTH, lengths.mean(), micro.size)
         penalty = path_length_penalty(
-            lengths, state.read(PATH_LENGTH), self.objective.path_length_decay, micro.normalisation_batch
+            lengths,
+            state.read(PATH_LENGTH),
+            self.objective.path_length_decay,
+            micro.normalisation_batch,
+            micro.group_mean,
         )
         # Biases of colours do not change lengths. Their gradient is 0 all the same, and not none, so that the
         # optimizer's second moments of them decay like those of all others.
@@ -157,6 +161,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 draws={**draws, "path": Draw("normal", shape, per_image=True)},
                 every=objective.path_length_every,
                 fraction=objective.path_length_fraction,
+                smaller_groups=True,
                 gain=objective.path_length_every,
                 carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
             )

@@ -87,7 +87,7 @@ class BigGANHub:
 def _next(path: Path, recipe: Recipe, *, discriminator: bool) -> list[str]:
     """What to do with weights now; to fine-tune them, by a recipe whose networks are made theirs."""
     lines = [f"Next: frugan sample {path} --out samples"]
-    started = f"--init {path} --init-classes mean --data PICTURES"
+    started = f"--init {path} --init-classes mean --data PICTURES --out RUN"
     if path.suffix != WEIGHTS_SUFFIX:
         return [*lines, f"Or: frugan train {path / RECIPE_FILE} networks.classes=N {started}"]
     words = [f"networks.{name}={value}" for name, value in differing_networks(recipe, discriminator=discriminator)]

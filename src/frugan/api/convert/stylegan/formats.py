@@ -21,7 +21,7 @@ class StyleGANPickle:
         made = from_stylegan_pickle(asked.source, asked.out, say=asked.say)
         resolution = made.recipe.networks.model_dump()["resolution"]
         facts = {"path": str(made.path), "resolution": resolution, "networks": list(made.networks)}
-        lines = [f"{made.path}: StyleGAN2 at {resolution} pixels", f"Next: frugan sample {made.path} --out sheets"]
+        lines = [f"{made.path}: StyleGAN2 at {resolution} pixels", f"Next: frugan sample {made.path} --out samples"]
         return Converted(facts, [*lines, _training(made, resolution)])
 
     def write(self, asked: Conversion) -> Converted:
@@ -58,10 +58,10 @@ class StyleGANSafetensors:
 def _training(made: ImportedSnapshot, resolution: int) -> str:
     """How to fine-tune it: by the recipe beside it, or by a shipped one of the same networks."""
     if made.path.is_dir():
-        return f"Or: frugan train {made.path / RECIPE_FILE} --init {made.path} --data PICTURES"
+        return f"Or: frugan train {made.path / RECIPE_FILE} --init {made.path} --data PICTURES --out RUN"
     name = f"stylegan2-finetune-{resolution}"
     if name in built_in():
         ours, theirs = load_recipe(name).networks.model_dump(), made.recipe.networks.model_dump()
         if all(ours[key] == value for key, value in theirs.items() if key != "frozen_discriminator_layers"):
-            return f"Or: frugan train {name} --init {made.path} --data PICTURES"
+            return f"Or: frugan train {name} --init {made.path} --data PICTURES --out RUN"
     return "To fine-tune it, convert it to a folder (a name without .safetensors): its recipe.toml has these networks"

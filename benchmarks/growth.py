@@ -1,0 +1,147 @@
+"""How time and memory of a step grow: python benchmarks/growth.py [RECIPE] [KEY=VALUE ...] [--out RESULT.json]
+
+Along five axes: the batch in one forward, accumulation (more micro-batches of one size), the micro-batch (of one
+batch), the picture's side, and recompute. Times are the least of several rounds, in which all points of an axis take
+turns; memory, FLOPs and bytes are those of the planner's run without data, and on a card what its allocator has counted
+stands beside. A line is fitted through each axis; what is furthest from it is quoted. Products are counted exactly:
+time that leaves its line where they do not is the machine's doing, not the step's. Along the side of pictures no line
+is expected, as networks for larger pictures have fewer channels at each side.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from frugan.api.devices import choose_device, choose_plan, normalisation_group
+from frugan.api.networks import build_networks
+from frugan.api.plan.fit import PlanOptions, planner_of
+from frugan.api.setup import setup_of
+from frugan.engine.precision import resolve_precision
+from frugan.engine.streams import Streams
+from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.prediction import step_memory
+from frugan.recipe_loading import load_recipe
+from machine import describe_machine
+from step import Way, in_turn, kinds_of_steps
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to run the recipe.
+
+    Attributes:
+        x: where it stands on its axis.
+        overrides: of the recipe.
+        micro_batch: samples in one forward.
+        recompute: every block.
+    """
+
+    x: float
+    overrides: tuple[str, ...]
+    micro_batch: int
+    recompute: bool = False
+
+
+def axes(group: int, side: int) -> dict[str, list[Point]]:
+    """Axis -> its points, for groups of so many samples and pictures of such a side."""
+
+    def batch(size: int) -> str:
+        return f"training.batch={size}"
+
+    return {
+        "batch in one forward": [Point(k * group, (batch(k * group),), k * group) for k in (1, 2, 3, 4)],
+        "accumulation": [Point(k, (batch(k * group),), group) for k in (1, 2, 3, 4)],
+        "micro-batch": [Point(k * group, (batch(4 * group),), k * group) for k in (1, 2, 4)],
+        "pixels": [
+            Point(of**2, (batch(group), f"networks.resolution={of}"), group) for of in (side, 2 * side, 4 * side)
+        ],
+        "recompute": [Point(on, (batch(group),), group, recompute=bool(on)) for on in (0, 1)],
+    }
+
+
+def make(
+    recipe_name: str, overrides: Sequence[str], point: Point, device: torch.device
+) -> tuple[Way, dict[int, float]]:
+    """A set-up that can be run, and the kinds of its steps."""
+    torch.manual_seed(0)
+    recipe = load_recipe(recipe_name, [*overrides, *point.overrides]).at_step(0)
+    setup = setup_of(recipe)
+    networks = setup.used(build_networks(recipe))
+    for network in networks.values():
+        network.to(device)
+    group = normalisation_group(recipe, networks, setup.every_phase)
+    precision = resolve_precision(recipe.training.precision, device)
+    blocks = recipe.kind.recomputable(networks) if point.recompute else {}
+    plan, _ = choose_plan(recipe, precision, group, point.micro_batch, blocks, ema_on_host=False)
+    pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
+    return (setup.state(networks, plan, device), setup.step(pictures, Streams(0)), plan), kinds_of_steps(setup.phases)
+
+
+def measured(
+    recipe_name: str, overrides: Sequence[str], points: Sequence[Point], device: torch.device
+) -> list[dict[str, float]]:
+    """What each point of an axis takes."""
+    ways: dict[str, Way] = {}
+    for number, point in enumerate(points):
+        ways[str(number)], kinds = make(recipe_name, overrides, point, device)
+    seconds = in_turn(ways, kinds, device)
+    rows = []
+    for number, point in enumerate(points):
+        planner, _ = planner_of(recipe_name, [*overrides, *point.overrides], PlanOptions())
+        task = planner.search.space.task
+        memory = step_memory(task, ways[str(number)][2], "cuda", task.stages[0])
+        row = {
+            "x": point.x,
+            "micro_batch": point.micro_batch,
+            "seconds": round(min(seconds[str(number)]), 4),
+            "predicted_peak_mib": round(memory.peak.size_bytes / 2**20, 1),
+            "gmacs": round(memory.work.macs / 1e9, 2),
+            "moved_mib": round(memory.work.bytes_moved / 2**20, 1),
+        }
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            state, step, plan = make(recipe_name, overrides, point, device)[0]
+            step.run(state, plan)
+            row["allocated_peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
+        rows.append(row)
+    return rows
+
+
+def line_through(rows: Sequence[Mapping[str, float]], name: str) -> dict[str, float]:
+    """Least squares, and by how much of its value a point is off the line at most."""
+    x, y = (np.array([row[key] for row in rows], float) for key in ("x", name))
+    slope, intercept = np.polyfit(x, y, 1)
+    off = np.abs(intercept + slope * x - y) / y
+    return {"slope": float(f"{slope:.4g}"), "intercept": float(f"{intercept:.4g}"), "furthest": round(off.max(), 3)}
+
+
+def main() -> None:
+    """Measure all axes and print JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", nargs="?", default="biggan-digits-32")
+    parser.add_argument("overrides", nargs="*", metavar="key.sub=value")
+    parser.add_argument("--group", type=int, default=8, help="samples of a normalisation group")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_intermixed_args()
+    overrides = [*given.overrides, f"training.normalisation_batch={given.group}"]
+    recipe = load_recipe(given.recipe, given.overrides)
+    device, _ = choose_device()
+    found: dict[str, object] = {}
+    for axis, points in axes(given.group, recipe.networks.resolution).items():  # type: ignore[attr-defined]
+        rows = measured(given.recipe, overrides, points, device)
+        names = [name for name in rows[0] if name not in ("x", "micro_batch")]
+        lines = {name: line_through(rows, name) for name in names} if len(rows) > 2 else {}
+        found[axis] = {"points": rows, "lines": lines}
+        print(axis, json.dumps(found[axis]), flush=True)
+    text = json.dumps({"recipe": [given.recipe, *overrides], "axes": found, "machine": describe_machine()}, indent=1)
+    if given.out is not None:
+        given.out.write_text(text + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Writes the tables of docs/performance.md from recorded results: python benchmarks/performance_page.py
+
+Each table stands between `<!-- table: NAME -->` and `<!-- end -->`; a test holds that they are what the records give.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "performance.md"
+
+LINES = {"seconds": "s", "predicted_peak_mib": "MiB at the peak", "gmacs": "billion products", "moved_mib": "MiB moved"}
+
+
+def _read(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text("utf-8"))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def counts() -> str:
+    """Launches, bytes and FLOPs of every case, beside those before they were brought down."""
+    before = _read("counts-before.json")["cases"]
+    rows = []
+    for name, steps in _read("counts.json")["cases"].items():
+        for step, now in steps.items():
+            then = before.get(name, {}).get(step, now)
+            rows.append(
+                [
+                    f"`{name}`" + ("" if step == "from the start" else f", {step.removeprefix('from the start, ')}"),
+                    f"{now['launches']:,}{_change(now['launches'], then['launches'])}",
+                    f"{now['bytes_moved'] / 1e9:.2f}{_change(now['bytes_moved'], then['bytes_moved'])}",
+                    f"{now['flops'] / 1e9:,.0f}",
+                    str(now["syncs"]),
+                ]
+            )
+    return _table(["step", "launches", "GB moved", "GFLOP", "waits"], rows)
+
+
+def _change(now: float, before: float) -> str:
+    share = round(100 * (now / before - 1))
+    return f" ({share:+d} %)" if share else ""
+
+
+def against_plain() -> str:
+    """How many times as fast as the plain way, by recipe and machine."""
+    rows = []
+    for path in sorted(RESULTS.glob("against-plain-*.json")):
+        found = json.loads(path.read_text("utf-8"))
+        ratios = found["ratios_of_neighbours"]
+        rows.append(
+            [
+                f"`{' '.join(found['recipe'])}`",
+                found["precision"],
+                f"**{found['times_as_fast']:.2f}** ({ratios['least']:.2f} to {ratios['largest']:.2f})",
+                f"{found['images_per_second']['frugan']:.1f}",
+                f"{found['gflop_per_second']:.0f}",
+                f"{100 * found['share_of_matrix_peak']:.0f} %",
+                f"{100 * found['products_in_a_row_share_of_step']:.0f} %",
+            ]
+        )
+    head = ["recipe", "precision", "times as fast", "images/s", "GFLOP/s", "of the matrix peak", "products alone"]
+    return _table(head, rows)
+
+
+def growth() -> str:
+    """How far points lie from the line through an axis."""
+    found = _read("growth.json")
+    rows = []
+    for axis, along in found["axes"].items():
+        points = along["points"]
+        cells = []
+        for name in LINES:
+            values = ", ".join(f"{point[name]:g}" for point in points)
+            off = f" (off the line by {100 * along['lines'][name]['furthest']:.0f} %)" if name in along["lines"] else ""
+            cells.append(values + ("" if axis in ("pixels", "micro-batch") else off))
+        rows.append([f"{axis}: " + ", ".join(f"{point['x']:g}" for point in points), *cells])
+    return _table(["along", *LINES.values()], rows)
+
+
+def start() -> str:
+    """What one waits for."""
+    found = _read("start.json")["least"]
+    return _table(
+        ["command", "s", "s of the processor"],
+        [[name, f"{each['seconds']:.1f}", f"{each['cpu_seconds']:.1f}"] for name, each in found.items()],
+    )
+
+
+def loader() -> str:
+    """Pictures per second."""
+    found = _read("loader-amd-epyc-2-cores.json")
+    names = {"pixels": "prepared pixels, 128 px", "encoded": "JPEG of 256 px, decoded as it is read"}
+    return _table(
+        ["set", "images/s", "images per second of the processor"],
+        [
+            [names[name], f"{found[name]['images_per_second']:,.0f}", f"{found[name]['images_per_cpu_second']:,.0f}"]
+            for name in names
+        ],
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "counts": counts,
+    "against plain": against_plain,
+    "growth": growth,
+    "start": start,
+    "loader": loader,
+}
+
+
+def filled(page: str) -> str:
+    """The page with its tables made anew.
+
+    Raises:
+        KeyError: a table that nobody makes.
+    """
+
+    def made(found: re.Match[str]) -> str:
+        return f"<!-- table: {found[1]} -->\n\n{TABLES[found[1]]()}\n\n<!-- end -->"
+
+    return re.sub(r"<!-- table: ([a-z ]+) -->.*?<!-- end -->", made, page, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

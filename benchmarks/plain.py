@@ -1,0 +1,59 @@
+"""A recipe's step run plainly, as the original programs run theirs: what frugan's way of running it is held against."""
+
+from dataclasses import fields, replace
+
+import torch
+from torch import Tensor
+
+from frugan.engine.adam import Adam
+from frugan.engine.plan import Plan
+from frugan.engine.precision import resolve_precision
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.engine.working_weights import Layout
+
+PLAINLY = (
+    "fp32, NCHW, eager, weights normalised anew for every micro-batch, Adam parameter by parameter, same micro-batches"
+)
+"""In words."""
+
+
+class PlainPlan(Plan):
+    """A plan whose weights keep the layout they are written in."""
+
+    def layout(self, device: torch.device) -> Layout:
+        """NCHW."""
+        return Layout(self.precision.dtype, channels_last=False)
+
+
+class PlainAdam(Adam):
+    """torch's Adam, one parameter after the other."""
+
+    @torch.no_grad()
+    def update(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Move every parameter that has a gradient, whatever the verdict."""
+        for group in self.param_groups:
+            group.update(lr=learning_rate, fused=False, foreach=False)
+        torch.optim.Adam.step(self)
+
+
+def in_nchw(plan: Plan) -> PlainPlan:
+    """The same plan without channels-last."""
+    return PlainPlan(**{field.name: getattr(plan, field.name) for field in fields(plan)})
+
+
+def plain_plan(plan: Plan, device: torch.device) -> PlainPlan:
+    """As many samples at a time as another plan, and nothing else of it."""
+    return PlainPlan(plan.micro_batch, resolve_precision("fp32", device), parts_in_sequence=False)
+
+
+def plainly(state: TrainingState, step: Step) -> tuple[TrainingState, Step]:
+    """The step that prepares weights at every micro-batch, and a state whose Adam is torch's plainest."""
+    for name, optimizer in state.optimizers.items():
+        if type(optimizer) is Adam:
+            group = optimizer.param_groups[0]
+            plain = PlainAdam(list(optimizer.parameters()), lr=group["lr"], betas=group["betas"], eps=group["eps"])
+            state.optimizers[name] = plain
+    return state, replace(step, originals=True)

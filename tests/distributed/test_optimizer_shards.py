@@ -1,0 +1,52 @@
+"""Optimizers' state shared out over ranks: bit for bit the training with whole states, and one whole checkpoint."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from contract.rig import Rig, assert_same, largest_difference
+from distributed.processes import together
+from distributed.rank_work import STEPS, every_family, rig_of, trained
+from frugan.engine.checkpoint import newest_whole, restore
+from frugan.engine.ranks.ranks import OneRank
+
+ROUNDING = 1e-5
+"""In float64, where losses alone are fp32; as between micro-batches."""
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_shards_change_nothing(size: int, tmp_path: Path) -> None:
+    families = every_family()
+    for rank, done in enumerate(together(size, "shard", tmp_path, *families)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+    found = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
+    for name, family in families.items():
+        for each in found:
+            shards = each[name]["shards"]
+            assert_same({key: value for key, value in each[name]["whole"].items() if key in shards}, shards)
+        assert found[0][name]["whole"].keys() == found[0][name]["shards"].keys()
+        alone = {key: value for key, value in trained(family, OneRank()).items() if not key.startswith("term.")}
+        difference, where = largest_difference(alone, found[0][name]["shards"])
+        assert difference < ROUNDING, (name, where)
+        for each in found:
+            before, now = each[name]["bytes"]
+            assert now < before * 0.8, (name, now / before)  # what is small stays whole: here that is much
+    assert_same(found[0]["fp16 whole"], found[0]["fp16"])
+
+    resumed = found[0]["resumed"]
+    assert_same(resumed["on"], resumed["again"])
+    assert_same(resumed["whole"], resumed["again"])
+    assert all(each["apart"] == [True] for each in found)
+    difference, where = largest_difference(_resumed_alone(tmp_path / "checkpoints").tensors(), resumed["again"])
+    assert difference < ROUNDING, where
+
+
+def _resumed_alone(checkpoints: Path) -> Rig:
+    """By one process, from what several have written."""
+    rig = rig_of(every_family()["made-up"], OneRank())
+    found = newest_whole(checkpoints)
+    assert found is not None
+    restore(found[0], found[1], rig.state)
+    rig.run(STEPS)
+    return rig

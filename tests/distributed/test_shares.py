@@ -1,0 +1,134 @@
+"""Shares of a batch that are not alike: the result is one process's, and every rank has a plan of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from api.pictures import write_pictures, write_recipe
+from contract.made_up import MadeUpFamily
+from contract.rig import assert_same, largest_difference
+from distributed.processes import together
+from distributed.rank_work import SHARED, every_family, trained
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
+from frugan.engine.checkpoint import list_checkpoints, verify
+from frugan.engine.ranks.asked_shares import check_shares, parse_shares
+from frugan.engine.ranks.ranks import OneRank
+from frugan.engine.ranks.timed_shares import shares_by_speed
+from frugan.errors import BadInput
+
+ROUNDING = 1e-5
+"""In float64, where losses alone are fp32."""
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_the_result_does_not_depend_on_shares(size: int, tmp_path: Path) -> None:
+    """Whole groups and parts of one, of ranks that recompute, of ranks that take two groups at a time."""
+    names = tuple(every_family())
+    for rank, done in enumerate(together(size, "uneven", tmp_path, *names)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+    found = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
+    alone = {name: trained(every_family()[name], OneRank()) for name in names}
+    alone["shared"] = trained(MadeUpFamily(), OneRank(), **SHARED["one group"])
+    for name, whole in alone.items():
+        for other in found[1:]:
+            assert_same(found[0][name], other[name])
+        difference, where = largest_difference(whole, found[0][name])
+        assert difference < ROUNDING, (name, where)
+
+
+def test_shares_of_a_run(tmp_path: Path) -> None:
+    """By speed for two steps, as asked for from then on with optimizers' state shared out, then by one process."""
+    write_recipe(tmp_path)
+    write_pictures(tmp_path / "pictures")
+    first, _ = _train(tmp_path, "run", "auto", 2)
+    assert "samples, by speed (a step of 4, 4 samples took " in first
+    kept = verify(list_checkpoints(tmp_path / "run" / "checkpoints")[-1])["shares"]
+    assert sum(kept["samples"]) == 8
+    assert [plan["micro_batch"] for plan in kept["plans"]] == [2, 2]
+
+    first, other = _train(tmp_path, "run", "3,1", 4, "shared out")
+    assert "shares: 6, 2 samples, as asked for" in first
+    assert "micro-batch: 2 x 3 = 6 on a rank, of batch 8 on 2" in first
+    assert "micro-batch: 2 x 1 = 2 on a rank, of batch 8 on 2" in other
+    before, now = (
+        verify(each)["plan"]["shard_optimizer"] for each in list_checkpoints(tmp_path / "run" / "checkpoints")
+    )
+    assert (before, now) == (False, True)
+
+    longer = ["training.normalisation_batch=2", "training.duration=6 steps"]
+    recipe, pictures, cpu = str(tmp_path / "tiny.toml"), tmp_path / "pictures", TrainingOptions(device="cpu")
+    for run in ("run", "alone"):
+        train(recipe, pictures, tmp_path / run, overrides=longer, options=cpu)
+    for file in ("networks", "optimizers"):
+        difference, where = largest_difference(_kept(tmp_path / "alone", file, 6), _kept(tmp_path / "run", file, 6))
+        assert difference < 1e-3, where  # in fp32 at Adam's own eps
+
+
+@pytest.mark.long
+def test_a_run_keeps_its_shares(tmp_path: Path) -> None:
+    """Resumed, bit for bit an undisturbed training; also where they were taken by speed and are asked for again."""
+    write_recipe(tmp_path)
+    write_pictures(tmp_path / "pictures")
+    _train(tmp_path, "whole", "6,2", 4)
+    _train(tmp_path, "run", "3,1", 2)
+    first, _ = _train(tmp_path, "run", "auto", 4)
+    assert "shares: 6, 2 samples, as the run had them here; override with --shares equal" in first
+    assert "plan: the one that this run has used" in first
+    for file in ("networks", "optimizers"):
+        assert_same(_kept(tmp_path / "whole", file, 4), _kept(tmp_path / "run", file, 4))
+
+
+def _train(folder: Path, run: str, shares: str, steps: int, optimizer: str = "whole") -> list[str]:
+    """What each rank said."""
+    for rank, done in enumerate(together(2, "train-by-shares", folder, run, shares, str(steps), optimizer)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+    return ["\n".join(json.loads((folder / f"{run}-{steps}-{rank}.json").read_text())) for rank in (0, 1)]
+
+
+def _kept(run: Path, file: str, step: int) -> dict[str, torch.Tensor]:
+    newest = list_checkpoints(run / "checkpoints")[-1]
+    assert newest.step == step
+    return load_file(newest.path / f"{file}.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("6,6,5", "3 shares for 2 ranks; give one for each rank"),
+        ("6,0", "0 is no share; each rank takes at least 1"),
+        ("6,-1", "-1 is no share"),
+        ("6,", "expected auto, equal, or a whole number for each rank"),
+        ("fast", "expected auto, equal, or a whole number"),
+        ("0.5,0.5", "expected auto, equal, or a whole number"),
+    ],
+)
+def test_shares_that_are_none_are_refused(words: str, said: str) -> None:
+    with pytest.raises(BadInput, match=f"--shares {words}: {said}"):
+        parse_shares(words, 2)
+
+
+def test_shares_come_out_in_whole_groups() -> None:
+    check_shares((6, 6, 5, 5), 22, 1)
+    check_shares((6, 2), 32, 4)
+    check_shares((5, 3, 4, 4), 16, 8)  # two ranks have the first group, and two the second
+    with pytest.raises(BadInput, match=r"--shares 5,3: of a batch of 16 .* not multiples of 4.*--shares 12,4"):
+        check_shares((5, 3), 16, 4)
+    with pytest.raises(BadInput, match=r"they are not whole samples; the nearest are --shares 7,3"):
+        check_shares((2, 1), 10, 1)
+    with pytest.raises(BadInput, match="not whole samples of one normalisation group of 8 each"):
+        check_shares((6, 6, 2, 2), 16, 8)
+
+
+def test_a_rank_that_is_twice_as_fast_takes_twice_as_much() -> None:
+    assert shares_by_speed([1.0, 2.0], [12, 12], 24, 1) == (16, 8)
+    assert shares_by_speed([1.0, 1.0], [16, 8], 24, 4) == (16, 8)  # they are done together already
+    assert shares_by_speed([1.0, 2.0, 2.0], [8, 8, 8], 24, 8) == (8, 8, 8)  # none goes without
+
+
+def test_words_are_refused_before_anything_is_read() -> None:
+    with pytest.raises(BadInput, match="--shares 1,x"):
+        TrainingOptions(shares="1,x")
