@@ -22,7 +22,6 @@ from frugan.api.train.training import train
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine import optimizer_shards, step_log
-from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
@@ -60,12 +59,9 @@ def rig_of(family: Family, ranks: Ranks, *, precision: Precision = FP32, **setti
     return Rig.create(family, precision=precision, dtype=dtype, ranks=ranks, **made)
 
 
-def trained(
-    family: Family, ranks: Ranks, steps: int = STEPS, backward: Backward = forward_and_backward, **settings: Any
-) -> dict[str, Tensor]:
+def trained(family: Family, ranks: Ranks, steps: int = STEPS, **settings: Any) -> dict[str, Tensor]:
     """Everything that training moves, and the terms of the last step."""
     rig = rig_of(family, ranks, **settings)
-    rig.step = replace(rig.step, backward=backward)
     results = rig.run(steps)[-1]
     found = rig.tensors()
     for result in results:
@@ -83,9 +79,10 @@ def every_one(ranks: RankGroup, folder: Path, *names: str) -> None:
 def compiled(ranks: RankGroup, folder: Path) -> None:
     """The made-up family by compiled phases."""
     said: list[str] = []
-    backward = CompiledPhases(said.append, said.append, backend="aot_eager")
-    state = trained(MadeUpFamily(), ranks, backward=backward)
-    torch.save({"state": state, "said": said}, folder / f"rank-{ranks.rank}.pt")
+    rig = rig_of(MadeUpFamily(), ranks)
+    rig.step = replace(rig.step, backward=CompiledPhases(said.append, said.append, backend="aot_eager"))
+    rig.run(STEPS)
+    torch.save({"state": rig.tensors(), "said": said}, folder / f"rank-{ranks.rank}.pt")
 
 
 SHARED: Mapping[str, Mapping[str, Any]] = {

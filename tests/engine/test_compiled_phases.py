@@ -218,6 +218,25 @@ def test_savings_that_cannot_be_compiled(
     assert len(set(refused)) == len(refused)
 
 
+def test_groups_that_ranks_share_are_left_to_the_written_step() -> None:
+    """Their forward waits for sums of other processes."""
+
+    class Half:
+        part, samples = 4, 8
+
+        def sum(self, own: Tensor) -> Tensor:
+            return 2 * own
+
+    _, compiled, backward, said = pair(FAMILIES["made-up"])
+    maker = compiled.phases[2]
+    networks = {name: compiled.state.networks[name] for name in maker.uses}
+    draws = {"z": torch.randn(4, LATENT), "dropout": torch.rand(4, 8)}
+    state = PhaseState({}, torch.ones(()))
+    backward(maker, networks, MicroBatch({}, draws, 4, shared=Half()), state, 1.0, compiled.plan)
+    (line,) = said
+    assert "ranks share its normalisation groups" in line
+
+
 def test_kept_products_are_left_to_the_written_step() -> None:
     """Not of the penalty: torch refuses its double backward there anyway."""
     family = MadeUpFamily()
