@@ -35,9 +35,9 @@ from frugan.recipe_loading import load_recipe
 NEAREST_SECONDS = 3.0
 """For the nearest change of a recipe that does not fit: that it does not is what was asked."""
 COMPILED_UNPRICED = (
-    "training.compile: memory and time are those of the step as it is written, the compiled one was not priced: its "
-    "fused kernels make some of what is recomputed early, and with several micro-batches it holds the gradients of one "
-    "beside their sum; leave a margin"
+    "training.compile: memory and time are those of the step as it is written, the compiled one was not priced: with "
+    "fused kernels recomputation saves less, and with several micro-batches the gradients of one are held beside their "
+    "sum; leave a margin"
 )
 """What a plan says of a compiled run."""
 COMMUNICATION_BYTES = 300 * MIB
