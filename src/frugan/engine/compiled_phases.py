@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.backward import forward_and_backward
@@ -129,16 +131,17 @@ class CompiledPhases:
         with torch.no_grad(), self._settings():
             from torch._dynamo import lookup_backend  # noqa: PLC0415  (seconds to import)
 
-            graph.run = lookup_backend(self.backend)(graph.module, self._examples(graph, given))
+            # torch keeps no kernels of graphs that come without a shape environment, though all shapes are fixed here
+            fake = FakeTensorMode(shape_env=ShapeEnv())
+            examples = [fake.from_tensor(given.tensors[name].detach(), static_shapes=True) for name in graph.inputs]
+            with tracing(TracingContext(fake)):
+                graph.run = lookup_backend(self.backend)(graph.module, examples)
         seconds = time.perf_counter() - began
         self.say(
             f"compiled phase {phase.name}: {graph.operations:,} operations in {seconds:.0f} s, {traced - began:.0f} of "
             "them for tracing"
         )
         return graph
-
-    def _examples(self, graph: PhaseGraph, given: PhaseInputs) -> list[Tensor]:
-        return [given.tensors[name].detach() for name in graph.inputs]
 
     @contextmanager
     def _settings(self) -> Iterator[None]:
