@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -133,7 +134,9 @@ class CompiledPhases:
 
             # torch keeps no kernels of graphs that come without a shape environment, though all shapes are fixed here
             fake = FakeTensorMode(shape_env=ShapeEnv())
-            examples = [fake.from_tensor(given.tensors[name].detach(), static_shapes=True) for name in graph.inputs]
+            examples: list[Tensor] = [
+                fake.from_tensor(given.tensors[name].detach(), static_shapes=True) for name in graph.inputs
+            ]
             with tracing(TracingContext(fake)):
                 graph.run = lookup_backend(self.backend)(graph.module, examples)
         seconds = time.perf_counter() - began
