@@ -52,7 +52,12 @@ class TrainingSettings(BaseModel):
     )
     seed: int = Field(0, ge=0, description="of everything that is drawn at random")
     precision: PrecisionName = Field("auto", description="of the working weights; auto: the best that the device has")
-
+    compile: bool = Field(
+        False,
+        json_schema_extra=CHANGEABLE,
+        description="compile each phase's forward and backward with torch.compile: the same results up to rounding, "
+        "after minutes of compiling",
+    )
     rollbacks: int = Field(
         2,
         ge=0,

@@ -23,6 +23,7 @@ from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine import optimizer_shards, step_log
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
+from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.group import RankGroup
@@ -73,6 +74,15 @@ def every_one(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Families for a few steps."""
     known = every_family()
     torch.save({name: trained(known[name], ranks) for name in names}, folder / f"rank-{ranks.rank}.pt")
+
+
+def compiled(ranks: RankGroup, folder: Path) -> None:
+    """The made-up family by compiled phases."""
+    said: list[str] = []
+    rig = rig_of(MadeUpFamily(), ranks)
+    rig.step = replace(rig.step, backward=CompiledPhases(said.append, said.append, backend="aot_eager"))
+    rig.run(STEPS)
+    torch.save({"state": rig.tensors(), "said": said}, folder / f"rank-{ranks.rank}.pt")
 
 
 SHARED: Mapping[str, Mapping[str, Any]] = {
@@ -407,6 +417,7 @@ def go_on_alone(checkpoints: Path) -> Rig:
 WORK: Mapping[str, Callable[..., None]] = {
     "families": every_one,
     "compare-and-lose": compare_and_lose,
+    "compiled": compiled,
     "freeze": freeze_one,
     "go-on": go_on,
     "share-groups": share_groups,

@@ -211,6 +211,8 @@ def _part(report: "PlanReport") -> str:
 
 
 def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
+    from frugan.api.plan.fit import COMPILED_UNPRICED
+
     console.print(
         f"[bold]{name}[/], {_part(report)}, {report.precision}: plans from the fastest to the smallest (predicted)"
     )
@@ -218,6 +220,9 @@ def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
     for rung in report.ladder:
         table.add_row(*_ladder_row(rung))
     console.print(table)
+    for line in report.decisions:
+        if line == COMPILED_UNPRICED:
+            console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(f"Peaks are those on the card, {_context(report)} included. Next: frugan plan {name} --memory 6GiB")
 
 

@@ -34,6 +34,9 @@ def train(
     ] = False,
     use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
     avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="compile the step with torch.compile; as training.compile=true")
+    ] = False,
     init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
     init_classes: Annotated[
         str | None,
@@ -91,6 +94,7 @@ def train(
     from frugan.data.run_classes import parse_class_map
     from frugan.report.progress_line import LiveLine
 
+    overrides = [*(overrides or []), *(["training.compile=true"] if compiled else [])]
     options = TrainingOptions(
         micro_batch=micro_batch,
         recompute=recompute,
@@ -119,7 +123,7 @@ def train(
                 out,
                 compare_precision,
                 steps=compare_steps,
-                overrides=overrides or [],
+                overrides=overrides,
                 options=options,
                 say=say,
                 show=line.show,
@@ -132,7 +136,7 @@ def train(
             recipe,
             named_paths(data or []),
             out,
-            overrides=overrides or [],
+            overrides=overrides,
             init=init,
             init_classes=init_classes,
             map_classes=parse_class_map(map_class or []),

@@ -33,8 +33,11 @@ class HalfSum:
     def __call__(self, leaf: Tensor) -> None:
         """Take over what backward has just left in the leaf."""
         gradient, leaf.grad = leaf.grad, None
-        if gradient is None:
-            return
+        if gradient is not None:
+            self.add(gradient)
+
+    def add(self, gradient: Tensor) -> None:
+        """Add a gradient of the leaf, which is given away."""
         if self.value is None:
             self.value = gradient.float() if self._at_once else gradient
         elif self.value.dtype == torch.float32:
@@ -58,8 +61,11 @@ class SmallSums:
     def __call__(self, leaf: Tensor) -> None:
         """Take over what backward has just left in a leaf."""
         gradient, leaf.grad = leaf.grad, None
-        if gradient is None:
-            return
+        if gradient is not None:
+            self.add(leaf, gradient)
+
+    def add(self, leaf: Tensor, gradient: Tensor) -> None:
+        """Add a gradient of a leaf, which is given away."""
         if leaf in self._waiting:
             self.add_up()
         self._waiting[leaf] = gradient

@@ -6,13 +6,18 @@ again, and no forward draws random numbers. Per block, because one checkpoint ar
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
 
 from frugan.contract.layers import Stateful
 from frugan.engine.offload import HostCopies
@@ -38,33 +43,35 @@ Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 
 @dataclass
-class _Repetition:
-    """Tells the block's observers that what runs now is a repetition. Entered again by every double backward."""
+class _Forward:
+    """A block's forward, which tells the block's observers when it is a repetition: all but its first call are.
+
+    Not by the contexts that `checkpoint` takes: it refuses those while a graph of operations is traced.
+    """
 
     block: nn.Module
-    kept: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    forward: Callable[..., Any]
+    _ran: bool = False
+
+    def __call__(self, *args: Any) -> Any:
+        if not self._ran:
+            self._ran = True
+            return self.forward(*args)
+        self._flag(True)
+        try:
+            return self.forward(*args)
+        finally:
+            self._flag(False)
 
     def _flag(self, recomputing: bool) -> None:
         for module in self.block.modules():
             if isinstance(module, Stateful) and module.observer is not None:
                 module.observer.recomputing = recomputing
 
-    def __enter__(self) -> None:
-        self._flag(True)
-        self.kept.__enter__()
 
-    def __exit__(self, *error: Any) -> None:
-        self.kept.__exit__(*error)
-        self._flag(False)
-
-
-def _contexts(block: nn.Module) -> Contexts:
-    return nullcontext(), _Repetition(block)
-
-
-def _contexts_with_products(block: nn.Module) -> Contexts:
+def _contexts_with_products() -> Contexts:
     keep, give = create_selective_checkpoint_contexts(_keep_products)
-    return keep, _Repetition(block, give)
+    return keep, give
 
 
 def _keep_products(_: object, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
@@ -79,13 +86,13 @@ class _Block:
     Attributes:
         block: it.
         forward: its own.
-        contexts: what surrounds its forwards.
+        contexts: what surrounds its first forward, and its repetitions.
         host: where what it is given is kept; None: where it is.
     """
 
     block: nn.Module
     forward: Callable[..., Any]
-    contexts: Callable[[nn.Module], Contexts]
+    contexts: Callable[[], Contexts]
     host: HostCopies | None
 
     def __call__(self, *args: Any) -> Any:
@@ -94,11 +101,11 @@ class _Block:
         # Of what this keeps, only the block's arguments are seen from outside.
         with self.host.keeping() if self.host is not None else nullcontext():
             return checkpoint(
-                self.forward,
+                _Forward(self.block, self.forward),
                 *args,
                 use_reentrant=False,
                 preserve_rng_state=False,
-                context_fn=partial(self.contexts, self.block),
+                context_fn=self.contexts,
             )
 
 
@@ -117,7 +124,7 @@ def recomputing(
             result (an activation in place): torch raises.
         host: keeps what blocks are given; None: it stays where it is.
     """
-    contexts = _contexts_with_products if keep_products else _contexts
+    contexts = _contexts_with_products if keep_products else noop_context_fn
     chosen = [networks[name].get_submodule(block) for name in blocks if name in networks for block in blocks[name]]
     before = [block.__dict__.get("forward") for block in chosen]
     for block, own in zip(chosen, before, strict=True):

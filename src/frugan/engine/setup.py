@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import BufferRule
 from frugan.contract.phase import Phase
+from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.ema import Ema, EmaSettings
 from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
@@ -105,12 +106,14 @@ class TrainingSetup:
         originals: bool = False,
         probe: Probe | None = None,
         ranks: Ranks | None = None,
+        backward: Backward = forward_and_backward,
     ) -> Step:
         """What runs its steps.
 
         Args:
             originals: prepare, carry and commit at every micro-batch, as the original programs do.
             ranks: the processes that share each update; None: this one alone.
+            backward: forward and backward of one micro-batch: as written, or compiled.
         """
         return Step(
             self.phases,
@@ -123,6 +126,7 @@ class TrainingSetup:
             originals,
             probe or Probe(),
             ranks or OneRank(),
+            backward,
         )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from frugan.contract.layers import Observer
 from frugan.contract.phase import Phase, PhaseState
 from frugan.contract.shared_group import SharedGroup
+from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.gradients import clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
@@ -39,6 +40,7 @@ class Step:
         originals: prepare, carry and commit at every micro-batch, as the original programs do (for parity).
         probe: is told where each update is.
         ranks: the processes that share each update.
+        backward: forward and backward of one micro-batch: as written, or compiled.
     """
 
     phases: Sequence[Phase]
@@ -51,6 +53,7 @@ class Step:
     originals: bool = False
     probe: Probe = field(default_factory=Probe)
     ranks: Ranks = field(default_factory=OneRank)
+    backward: Backward = forward_and_backward
 
     def run(
         self, state: TrainingState, plan: Plan, *, count_zeros: bool = False, next_plan: NextPlan | None = None
@@ -145,7 +148,7 @@ class Step:
         Returns:
             Name -> each micro-batch's value of a term [micro-batches], and the micro-batches' shares of the update.
         """
-        phase, scale = update.phase, state.loss_scales[update.phase.optimizer]
+        phase = update.phase
         gain = phase.gain * (phase.samples(self.batch) if phase.sums_over_batch else 1)
         many = len(inputs.sizes(phase, plan.micro_batch)) > 2
         host = self.probe.host_copies() if plan.offload else None
@@ -167,18 +170,8 @@ class Step:
             for micro, share in inputs.micro_batches(state, plan.micro_batch, update, shared):
                 if self.originals and shares:
                     _renew(working, observer)
-                losses: list[Tensor] = []
-                for part in phase.parts:
-                    found = part(networks, micro, own)
-                    loss = torch.stack(list(found.values())).sum() * (gain * share) * scale.scale
-                    for name, term in found.items():
-                        terms.setdefault(name, []).append(term.detach())
-                    if plan.parts_in_sequence:
-                        loss.backward()
-                    else:
-                        losses.append(loss)
-                if losses:
-                    torch.stack(losses).sum().backward()
+                for name, term in self.backward(phase, networks, micro, own, gain * share, plan).items():
+                    terms.setdefault(name, []).append(term)
                 _settle(working, observer)
                 shares.append(share)
             # Carry the gradients through norm and cast to the masters.

@@ -34,6 +34,12 @@ from frugan.recipe_loading import load_recipe
 
 NEAREST_SECONDS = 3.0
 """For the nearest change of a recipe that does not fit: that it does not is what was asked."""
+COMPILED_UNPRICED = (
+    "training.compile: memory and time are those of the step as it is written, the compiled one was not priced: with "
+    "fused kernels recomputation saves less, and with several micro-batches the gradients of one are held beside their "
+    "sum; leave a margin"
+)
+"""What a plan says of a compiled run."""
 COMMUNICATION_BYTES = 300 * MIB
 """Guess for the buffers of NCCL's channels between cards of one machine."""
 
@@ -216,10 +222,12 @@ def _decisions(planner: Planner, rung: Rung, budget_bytes: int | None, fits: boo
     if planner.wishes.avoid:
         yield f"ruled out: {', '.join(sorted(planner.wishes.avoid))}"
     yield (
-        "cuDNN's trials and torch.compile: off, because what they take cannot be told without the card: a training "
-        "that takes 10.9 GB had 17.7 in its first steps by such trials; on a card with that much to spare, set "
+        "cuDNN's trials: off, because what they take cannot be told without the card: a training that takes 10.9 GB "
+        "had 17.7 in its first steps by them; on a card with that much to spare, set "
         "torch.backends.cudnn.benchmark = True before frugan.train in Python"
     )
+    if planner.recipe.training.compile:
+        yield COMPILED_UNPRICED
     if between_bytes:
         yield (
             f"{planner.gpus} cards: {show_size(between_bytes)} on each for adding up gradients and for messages, a "

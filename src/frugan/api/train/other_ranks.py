@@ -16,6 +16,7 @@ from frugan.api.devices import choose_device
 from frugan.api.networks import build_networks
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
+from frugan.api.train.compiling import backward_of
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
@@ -204,7 +205,8 @@ def _along(
         with feeding(
             sources, recipe.at_step(step), pinned=device.type == "cuda", workers=workers, seed=seed, say=aloud
         ) as feed:
-            yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks)
+            backward = backward_of(recipe, device, _quiet, aloud)
+            yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks, backward=backward)
 
     def by_speed(step: Step, in_force: Plan) -> Plan:
         found, _ = take_by_speed(ranks, step, state, in_force, planner)

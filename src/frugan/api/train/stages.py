@@ -9,6 +9,7 @@ from torch import Tensor
 from frugan.api.data.feed import default_workers, feeding
 from frugan.api.sample.sample_grids import write_sheets
 from frugan.api.setup import setup_of
+from frugan.api.train.compiling import backward_of
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
@@ -60,8 +61,9 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
                 measure_variety(state, plan)
                 return paths
 
+            backward = backward_of(recipe, device, run.choose, lambda line: run.warn(loop.state.step, line))
             made = Stage(
-                step=setup_of(run.recipe, step).step(feed, Streams(seed), ranks=run.ranks),
+                step=setup_of(run.recipe, step).step(feed, Streams(seed), ranks=run.ranks, backward=backward),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,

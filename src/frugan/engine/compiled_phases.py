@@ -1,0 +1,207 @@
+"""Phases that run compiled: one graph each, made when a micro-batch of its size first comes, and kept.
+
+What is compiled is the work on a micro-batch (`phase_graph`); preparing weights, carrying gradients, judging and
+committing stay as they are. A phase that cannot be compiled runs as it is written, and that is said once.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.engine.backward import forward_and_backward
+from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.phase_graph import PhaseGraph, PhaseInputs
+from frugan.engine.plan import Plan
+
+INDUCTOR = "inductor"
+"""Torch's own compiler to kernels."""
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+MANY_GRAPHS = 4
+"""Of one phase under one plan: two sizes of micro-batch, and once more where memory ran out, are to be expected."""
+
+Key = tuple[Mapping[str, tuple[object, ...]], float]
+"""What a graph is made for: shapes of its inputs, and the factor of the loss."""
+
+
+@dataclass
+class _Compiled:
+    """What has become of one phase under the plan in force.
+
+    Attributes:
+        graphs: one for each key.
+        eager: why it runs as it is written; None: it does not.
+    """
+
+    graphs: list[tuple[Key, PhaseGraph]] = field(default_factory=list)
+    eager: str | None = None
+
+    def find(self, key: Key) -> PhaseGraph | None:
+        """The graph that was made for such inputs."""
+        return next((graph for known, graph in self.graphs if known == key), None)
+
+
+@dataclass
+class CompiledPhases:
+    """Runs `forward_and_backward` of each phase as a compiled graph; the same results up to rounding.
+
+    Attributes:
+        say: is given a line before and after each phase is compiled.
+        warn: is given a line where one is not, or again and again.
+        cache: folder of compiled kernels, unless the environment names one; None: torch's own choice.
+        backend: of torch.compile: "inductor", or "aot_eager", which runs the graph's operations one by one.
+    """
+
+    say: Callable[[str], None]
+    warn: Callable[[str], None]
+    cache: Path | None = None
+    backend: str = INDUCTOR
+    _plan: Plan | None = None
+    _phases: dict[str, _Compiled] = field(default_factory=dict)
+
+    def __call__(
+        self, phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
+    ) -> Terms:
+        """As `forward_and_backward`.
+
+        Raises:
+            RuntimeError: memory ran out.
+        """
+        if plan != self._plan:  # graphs of a plan that took too much shall not be kept
+            self._plan = plan
+            self._phases.clear()
+        known = self._phases.setdefault(phase.name, _Compiled())
+        if known.eager is not None:
+            return forward_and_backward(phase, networks, micro, own, factor, plan)
+        given = PhaseInputs.of(phase, networks, micro, own)
+        key = (given.shapes(), factor)
+        graph = known.find(key)
+        if graph is not None:
+            return graph(given, own)
+        if (reason := _refused(phase, micro, plan) or self._too_many(known, key)) is None:
+            try:
+                graph = self._compile(phase, networks, micro, own, factor, plan, given, key)
+                terms = graph(given, own)
+            except Exception as error:  # a compiler fails in many ways; nothing has moved yet
+                if ran_out_of_memory(error):
+                    raise
+                reason = f"compiling failed ({_in_a_line(error)})"
+            else:
+                known.graphs.append((key, graph))
+                return terms
+        known.eager = reason
+        self.warn(f"phase {phase.name} is not compiled and runs as it is written: {reason}")
+        return forward_and_backward(phase, networks, micro, own, factor, plan)
+
+    def graphs(self, phase: str) -> tuple[PhaseGraph, ...]:
+        """Made of a phase under the plan in force."""
+        return tuple(graph for _, graph in self._phases.get(phase, _Compiled()).graphs)
+
+    def _too_many(self, known: _Compiled, key: Key) -> str | None:
+        if len(known.graphs) < MANY_GRAPHS:
+            return None
+        return f"{MANY_GRAPHS} graphs were made of it already, the last one anew because of {_change(known, key)}"
+
+    def _compile(
+        self,
+        phase: Phase,
+        networks: Networks,
+        micro: MicroBatch,
+        own: PhaseState,
+        factor: float,
+        plan: Plan,
+        given: PhaseInputs,
+        key: Key,
+    ) -> PhaseGraph:
+        known = self._phases[phase.name]
+        again = f" again, graph {len(known.graphs) + 1} of it: {_change(known, key)}" if known.graphs else ""
+        self.say(f"compiling phase {phase.name}{again} ...")
+        began = time.perf_counter()
+        graph = PhaseGraph.trace(phase, networks, micro, own, factor, plan)
+        traced = time.perf_counter()
+        with torch.no_grad(), self._settings():
+            from torch._dynamo import lookup_backend  # noqa: PLC0415  (seconds to import)
+
+            # torch keeps no kernels of graphs that come without a shape environment, though all shapes are fixed here
+            fake = FakeTensorMode(shape_env=ShapeEnv())
+            examples: list[Tensor] = [
+                fake.from_tensor(given.tensors[name].detach(), static_shapes=True) for name in graph.inputs
+            ]
+            with tracing(TracingContext(fake)):
+                graph.run = lookup_backend(self.backend)(graph.module, examples)
+        seconds = time.perf_counter() - began
+        self.say(
+            f"compiled phase {phase.name}: {graph.operations:,} operations in {seconds:.0f} s, {traced - began:.0f} of "
+            "them for tracing"
+        )
+        return graph
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """While a graph is compiled: where kernels are kept, and that they follow the number of threads."""
+        with ExitStack() as stack:
+            if self.backend == INDUCTOR:
+                from torch._inductor import config  # noqa: PLC0415  (seconds to import)
+
+                stack.enter_context(config.patch({"cpp.dynamic_threads": True}))
+                if self.cache is not None:
+                    stack.enter_context(_set_if_unset(CACHE_VARIABLE, str(self.cache)))
+            yield
+
+
+def _refused(phase: Phase, micro: MicroBatch, plan: Plan) -> str | None:
+    """Why a phase cannot be compiled under a plan; None: it can."""
+    if micro.shared is not None:
+        return "ranks share its normalisation groups, and exchange sums in the middle of a forward"
+    if any(plan.in_slices.get(name) for name in phase.uses):
+        return "the plan works dense layers slice by slice, each slice into one sum"
+    recomputed = any(plan.recompute.get(name) for name in phase.uses)
+    if recomputed and plan.offload:
+        return "the plan keeps what blocks are given in host memory"
+    if recomputed and plan.keep_products:
+        return "the plan keeps some of what recomputed blocks make, which torch decides while it runs"
+    return None
+
+
+def _change(known: _Compiled, key: Key) -> str:
+    """What of a new graph's inputs is not as the last one's."""
+    (before, factor), _ = known.graphs[-1]
+    for name, now in key[0].items():
+        was = before.get(name)
+        if was != now:
+            return f"{name} is {_described(now)} instead of {_described(was)}"
+    return f"the factor of the loss is {key[1]:g} instead of {factor:g}"
+
+
+def _described(shape: tuple[Any, ...] | None) -> str:
+    if shape is None:
+        return "none"
+    sizes, strides, dtype, gradient = shape
+    return f"{list(sizes)} with strides {list(strides)}, {dtype}{', learning' if gradient else ''}"
+
+
+def _in_a_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+@contextmanager
+def _set_if_unset(variable: str, value: str) -> Iterator[None]:
+    if variable in os.environ:
+        yield
+        return
+    os.environ[variable] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(variable, None)

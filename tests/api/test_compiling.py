@@ -1,0 +1,94 @@
+"""A run whose recipe asks for compiled phases: what it says, what it does without a compiler, what a plan says."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch._inductor import config as inductor
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.plan.fit import COMPILED_UNPRICED
+from frugan.api.plan.plan_recipe import plan
+from frugan.api.train import compiling
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
+from frugan.cli.main import run
+from frugan.engine.backward import forward_and_backward
+from frugan.engine.compiled_phases import CompiledPhases
+from frugan.engine.events import read_events
+from frugan.recipe_loading import load_recipe
+
+CPU = TrainingOptions(device="cpu")
+PLAIN = RECIPE.replace('"4 steps"', '"2 steps"').replace("[16]", "[]")
+
+
+def _train(folder: Path, name: str, *overrides: str) -> tuple[list[str], dict[str, torch.Tensor]]:
+    """What was said, and the networks at the end."""
+    said: list[str] = []
+    out = folder / name
+    train(write_recipe(folder, PLAIN), folder / "pictures", out, overrides=overrides, options=CPU, say=said.append)
+    (weights,) = (out / "checkpoints").glob("*2/networks.safetensors")
+    return said, load_file(weights)
+
+
+def test_a_compiled_run_trains_alike_and_says_what_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "BACKEND", "eager")  # all but the minutes of a compiler
+    monkeypatch.setattr(compiling, "missing_compiler", lambda _: None)
+    write_pictures(tmp_path / "pictures")
+    quiet, written = _train(tmp_path, "written")
+    said, compiled = _train(tmp_path, "compiled", "training.compile=true")
+    assert written.keys() == compiled.keys()
+    for name, value in written.items():
+        # Adam makes whole steps of rounding where a gradient is nearly zero
+        assert float((value - compiled[name]).abs().max()) <= 2 * 2 * 4e-4, name
+    assert not [line for line in quiet if line.startswith("compil")]
+    for phase in ("D", "G"):
+        assert [line for line in said if line.startswith(f"compiled phase {phase}: ")]
+    events = list(read_events(tmp_path / "compiled" / "events.jsonl"))
+    assert [e for e in events if e["event"] == "choice" and e["line"] == "compiling phase D ..."]
+    assert json.loads((tmp_path / "compiled" / "recipe.json").read_text())["training"]["compile"] is True
+
+
+def test_without_a_compiler_it_trains_as_written_and_says_so_once(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures")
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
+        said, _ = _train(tmp_path, "run", "training.compile=true")
+    (line,) = [line for line in said if line.startswith("warning: training.compile")]
+    assert line.startswith("warning: training.compile is passed over, steps run as they are written: torch.compile")
+    assert "C++ compiler" in line
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    assert [e["line"] for e in events if e["event"] == "warning"].count(line.removeprefix("warning: ")) == 1
+
+
+def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: False)
+    assert "Triton" in (compiling.missing_compiler(torch.device("cuda", 0)) or "")
+
+
+def test_off_by_default(tmp_path: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path))
+    assert not recipe.training.compile
+    assert compiling.backward_of(recipe, torch.device("cpu"), print, print) is forward_and_backward
+    asked = load_recipe(write_recipe(tmp_path), ["training.compile=true"])
+    found = compiling.backward_of(asked, torch.device("cpu"), print, print)
+    assert isinstance(found, CompiledPhases) or compiling.missing_compiler(torch.device("cpu")) is not None
+
+
+def test_a_plan_says_that_it_prices_the_written_step() -> None:
+    recipe = load_recipe("biggan-digits-32", ["training.compile=true"])
+    assert COMPILED_UNPRICED in plan(recipe, "6GiB").decisions
+    assert COMPILED_UNPRICED not in plan("biggan-digits-32", "6GiB").decisions
+
+
+def test_the_switch_of_the_command_is_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "missing_compiler", lambda _: "there is no compiler")
+    write_pictures(tmp_path / "pictures")
+    recipe = write_recipe(tmp_path, PLAIN)
+    words = ["train", recipe, "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "run"), "--compile"]
+    monkeypatch.setattr("sys.argv", ["frugan", *words, "--device", "cpu"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code in (0, None)
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["training"]["compile"] is True

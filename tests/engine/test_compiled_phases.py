@@ -1,0 +1,294 @@
+"""Compiled phases do what the written ones do, as one graph each, and say so where they cannot."""
+
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.testing import assert_close
+
+from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks, MadeUpObjective
+from contract.rig import BF16, FP16, Rig, assert_same, largest_difference
+from frugan.api.train.compiling import missing_compiler
+from frugan.contract.family import Family
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.engine import compiled_phases, offload
+from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases
+from frugan.engine.phase_graph import PhaseGraph
+from frugan.engine.working_weights import is_working
+from frugan.families import families
+from frugan.families.biggan import BigGANFamily
+from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
+
+AS_TRACED = "eager"
+"""The graph's operations one by one, without the seconds that a compiler takes."""
+ONE_BY_ONE = "aot_eager"
+"""The same once torch.compile has taken out what writes in place: all of it but the making of kernels."""
+ROUNDING = 1e-6
+"""Of gradients, whose parts are added up within a micro-batch first; the smallest fault tried makes 1e-3."""
+
+
+class Penalised(BigGANFamily):
+    """BigGAN with R1."""
+
+    def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
+        return super().tiny()[0], BigGANObjective(r1_gamma=1.0, r1_every=2)
+
+
+class Dense(MadeUpFamily):
+    """The made-up family with a plain dense layer."""
+
+    def build(self, networks: MadeUpNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+        built = super().build(networks, device)
+        built["maker"].linear = nn.Linear(LATENT, networks.width * SIDE * SIDE, device=device)
+        return built
+
+
+class Peeking(MadeUpFamily):
+    """The made-up family with a part that looks at a value, which no graph can."""
+
+    def phases(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> tuple[Phase, ...]:
+        critic, penalty, maker = super().phases(networks, objective)
+
+        def peek(built: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+            found = maker.parts[0](built, micro, state)
+            return found if float(found["maker"]) > 0 else {"maker": -found["maker"]}
+
+        return critic, penalty, replace(maker, parts=(peek,))
+
+
+FAMILIES: dict[str, Family] = {
+    "made-up": MadeUpFamily(),
+    "biggan-r1": Penalised("biggan-r1"),
+    **{name: family for name, family in families().items() if name != "biggan"},
+}
+every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+
+
+def pair(family: Family, backend: str = AS_TRACED, **settings: Any) -> tuple[Rig, Rig, CompiledPhases, list[str]]:
+    """The same training as written and compiled; what runs it, and what that says."""
+    written, compiled = Rig.create(family, **settings), Rig.create(family, **settings)
+    said: list[str] = []
+    backward = CompiledPhases(said.append, said.append, backend=backend)
+    compiled.step = replace(compiled.step, backward=backward)
+    return written, compiled, backward, said
+
+
+def warnings(said: list[str]) -> list[str]:
+    """What does not tell of a phase that was compiled."""
+    return [line for line in said if not line.startswith(("compiling phase", "compiled phase"))]
+
+
+def assert_equal_steps(written: Rig, compiled: Rig, steps: int, tolerance: float = 0.0) -> None:
+    """Terms, gradients, and all that moves."""
+    for before, after in zip(written.run(steps), compiled.run(steps), strict=True):
+        for a, b in zip(before, after, strict=True):
+            assert (a.phase, list(a.terms), a.gradients.names) == (b.phase, list(b.terms), b.gradients.names)
+            for name in a.terms:
+                assert_close(a.terms[name], b.terms[name], rtol=0, atol=tolerance)
+            limit = tolerance * float(a.gradients.norm.nan_to_num(1.0))  # fp16 overflows until it has found its scale
+            assert_close(a.gradients.norms, b.gradients.norms, rtol=0, atol=limit, equal_nan=True)
+    difference, where = largest_difference(written.tensors(), compiled.tensors())
+    assert difference <= tolerance, where
+
+
+@every_family
+def test_every_phase_is_one_graph_and_equals_the_written_step(family: Family) -> None:
+    """R1 and path lengths included; bit for bit, and without a break: one graph each, of nothing but operations."""
+    written, compiled, backward, said = pair(family)
+    assert_equal_steps(written, compiled, 2)
+    assert warnings(said) == []
+    for phase in compiled.phases:
+        (graph,) = backward.graphs(phase.name)
+        called = [node for node in graph.module.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
+        assert all(isinstance(node.target, OpOverload) or node.target is operator.getitem for node in called)
+        assert graph.operations == len(called) > 50
+
+
+@pytest.mark.parametrize("family", [FAMILIES["made-up"], pytest.param(FAMILIES["biggan-r1"], marks=pytest.mark.long)])
+def test_aot_compiled_equals_the_written_step(family: Family) -> None:
+    written, compiled, _, said = pair(family, ONE_BY_ONE)
+    assert_equal_steps(written, compiled, 2)
+    assert warnings(said) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", [FAMILIES["saehd"], FAMILIES["stylegan2"]])
+def test_aot_compiled_equals_the_written_step_of_large_families(family: Family) -> None:
+    test_aot_compiled_equals_the_written_step(family)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(missing_compiler(torch.device("cpu")) is not None, reason="no C++ compiler")
+def test_kernels_equal_the_written_step(tmp_path: Path) -> None:
+    written, compiled, backward, said = pair(FAMILIES["made-up"], compiled_phases.INDUCTOR)
+    backward.cache = tmp_path / "kernels"
+    assert_equal_steps(written, compiled, 2, tolerance=1e-5)
+    assert warnings(said) == []
+    assert any(backward.cache.rglob("*.so"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": BF16, "micro_batch": 4},
+        {"recompute": True},
+        pytest.param({"precision": FP16}, marks=pytest.mark.long),
+        pytest.param({"parts_in_sequence": False}, marks=pytest.mark.long),
+    ],
+    ids="-".join,
+)
+def test_plans_and_precisions(settings: dict[str, Any]) -> None:
+    """Half gradients add up in fp32 as ever; with several micro-batches only the order of sums is another."""
+    written, compiled, _, said = pair(FAMILIES["made-up"], **settings)
+    assert_equal_steps(written, compiled, 2, tolerance=ROUNDING if "micro_batch" in settings else 0.0)
+    assert warnings(said) == []
+
+
+def test_recomputation_is_in_the_graph() -> None:
+    def operations(**settings: Any) -> int:
+        _, compiled, backward, _ = pair(FAMILIES["made-up"], **settings)
+        compiled.run(1)
+        return backward.graphs("maker")[0].operations
+
+    assert operations(recompute=True) > operations()
+
+
+def test_a_remainder_is_a_second_graph_and_says_what_changed() -> None:
+    written, compiled, backward, said = pair(FAMILIES["made-up"], batch=8, micro_batch=3, group=None)
+    assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)
+    assert len(backward.graphs("maker")) == 2
+    again = [line for line in said if "again" in line and "maker" in line]
+    assert len(again) == 1
+    assert "draw z is [2, 6]" in again[0]
+    assert "instead of [3, 6]" in again[0]
+
+
+def test_another_plan_begins_anew() -> None:
+    _, compiled, backward, said = pair(FAMILIES["made-up"])
+    compiled.run(1)
+    compiled.plan = replace(compiled.plan, micro_batch=4)
+    compiled.run(1)
+    assert [len(backward.graphs(phase.name)) for phase in compiled.phases] == [1, 0, 1]  # the penalty is not due
+    assert warnings(said) == []
+
+
+def test_too_many_graphs_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_phases, "MANY_GRAPHS", 1)
+    written, compiled, _, said = pair(FAMILIES["made-up"], batch=8, micro_batch=3, group=None)
+    assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)
+    (line,) = [line for line in warnings(said) if "phase maker" in line]
+    assert "runs as it is written: 1 graphs were made of it already" in line
+    assert "draw" in line
+
+
+def test_a_phase_that_cannot_be_compiled_runs_as_written() -> None:
+    written, compiled, backward, said = pair(Peeking("peeking"))
+    assert_equal_steps(written, compiled, 2)
+    (line,) = warnings(said)
+    assert line.startswith("phase maker is not compiled and runs as it is written: compiling failed (")
+    assert "\n" not in line
+    assert [bool(backward.graphs(phase.name)) for phase in compiled.phases] == [True, True, False]
+    assert not any(is_working(network) for network in compiled.state.networks.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"in_slices": True}, "slice by slice"),
+        ({"recompute": True, "offload": True}, "host memory"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_savings_that_cannot_be_compiled(
+    settings: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    written, compiled, _, said = pair(Dense(), **settings)
+    assert_equal_steps(written, compiled, 1)
+    refused = warnings(said)
+    assert refused
+    assert all(reason in line for line in refused)
+    assert len(set(refused)) == len(refused)
+
+
+def test_groups_that_ranks_share_are_left_to_the_written_step() -> None:
+    """Their forward waits for sums of other processes."""
+
+    class Half:
+        part, samples = 4, 8
+
+        def sum(self, own: Tensor) -> Tensor:
+            return 2 * own
+
+    _, compiled, backward, said = pair(FAMILIES["made-up"])
+    maker = compiled.phases[2]
+    networks = {name: compiled.state.networks[name] for name in maker.uses}
+    draws = {"z": torch.randn(4, LATENT), "dropout": torch.rand(4, 8)}
+    state = PhaseState({}, torch.ones(()))
+    backward(maker, networks, MicroBatch({}, draws, 4, shared=Half()), state, 1.0, compiled.plan)
+    (line,) = said
+    assert "ranks share its normalisation groups" in line
+
+
+def test_kept_products_are_left_to_the_written_step() -> None:
+    """Not of the penalty: torch refuses its double backward there anyway."""
+    family = MadeUpFamily()
+    _, compiled, _, said = pair(family, recompute=True, keep_products=True)
+    compiled.step = replace(compiled.step, phases=(compiled.phases[2],))
+    compiled.run(1)
+    (line,) = warnings(said)
+    assert "phase maker is not compiled" in line
+
+
+def test_memory_that_runs_out_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_out(*_: object) -> PhaseGraph:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    _, compiled, _, said = pair(FAMILIES["made-up"])
+    before = compiled.tensors()
+    monkeypatch.setattr(PhaseGraph, "trace", run_out)
+    with pytest.raises(torch.OutOfMemoryError):
+        compiled.run(1)
+    assert_same(before, compiled.tensors())
+    assert warnings(said) == []
+
+
+def test_kernels_are_kept_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def look(_: str) -> Callable[..., Any]:
+        seen.append(os.environ.get(CACHE_VARIABLE))
+        return lambda module, _: module
+
+    monkeypatch.setattr("torch._dynamo.lookup_backend", look)
+    for own in (None, "elsewhere"):
+        if own is None:
+            monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+        else:
+            monkeypatch.setenv(CACHE_VARIABLE, own)
+        _, compiled, backward, _ = pair(FAMILIES["made-up"], compiled_phases.INDUCTOR)
+        backward.cache = tmp_path
+        compiled.step = replace(compiled.step, phases=(compiled.phases[2],))
+        compiled.run(1)
+        assert os.environ.get(CACHE_VARIABLE) == own
+    assert seen == [str(tmp_path), "elsewhere"]
+
+
+def test_observations_are_those_of_the_written_step() -> None:
+    """Several groups in a micro-batch, each with its weight."""
+    written, compiled, _, _ = pair(FAMILIES["made-up"], batch=16, micro_batch=8, group=4)
+    assert_equal_steps(written, compiled, 1, tolerance=ROUNDING)
+
+    def statistics(rig: Rig) -> dict[str, Tensor]:
+        return {k: v for k, v in rig.tensors().items() if "stored" in k or k.endswith(("seen", "length"))}
+
+    assert len(statistics(written)) > 5
+    difference, where = largest_difference(statistics(written), statistics(compiled))
+    assert difference <= ROUNDING, where
