@@ -98,6 +98,27 @@ class SmallSums:
             self._sums.update(new)
 
 
+def stand_in_for(leaf: Tensor) -> None:
+    """Let a leaf without data, on which backward is traced, add up gradients as a working weight does."""
+    if leaf.requires_grad and leaf.dtype in (torch.float16, torch.bfloat16):
+        leaf.register_post_accumulate_grad_hook(HalfSum(at_once=False))
+
+
+def leave_gradient(leaf: Tensor, gradient: Tensor) -> None:
+    """Leave a gradient that was found elsewhere in a working weight, as backward does; it is given away."""
+    for hook in (leaf._post_accumulate_grad_hooks or {}).values():
+        if isinstance(hook, HalfSum):
+            hook.add(gradient)
+            return
+        if isinstance(hook, SmallSums):
+            hook.add(leaf, gradient)
+            return
+    if leaf.grad is None:
+        leaf.grad = gradient
+    else:
+        leaf.grad.add_(gradient)
+
+
 def in_fp32(gradients: list[Tensor]) -> list[Tensor]:
     """Half tensors cast together; others as they are."""
     half = [i for i, each in enumerate(gradients) if each.dtype in (torch.float16, torch.bfloat16)]

@@ -18,8 +18,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from frugan.contract.layers import Observer, Stateful
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.backward import forward_and_backward
+from frugan.engine.leaf_sums import leave_gradient, stand_in_for
 from frugan.engine.plan import Plan
-from frugan.engine.working_weights import leave_gradient, pending_gradient, stand_in_for
+from frugan.engine.working_weights import pending_gradient
 
 Operations = Callable[..., Sequence[Tensor]]
 """Tensors to tensors: a graph, compiled or not."""

@@ -303,27 +303,6 @@ def pending_gradient(leaf: Tensor) -> Tensor | None:
     return leaf.grad
 
 
-def stand_in_for(leaf: Tensor) -> None:
-    """Let a leaf without data, on which backward is traced, add up gradients as a working weight does."""
-    if leaf.requires_grad and leaf.dtype in (torch.float16, torch.bfloat16):
-        leaf.register_post_accumulate_grad_hook(HalfSum(at_once=False))
-
-
-def leave_gradient(leaf: Tensor, gradient: Tensor) -> None:
-    """Leave a gradient that was found elsewhere in a working weight, as backward does; it is given away."""
-    for hook in (leaf._post_accumulate_grad_hooks or {}).values():
-        if isinstance(hook, HalfSum):
-            hook.add(gradient)
-            return
-        if isinstance(hook, SmallSums):
-            hook.add(leaf, gradient)
-            return
-    if leaf.grad is None:
-        leaf.grad = gradient
-    else:
-        leaf.grad.add_(gradient)
-
-
 def is_working(network: nn.Module) -> bool:
     """Whether working weights stand in the network's parameters at present."""
     return any(not isinstance(p, nn.Parameter) for p in network.parameters())
