@@ -81,6 +81,11 @@ class SmallSums:
         found = self._sums.pop(leaf, None)
         return self._waiting.pop(leaf, None) if found is None else found
 
+    def drop(self) -> None:
+        """Forget what came, as leaves and sums hold each other: memory that ran out must be free at once."""
+        self._waiting.clear()
+        self._sums.clear()
+
     @torch.no_grad()
     def add_up(self) -> None:
         """Add what waits to the sums, in fp32."""

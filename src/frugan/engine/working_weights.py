@@ -245,6 +245,7 @@ class WorkingWeights:
             module._parameters[name] = master
         for kept in (self._slots, self._made, self._scaled):
             kept.clear()
+        self._small.drop()
         for name in self.in_slices:
             self.network.get_submodule(name).__dict__.pop("forward", None)
         for module in self.network.modules():
