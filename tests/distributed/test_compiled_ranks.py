@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from contract.made_up import MadeUpFamily
@@ -14,6 +15,7 @@ ROUNDING = 1e-5
 """In float64, where losses alone are fp32; as between micro-batches."""
 
 
+@pytest.mark.long
 def test_two_ranks_that_compile_train_as_one_that_does_not(tmp_path: Path) -> None:
     for rank, done in enumerate(together(2, "compiled", tmp_path)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"

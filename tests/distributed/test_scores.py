@@ -71,6 +71,7 @@ def test_scores_of_two_ranks_are_those_of_one(folder: Path) -> None:
     assert [e for e in events if e["event"] == "warning" and "apart" in e["line"]] == []
 
 
+@pytest.mark.long
 def test_a_rank_that_cannot_draw_is_named(folder: Path) -> None:
     first, _ = together(2, "fails_on_the_second", folder, module=WORK)
     assert first.returncode == 1
@@ -101,6 +102,7 @@ def test_a_training_goes_on_where_a_rank_cannot_draw(folder: Path, tmp_path: Pat
     assert [e["over"] for e in events if e["event"] == "stop"] == [True]
 
 
+@pytest.mark.long
 def test_the_command_by_torchrun(folder: Path, tmp_path: Path) -> None:
     """Rank 0 alone prints and keeps."""
     words = ["evaluate", str(folder / "run"), "--data", str(folder / "pictures"), "--samples", str(OPTIONS.samples)]

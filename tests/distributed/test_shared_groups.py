@@ -72,6 +72,7 @@ def test_plans_that_recompute_other_blocks_are_refused_by_name(found: Run) -> No
         assert "share a normalisation group, and their plans recompute different blocks" in rank["other plans"]
 
 
+@pytest.mark.long
 def test_a_recipe_whose_batch_is_one_group(tmp_path: Path) -> None:
     """As the demo's: by two ranks for two steps, by one from then on."""
     write_recipe(tmp_path)

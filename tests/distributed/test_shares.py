@@ -42,6 +42,7 @@ def test_the_result_does_not_depend_on_shares(size: int, tmp_path: Path) -> None
         assert difference < ROUNDING, (name, where)
 
 
+@pytest.mark.long
 def test_shares_of_a_run(tmp_path: Path) -> None:
     """By speed for two steps, as asked for from then on with optimizers' state shared out, then by one process."""
     write_recipe(tmp_path)
