@@ -1,6 +1,7 @@
 """A recipe's step run plainly, as the original programs run theirs: what frugan's way of running it is held against."""
 
 from dataclasses import fields, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,9 +12,11 @@ from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.working_weights import Layout
+from frugan.nn.attention import SelfAttention
 
 PLAINLY = (
-    "fp32, NCHW, eager, weights normalised anew for every micro-batch, Adam parameter by parameter, same micro-batches"
+    "fp32, NCHW, eager, weights normalised anew for every micro-batch, attention by products and a softmax, Adam parameter "
+    "by parameter, same micro-batches"
 )
 """In words."""
 
@@ -50,7 +53,10 @@ def plain_plan(plan: Plan, device: torch.device) -> PlainPlan:
 
 
 def plainly(state: TrainingState, step: Step) -> tuple[TrainingState, Step]:
-    """The step that prepares weights at every micro-batch, and a state whose Adam is torch's plainest."""
+    """The step that prepares weights at every micro-batch, and a state whose Adam and attention are torch's plainest."""
+    for module in (module for network in state.networks.values() for module in network.modules()):
+        if isinstance(module, SelfAttention):
+            module.__dict__["forward"] = partial(module.forward, differentiable_twice=True)
     for name, optimizer in state.optimizers.items():
         if type(optimizer) is Adam:
             group = optimizer.param_groups[0]

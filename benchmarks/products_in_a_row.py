@@ -1,4 +1,7 @@
-"""How long the products of a training step take by themselves, one after the other: what the rest of a step adds to."""
+"""How long the products of a training step take by themselves, one after the other: what the rest of a step adds to.
+
+Products are convolutions, matrix products and attention, forward and backward.
+"""
 
 import time
 from collections.abc import Callable
@@ -23,15 +26,17 @@ class ProductList(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._counts = MacCounter().flop_registry
-        self.found: dict[str, tuple[Callable[..., object], tuple[object, ...], int]] = {}
+        self.found: dict[str, tuple[Callable[..., object], tuple[Any, ...], int]] = {}
         self.flops = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation and note it."""
         out = func(*args, **(kwargs or {}))
-        if (count := self._counts.get(func._overloadpacket)) is not None and not kwargs:
-            self.flops += count(*args, out_val=out)
-            described = tree_map(_described, args)
+        count = self._counts.get(func._overloadpacket)
+        if count is not None:
+            self.flops += count(*args, **(kwargs or {}), out_val=out)
+        if count is not None or "scaled_dot_product" in str(func):
+            described = tree_map(_described, (args, kwargs or {}))
             _, _, times = self.found.get(key := f"{func} {described}", (func, described, 0))
             self.found[key] = (func, described, times + 1)
         return out
@@ -41,11 +46,11 @@ def seconds_in_a_row(products: ProductList, device: torch.device, *, rounds: int
     """Time all noted products on made-up numbers: the least of `rounds` runs of each, times how often it was noted."""
     seconds = 0.0
     for func, described, times in products.found.values():
-        args = tree_map(lambda value: value.make(device) if isinstance(value, _Described) else value, described)
+        args, kwargs = tree_map(lambda each: each.make(device) if isinstance(each, _Described) else each, described)
         least = float("inf")
         for _ in range(rounds + 1):
             began = time.perf_counter()
-            func(*args)
+            func(*args, **kwargs)
             if device.type == "cuda":
                 torch.cuda.synchronize()
             least = min(least, time.perf_counter() - began)
