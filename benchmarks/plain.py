@@ -1,5 +1,6 @@
 """A recipe's step run plainly, as the original programs run theirs: what frugan's way of running it is held against."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 
@@ -15,8 +16,8 @@ from frugan.engine.working_weights import Layout
 from frugan.nn.attention import SelfAttention
 
 PLAINLY = (
-    "fp32, NCHW, eager, weights normalised anew for every micro-batch, attention by products and a softmax, Adam parameter "
-    "by parameter, same micro-batches"
+    "fp32, NCHW, eager, weights normalised anew for every micro-batch, attention by products and a softmax, Adam "
+    "parameter by parameter, same micro-batches"
 )
 """In words."""
 
@@ -53,13 +54,17 @@ def plain_plan(plan: Plan, device: torch.device) -> PlainPlan:
 
 
 def plainly(state: TrainingState, step: Step) -> tuple[TrainingState, Step]:
-    """The step that prepares weights at every micro-batch, and a state whose Adam and attention are torch's plainest."""
+    """The step that prepares weights at every micro-batch, and a state whose Adam and attention are plain ones."""
     for module in (module for network in state.networks.values() for module in network.modules()):
         if isinstance(module, SelfAttention):
-            module.__dict__["forward"] = partial(module.forward, differentiable_twice=True)
+            module.__dict__["forward"] = partial(_attend_plainly, module.forward)
     for name, optimizer in state.optimizers.items():
         if type(optimizer) is Adam:
             group = optimizer.param_groups[0]
             plain = PlainAdam(list(optimizer.parameters()), lr=group["lr"], betas=group["betas"], eps=group["eps"])
             state.optimizers[name] = plain
     return state, replace(step, originals=True)
+
+
+def _attend_plainly(attend: Callable[[Tensor, bool], Tensor], x: Tensor, _: bool = False) -> Tensor:
+    return attend(x, True)
