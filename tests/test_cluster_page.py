@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from typer.testing import CliRunner
 from frugan.cli.application import application
 from frugan.recipes import built_in
 
-PAGE = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text("utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "cluster.md").read_text("utf-8")
 
 
 def _block(kind: str) -> str:
@@ -92,3 +94,19 @@ def test_the_kubernetes_job() -> None:
     _check(words)
     assert f"--nnodes={job['spec']['completions']}" in words
     assert f"--nproc-per-node={container['resources']['limits']['nvidia.com/gpu']}" in words
+
+
+def test_the_containerfile_copies_and_installs_what_there_is() -> None:
+    """No tool that builds images is at hand; its parts can be looked up."""
+    text = (ROOT / "Containerfile").read_text("utf-8")
+    copied = [word for line in re.findall(r"^COPY (.+) \./.*$", text, re.MULTILINE) for word in line.split()]
+    assert "src" in copied
+    assert [word for word in copied if not (ROOT / word).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (extras,) = re.findall(r"'\.\[(.+)\]'", text)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert {project["readme"], *project["license-files"]} <= set(copied)  # the build reads them
+    version = re.search(r"^FROM python:(\d+\.\d+)", text, re.MULTILINE)
+    assert version is not None
+    assert project["requires-python"] == ">=3.11"
+    assert float(version[1].split(".")[1]) >= 11
