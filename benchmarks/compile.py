@@ -14,36 +14,18 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.devices import choose_device, choose_plan, normalisation_group
-from frugan.api.networks import build_networks
-from frugan.api.setup import setup_of
-from frugan.engine.backward import Backward, forward_and_backward
+from frugan.api.devices import choose_device
+from frugan.engine.backward import forward_and_backward
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.streams import Streams
 from frugan.engine.update import PhaseResult
-from frugan.memory.blank_pictures import BlankPictures
-from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
 from machine import describe_machine
+from set_up import set_up
 
 ROUNDS = 8
-
-
-def make(recipe: Recipe, device: torch.device, backward: Backward) -> tuple[TrainingState, Step, Plan]:
-    """A training set-up; the same first weights each time."""
-    torch.manual_seed(0)
-    setup = setup_of(recipe)
-    networks = setup.used(build_networks(recipe))
-    for network in networks.values():
-        network.to(device)
-    group = normalisation_group(recipe, networks, setup.every_phase)
-    plan, _ = choose_plan(recipe, resolve_precision("fp32", device), group, None, {}, ema_on_host=False)
-    pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
-    return setup.state(networks, plan, device), setup.step(pictures, Streams(0), backward=backward), plan
 
 
 def gradients_apart(one: list[PhaseResult], other: list[PhaseResult]) -> dict[str, float]:
@@ -99,7 +81,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as cache:
         compiled = CompiledPhases(say, say, Path(cache), backend)
-        ways = {"as written": make(recipe, device, forward_and_backward), "compiled": make(recipe, device, compiled)}
+        ways = {
+            "as written": set_up(recipe, device, "fp32", backward=forward_and_backward),
+            "compiled": set_up(recipe, device, "fp32", backward=compiled),
+        }
         began = time.perf_counter()
         (_, before), (_, after) = (run(made) for made in ways.values())
         first_seconds = time.perf_counter() - began

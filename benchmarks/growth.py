@@ -17,17 +17,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from frugan.api.devices import choose_device, choose_plan, normalisation_group
-from frugan.api.networks import build_networks
+from frugan.api.devices import choose_device
 from frugan.api.plan.fit import PlanOptions, planner_of
 from frugan.api.setup import setup_of
-from frugan.engine.precision import resolve_precision
-from frugan.engine.streams import Streams
-from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.prediction import step_memory
 from frugan.recipe_loading import load_recipe
 from machine import describe_machine
-from step import Way, in_turn, kinds_of_steps
+from set_up import SetUp, set_up
+from step import in_turn, kinds_of_steps
 
 
 @dataclass(frozen=True)
@@ -66,27 +63,18 @@ def axes(group: int, side: int) -> dict[str, list[Point]]:
 
 def make(
     recipe_name: str, overrides: Sequence[str], point: Point, device: torch.device
-) -> tuple[Way, dict[int, float]]:
+) -> tuple[SetUp, dict[int, float]]:
     """A set-up that can be run, and the kinds of its steps."""
-    torch.manual_seed(0)
     recipe = load_recipe(recipe_name, [*overrides, *point.overrides]).at_step(0)
-    setup = setup_of(recipe)
-    networks = setup.used(build_networks(recipe))
-    for network in networks.values():
-        network.to(device)
-    group = normalisation_group(recipe, networks, setup.every_phase)
-    precision = resolve_precision(recipe.training.precision, device)
-    blocks = recipe.kind.recomputable(networks) if point.recompute else {}
-    plan, _ = choose_plan(recipe, precision, group, point.micro_batch, blocks, ema_on_host=False)
-    pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
-    return (setup.state(networks, plan, device), setup.step(pictures, Streams(0)), plan), kinds_of_steps(setup.phases)
+    made = set_up(recipe, device, recipe.training.precision, micro_batch=point.micro_batch, recompute=point.recompute)
+    return made, kinds_of_steps(setup_of(recipe).phases)
 
 
 def measured(
     recipe_name: str, overrides: Sequence[str], points: Sequence[Point], device: torch.device
 ) -> list[dict[str, float]]:
     """What each point of an axis takes."""
-    ways: dict[str, Way] = {}
+    ways: dict[str, SetUp] = {}
     for number, point in enumerate(points):
         ways[str(number)], kinds = make(recipe_name, overrides, point, device)
     seconds = in_turn(ways, kinds, device)

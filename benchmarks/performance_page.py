@@ -41,7 +41,7 @@ def counts() -> str:
                     str(now["syncs"]),
                 ]
             )
-    return _table(["step", "launches", "GB moved", "GFLOP", "waits"], rows)
+    return _table(["step", "launches", "GB moved", "GFLOP", "host syncs"], rows)
 
 
 def _change(now: float, before: float) -> str:

@@ -1,8 +1,8 @@
-"""How long one waits: for words, for a plan, for the first step: python benchmarks/start.py [RESULT.json] [--rounds 3]
+"""How long one waits: for words, for a plan, for the first step: python benchmarks/start.py [RESULT.json] [--rounds 2]
 
 Each command runs in a process of its own. Plans are made with an empty cache, of recipes with one field overridden, so
 that no shipped prediction answers. A training has its set prepared already, and its plan is cached; timed is from its
-start to the line of its first step. Quoted are the least of the rounds: seconds by the clock, and of the processor,
+start to the line of its first step. Quoted are the least of all rounds: seconds by the clock, and of the processor,
 which a busy machine lengthens less.
 """
 
@@ -84,7 +84,7 @@ def main() -> None:
     """Time all and print JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", nargs="?", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as temporary:

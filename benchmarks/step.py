@@ -15,52 +15,36 @@ import statistics
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from frugan.api.devices import choose_device, choose_plan, normalisation_group
-from frugan.api.networks import build_networks
+from frugan.api.devices import choose_device
 from frugan.api.setup import setup_of
 from frugan.contract.phase import Phase
-from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
-from frugan.engine.streams import Streams
-from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.machine import measure_peaks
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
 from machine import describe_machine
 from plain import PLAINLY, in_nchw, plain_plan, plainly
 from products_in_a_row import ProductList, seconds_in_a_row
+from set_up import SetUp, set_up
 
 ROUNDS = 6
 
 PLAIN = "plain"
 
-Way = tuple[TrainingState, Step, Plan]
 
-
-def make(recipe: Recipe, way: str, device: torch.device) -> Way:
+def make(recipe: Recipe, way: str, device: torch.device) -> SetUp:
     """A training set-up for one way."""
-    torch.manual_seed(0)
-    setup = setup_of(recipe)
-    networks = setup.used(build_networks(recipe))
-    for network in networks.values():
-        network.to(device)
-    group = normalisation_group(recipe, networks, setup.every_phase)
-    precision = resolve_precision("fp32" if way.startswith("fp32") else recipe.training.precision, device)
-    blocks = recipe.kind.recomputable(networks) if way.endswith("recompute") else {}
-    plan, _ = choose_plan(recipe, precision, group, None, blocks, ema_on_host=False)
-    if way == "fp32 NCHW":
-        plan = in_nchw(plan)
+    precision = "fp32" if way.startswith("fp32") else recipe.training.precision
     if way == PLAIN:
-        plan = plain_plan(plan, device)
-    pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
-    state, step = setup.state(networks, plan, device), setup.step(pictures, Streams(0))
-    return (*plainly(state, step), plan) if way == PLAIN else (state, step, plan)
+        state, step, plan = set_up(recipe, device, precision, changed=partial(plain_plan, device=device))
+        return (*plainly(state, step), plan)
+    changed = in_nchw if way == "fp32 NCHW" else None
+    return set_up(recipe, device, precision, recompute=way.endswith("recompute"), changed=changed)
 
 
 def kinds_of_steps(phases: tuple[Phase, ...]) -> dict[int, float]:
@@ -70,7 +54,7 @@ def kinds_of_steps(phases: tuple[Phase, ...]) -> dict[int, float]:
     return {due.index(names): count / cycle for names, count in Counter(due).items()}
 
 
-def timed(way: Way, at: int, device: torch.device) -> float:
+def timed(way: SetUp, at: int, device: torch.device) -> float:
     """Seconds of one step."""
     state, step, plan = way
     state.step = at
@@ -81,7 +65,7 @@ def timed(way: Way, at: int, device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def in_turn(ways: dict[str, Way], kinds: dict[int, float], device: torch.device) -> dict[str, list[float]]:
+def in_turn(ways: dict[str, SetUp], kinds: dict[int, float], device: torch.device) -> dict[str, list[float]]:
     """Way -> seconds of an average step, in each of several rounds."""
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for round_ in range(ROUNDS + 1):
@@ -94,7 +78,7 @@ def in_turn(ways: dict[str, Way], kinds: dict[int, float], device: torch.device)
     return seconds
 
 
-def products(way: Way, kinds: dict[int, float], device: torch.device) -> tuple[float, float]:
+def products(way: SetUp, kinds: dict[int, float], device: torch.device) -> tuple[float, float]:
     """FLOPs of an average step's products, and their seconds one after the other."""
     flops = seconds = 0.0
     for at, share in kinds.items():

@@ -29,42 +29,37 @@ def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, 
             average.lerp_(value.to(average.dtype), ((1 - held_back) * weight).to(average.dtype))
     for old, new in alike.values():
         if weight < 1:
-            _step(old, new, weight, held_back, decay=1.0)
+            _move(old, new, weight, held_back, decay=1.0)
         else:
-            _step(old, old, -1.0, held_back)  # 0, and then what is new: neither rounds
-            _step(old, new, 1.0, held_back)
+            _move(old, old, -1.0, held_back)  # 0, and then what is new: neither rounds
+            _move(old, new, 1.0, held_back)
 
 
 def descend(weights: list[Tensor], changes: list[Tensor], rate: Tensor, held_back: Tensor) -> None:
     """weights -= rate·changes; the rate is an fp32 scalar beside them. `held_back` as for `follow`."""
+    _move(weights, changes, rate, held_back, climb=False)
+
+
+def _move(
+    weights: list[Tensor],
+    changes: list[Tensor],
+    rate: float | Tensor,
+    held_back: Tensor,
+    decay: float = 0.0,
+    *,
+    climb: bool = True,
+) -> None:
+    """weights += rate·(changes - decay·weights), or the other way."""
     torch._fused_sgd_(
         weights,
         changes,
-        [],
-        weight_decay=0.0,
-        momentum=0.0,
-        lr=rate,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-        is_first_step=False,
-        grad_scale=None,
-        found_inf=held_back,
-    )
-
-
-def _step(averages: list[Tensor], climbed: list[Tensor], rate: float, held_back: Tensor, decay: float = 0.0) -> None:
-    """averages += rate·(climbed - decay·averages)."""
-    torch._fused_sgd_(
-        averages,
-        climbed,
         [],
         weight_decay=decay,
         momentum=0.0,
         lr=rate,
         dampening=0.0,
         nesterov=False,
-        maximize=True,
+        maximize=climb,
         is_first_step=False,
         grad_scale=None,
         found_inf=held_back,

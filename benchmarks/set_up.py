@@ -1,0 +1,51 @@
+"""A training set-up to time: the state, the step and the plan of a recipe on a device, with blank pictures."""
+
+from collections.abc import Callable
+
+import torch
+
+from frugan.api.devices import choose_plan, normalisation_group
+from frugan.api.networks import build_networks
+from frugan.api.setup import setup_of
+from frugan.engine.backward import Backward, forward_and_backward
+from frugan.engine.plan import Plan
+from frugan.engine.precision import PrecisionName, resolve_precision
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.engine.streams import Streams
+from frugan.memory.blank_pictures import BlankPictures
+from frugan.recipe import Recipe
+
+SetUp = tuple[TrainingState, Step, Plan]
+
+
+def set_up(
+    recipe: Recipe,
+    device: torch.device,
+    precision: PrecisionName,
+    *,
+    micro_batch: int | None = None,
+    recompute: bool = False,
+    changed: Callable[[Plan], Plan] | None = None,
+    backward: Backward = forward_and_backward,
+) -> SetUp:
+    """Make one; the same first weights each time.
+
+    Args:
+        micro_batch: samples in one forward; None: one normalisation group, or all.
+        recompute: every block.
+        changed: makes another plan of the one that this comes to.
+        backward: what runs a micro-batch.
+    """
+    torch.manual_seed(0)
+    setup = setup_of(recipe)
+    networks = setup.used(build_networks(recipe))
+    for network in networks.values():
+        network.to(device)
+    group = normalisation_group(recipe, networks, setup.every_phase)
+    blocks = recipe.kind.recomputable(networks) if recompute else {}
+    resolved = resolve_precision(precision, device)
+    plan, _ = choose_plan(recipe, resolved, group, micro_batch, blocks, ema_on_host=False)
+    plan = plan if changed is None else changed(plan)
+    pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
+    return setup.state(networks, plan, device), setup.step(pictures, Streams(0), backward=backward), plan
