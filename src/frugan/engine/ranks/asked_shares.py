@@ -31,9 +31,8 @@ def parse_shares(words: str, size: int | None = None) -> AskedShares:
         raise BadInput(f"--shares {words}: {wrong[0]} is no share; each rank takes at least 1, or do not start it")
     if size is not None and len(shares) != size:
         cure = "give one for each rank" if size > 1 else f"start them with torchrun --nproc-per-node={len(shares)}"
-        raise BadInput(
-            f"--shares {words}: {len(shares)} share{'s' if len(shares) > 1 else ''} for {size} rank{'s' if size > 1 else ''}; {cure}"
-        )
+        given = f"{len(shares)} share{'s' if len(shares) > 1 else ''}"
+        raise BadInput(f"--shares {words}: {given} for {size} rank{'s' if size > 1 else ''}; {cure}")
     return shares
 
 
