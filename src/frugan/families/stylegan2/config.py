@@ -123,9 +123,15 @@ class StyleGAN2Networks(BaseModel):
 
 
 class StyleGAN2Objective(BaseModel):
-    """Losses of StyleGAN2 training: non-saturating, with R1 and path length in phases of their own."""
+    """Losses of StyleGAN2 training: of the game, and R1 and path length in phases of their own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loss: Literal["non-saturating", "relativistic"] = Field(
+        "non-saturating",
+        json_schema_extra=ADDED,
+        description="relativistic: the discriminator compares a real and a generated picture of one class",
+    )
 
     r1_gamma: float = Field(10.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of R1; 0: none")
     r1_every: int = Field(16, ge=1, description="steps from one R1 update to the next")

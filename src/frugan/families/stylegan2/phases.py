@@ -22,6 +22,7 @@ from frugan.objectives.adversarial import (
     non_saturating_fake,
     non_saturating_generator,
     non_saturating_real,
+    relativistic,
 )
 from frugan.objectives.gradient_penalty import r1_penalty
 from frugan.objectives.path_length import path_length_penalty, path_lengths
@@ -45,12 +46,13 @@ class _Game:
     augmentation: Augmentation
 
     def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        pictures, _ = self._generate(networks, micro)
-        outputs = self._judge(networks, pictures, micro.draws.get("y"), "fake", micro, state)
+        classes = micro.draws.get("y")
+        pictures, _ = self._generate(networks, micro, classes)
+        outputs = self._judge(networks, pictures, classes, "fake", micro, state)
         return {"adversarial": non_saturating_generator(outputs)}
 
     def path_length(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-        pictures, styles = self._generate(networks, micro)
+        pictures, styles = self._generate(networks, micro, micro.draws.get("y"))
         lengths = path_lengths(pictures, styles, micro.draws["path"], state.loss_scale)
         state.observe(PATH_LENGTH, lengths.mean(), micro.size)
         penalty = path_length_penalty(
@@ -66,9 +68,10 @@ class _Game:
         return {"path_length": (self.objective.path_length_weight * penalty.mean() + nothing).float()}
 
     def fake(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        classes = micro.draws.get("y")
         with torch.no_grad():
-            pictures, _ = self._generate(networks, micro)
-        outputs = self._judge(networks, pictures, micro.draws.get("y"), "fake", micro, state)
+            pictures, _ = self._generate(networks, micro, classes)
+        outputs = self._judge(networks, pictures, classes, "fake", micro, state)
         return {"fake": non_saturating_fake(outputs)}
 
     def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
@@ -76,17 +79,35 @@ class _Game:
         self.augmentation.observe(outputs, micro, state)
         return {"real": non_saturating_real(outputs)}
 
+    def paired_discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        classes = self._labels(micro)
+        with torch.no_grad():
+            pictures, _ = self._generate(networks, micro, classes)
+        real = self._judge(networks, _real_pictures(micro), classes, "real", micro, state)
+        fake = self._judge(networks, pictures, classes, "fake", micro, state)
+        self.augmentation.observe(real - fake, micro, state)
+        return {"relativistic": relativistic(real, fake)}
+
+    def paired_generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        classes = self._labels(micro)
+        with torch.no_grad():
+            real = self._judge(networks, _real_pictures(micro), classes, "real", micro, state)
+        pictures, _ = self._generate(networks, micro, classes)
+        fake = self._judge(networks, pictures, classes, "fake", micro, state)
+        return {"adversarial": relativistic(fake, real)}
+
     def r1(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         pictures = _real_pictures(micro).requires_grad_()
         outputs = self._judge(networks, pictures, self._labels(micro), "real", micro, state)
-        self.augmentation.observe(outputs, micro, state, counts=False)
+        if self.objective.loss != "relativistic":  # there one picture by itself has no sign to steer by
+            self.augmentation.observe(outputs, micro, state, counts=False)
         penalty = self.objective.r1_gamma * r1_penalty(outputs, pictures, state.loss_scale).mean()
         return {"r1": penalty + 0 * outputs.float().mean()}  # the last bias: see path_length
 
-    def _generate(self, networks: Networks, micro: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Pictures [n, C, R, R], and the styles that they are made of [n, styles, style]."""
+    def _generate(self, networks: Networks, micro: MicroBatch, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Pictures [n, C, R, R] of classes [n], and the styles that they are made of [n, styles, style]."""
         generator = cast(Generator, networks["G"])
-        draws, classes = micro.draws, micro.draws.get("y")
+        draws = micro.draws
         styles = generator.broadcast(generator.mapping(draws["z"], classes))
         if self.objective.style_mixing:
             others = generator.broadcast(generator.mapping(draws["mixed_z"], classes, observed=False))
@@ -135,18 +156,19 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
     if objective.style_mixing:
         draws["mixed_z"] = Draw("normal", (networks.latent_size,))
         draws["mixing"] = Draw("uniform", (2,))
-    if networks.classes is not None:
-        draws["y"] = Draw("classes", classes=networks.classes)
-    side = networks.resolution
-    shape = (networks.channels, side, side)
+    own_classes = {"y": Draw("classes", classes=networks.classes)} if networks.classes is not None else {}
+    shape = (networks.channels, networks.resolution, networks.resolution)
+    paired = objective.loss == "relativistic"
+    played = draws if paired else {**draws, **own_classes}  # of pairs, the generated picture has the real one's class
     found = [
         Phase(
             name="G",
             updates=("G",),
             uses=("D", "G"),
             optimizer="G",
-            parts=(game.generator,),
-            draws={**draws, **augmentation.draws("fake", shape=shape)},
+            parts=(game.paired_generator if paired else game.generator,),
+            draws={**played, **augmentation.draws(*(("real", "fake") if paired else ("fake",)), shape=shape)},
+            sources=("images",) if paired else (),
             carried=augmentation.carried(),
         )
     ]
@@ -158,7 +180,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 uses=("G",),
                 optimizer="G",
                 parts=(game.path_length,),
-                draws={**draws, "path": Draw("normal", shape, per_image=True)},
+                draws={**draws, **own_classes, "path": Draw("normal", shape, per_image=True)},
                 every=objective.path_length_every,
                 fraction=objective.path_length_fraction,
                 smaller_groups=True,
@@ -172,8 +194,8 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
             updates=("D",),
             uses=("D", "G"),
             optimizer="D",
-            parts=(game.fake, game.real),
-            draws={**draws, **augmentation.draws("real", "fake", shape=shape)},
+            parts=(game.paired_discriminator,) if paired else (game.fake, game.real),
+            draws={**played, **augmentation.draws("real", "fake", shape=shape)},
             sources=("images",),
             carried=augmentation.carried(),
         )
