@@ -152,15 +152,15 @@ FAULTS = (
     Fault(
         "RMSprop's eps stands inside the root",
         "engine/piecewise_optimizers.py",
-        "torch._foreach_div_(gradients, _roots(acc, self.eps))",
-        "torch._foreach_div_(gradients, [(each + self.eps).sqrt() for each in acc])",
+        "gradients, self.decay, self.eps, rate",
+        "[g + self.eps**0.5 for g in gradients], self.decay, 0.0, rate",
         "parity/saehd/test_optimizers.py",
     ),
     Fault(
         "AdaBelief forgets the mean",
         "engine/piecewise_optimizers.py",
-        "torch._foreach_sub_(gradients, ms)",
-        "torch._foreach_sub_(gradients, 0)",
+        "follow_and_subtract(ms, gradients, 1 - self.betas[0], held_back)",
+        "follow_and_subtract(ms, [g.clone() for g in gradients], 1 - self.betas[0], held_back)",
         "parity/saehd/test_optimizers.py",
     ),
     # objectives
