@@ -43,12 +43,19 @@ class HalfSum:
         elif self.value.dtype == torch.float32:
             self.value.add_(gradient)
         else:
-            self.value = self.value.float().add_(gradient)
+            self.value = _sum_of_halves(self.value, gradient)
 
     def take(self) -> Tensor | None:
         """The sum, given away; in half if only one gradient came."""
         value, self.value = self.value, None
         return value
+
+
+def _sum_of_halves(a: Tensor, b: Tensor) -> Tensor:
+    """a + b in fp32, neither of them cast before: torch adds numbers of one precision in it, unless a third has more."""
+    if a.is_cpu:  # which casts whole tensors
+        return a.float().add_(b)
+    return torch.addcmul(a, b, torch.ones(1, device=a.device))
 
 
 class SmallSums:
