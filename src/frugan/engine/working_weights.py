@@ -17,6 +17,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from frugan.contract.layers import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
 from frugan.contract.scaled import Divisor, Scaled, ScaledWeight, Scaling
+from frugan.contract.squares import SQUARES, SumsSquares, squares_of
 from frugan.engine.dense_slices import SliceSum, sliced_forward, slices_of
 from frugan.engine.leaf_sums import SMALL_ELEMENTS, HalfSum, SmallSums
 
@@ -102,6 +103,7 @@ class WorkingWeights:
     _slots: list[tuple[nn.Module, str, nn.Parameter]] = field(default_factory=list)
     _made: dict[nn.Parameter, _Made] = field(default_factory=dict)
     _scaled: list[tuple[Scaling, list[nn.Parameter]]] = field(default_factory=list)
+    _squares: dict[nn.Parameter, tuple[SumsSquares, _Made]] = field(default_factory=dict)
     _small: SmallSums = field(default_factory=SmallSums)
 
     def install(self) -> None:
@@ -123,6 +125,7 @@ class WorkingWeights:
             if master not in self._made:  # a shared parameter is prepared once
                 self._made[master] = self._make_by_layer(cast(Reparametrised, module), name, master)
             module._parameters[name] = self._made[master].leaf  # type: ignore[assignment]
+        self._make_squares()
 
     def _waiting(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
         """Parameters that have no working weight yet, once each."""
@@ -141,18 +144,33 @@ class WorkingWeights:
             scaling = weights[0].layer.scaling.find([replace(each, master=each.master.detach()) for each in weights])
             self._scaled.append((scaling, [cast(nn.Parameter, each.master) for each in weights]))
             together: list[tuple[nn.Parameter, float]] = []
+            rooms: list[Tensor | None] = []
             for each, divisor in zip(weights, scaling.divisors, strict=True):
                 master = cast(nn.Parameter, each.master)
                 room = self.layout.room(master, fp32=each.name in keeps_fp32(each.layer))
-                if room is None and isinstance(divisor, float):
+                if isinstance(divisor, float) and (room is None or master.numel() <= SMALL_ELEMENTS):
                     together.append((master, divisor))
+                    rooms.append(room)
                     continue
                 leaf = torch.div(master, divisor, out=torch.empty_like(master) if room is None else room)
                 self._made[master] = self._leaf(leaf, master, divisor=divisor)
             if together:
                 divided = torch._foreach_div([m.detach() for m, _ in together], [divisor for _, divisor in together])
-                for (master, divisor), leaf in zip(together, divided, strict=True):
+                cast_too = [(room, leaf) for room, leaf in zip(rooms, divided, strict=True) if room is not None]
+                if cast_too:
+                    torch._foreach_copy_([room for room, _ in cast_too], [leaf for _, leaf in cast_too])
+                for (master, divisor), room, leaf in zip(together, rooms, divided, strict=True):
+                    leaf = leaf if room is None else room
                     self._made[master] = self._leaf(leaf, master, divisor=divisor)
+
+    def _make_squares(self) -> None:
+        """Sums of squares of working weights, beside these."""
+        masters = {module: master for module, name, master in self._slots if name == "weight"}
+        layers = [module for module in masters if isinstance(module, SumsSquares)]
+        for layer, squares in zip(layers, squares_of(layers) if layers else (), strict=True):
+            master = masters[layer]
+            self._squares[master] = layer, self._leaf(squares, master)
+            layer._parameters[SQUARES] = squares  # type: ignore[assignment]
 
     @torch.no_grad()
     def _make_plain(self) -> None:
@@ -217,6 +235,10 @@ class WorkingWeights:
             gradient = made.take_gradient()
             if gradient is None:
                 continue
+            if master in self._squares:
+                layer, squares = self._squares[master]
+                if (through := squares.take_gradient()) is not None:
+                    gradient.addcmul_(made.leaf, through[:, :, None, None], value=layer.gradient_factor())
             if isinstance(made.divisor, Tensor):
                 found[master] = torch.div(gradient, made.divisor, out=torch.empty_like(master))
             elif gradient.numel() > SMALL_ELEMENTS:
@@ -243,7 +265,9 @@ class WorkingWeights:
         """Put the masters back; what was not carried is dropped."""
         for module, name, master in self._slots:
             module._parameters[name] = master
-        for kept in (self._slots, self._made, self._scaled):
+        for layer, _ in self._squares.values():
+            layer._parameters.pop(SQUARES, None)
+        for kept in (self._slots, self._made, self._scaled, self._squares):
             kept.clear()
         self._small.drop()
         for name in self.in_slices:

@@ -85,11 +85,11 @@ def test_the_filter_and_twice_and_half_the_side() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "settings"), [("def", {}), ("g", {"gain": 0.7 / 2**0.5, "clamp": 0.9 / 0.7 * 2**0.5})]
+    ("case", "gain", "clamp"), [("def", 2**0.5, None), ("g", 0.7, 0.9)]
 )
-def test_leaky_relu_and_its_gradients(case: str, settings: dict[str, float]) -> None:
+def test_leaky_relu_and_its_gradients(case: str, gain: float, clamp: float | None) -> None:
     x, b = of("bias_act", "x").requires_grad_(), of("bias_act", "b").requires_grad_()
-    made = leaky_relu(x, b, **settings)
+    made = leaky_relu(gain * x, gain * b, clamp=clamp)
     assert near(made, of("bias_act", f"lrelu.{case}.y"))
     dx, db = torch.autograd.grad(made, (x, b), of("bias_act", "v"))
     assert near(dx, of("bias_act", f"lrelu.{case}.dx"))
@@ -97,13 +97,13 @@ def test_leaky_relu_and_its_gradients(case: str, settings: dict[str, float]) -> 
 
 
 def test_clamp_without_activation() -> None:
-    made = clamped(of("bias_act", "x") + of("bias_act", "b").view(1, -1, 1, 1), 0.9 / 0.7, 0.7)
+    made = clamped(0.7 * (of("bias_act", "x") + of("bias_act", "b").view(1, -1, 1, 1)), 0.9)
     assert near(made, of("bias_act", "linear.g.y"))
 
 
 def test_leaky_relu_is_differentiable_twice() -> None:
     x, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4, 2), (4,)))
-    assert torch.autograd.gradgradcheck(lambda x, b: leaky_relu(x, b, gain=0.5, clamp=1.0) ** 3, (x, b))
+    assert torch.autograd.gradgradcheck(lambda x, b: leaky_relu(x, b, clamp=1.0) ** 3, (x, b))
 
 
 def test_convolutions_that_resample() -> None:
