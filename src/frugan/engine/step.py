@@ -108,7 +108,7 @@ class Step:
                 # Judge: unscaled gradients and losses are finite, or nothing moves.
                 inverse = scale.scale.reciprocal() if scale.dynamic else None
                 gradients = measure(parameters, inverse, zeros=update.count_zeros)
-                accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(terms.values()))).all()
+                accepted = torch.isfinite(torch.cat([gradients.norm[None], *terms.values()])).all()
                 if phase.on_masters is not None:
                     phase.on_masters(networks)
                 if settings.clip_norm is not None:

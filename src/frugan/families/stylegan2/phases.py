@@ -143,7 +143,7 @@ class _Game:
 
 
 def _real_pictures(micro: MicroBatch) -> Tensor:
-    return micro.pictures["images"]["pictures"].float() / 127.5 - 1
+    return micro.pictures["images"]["pictures"] / 127.5 - 1
 
 
 def _moved(decay: float, before: Tensor, mean: Tensor, samples: int) -> Tensor:
