@@ -43,9 +43,7 @@ def sums_of_squares(weight: Tensor) -> Tensor:
 def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
     """The same of many layers, with their factors and without a gradient, in a kernel for each and one for all."""
     norms = [
-        torch.linalg.vector_norm(
-            layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32)
-        )
+        torch.linalg.vector_norm(layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32))
         for layer in layers
     ]
     torch._foreach_mul_(norms, [layer.squares_factor**0.5 for layer in layers])

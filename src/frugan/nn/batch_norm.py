@@ -62,7 +62,9 @@ class RunningStatisticsNorm(GroupNormalised):
         # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
         # that normalises: no second pass over x, and fp32 whatever the dtype of x.
         count = 2 * len(self.stored_mean)
-        room = self.stored_mean.new_zeros(count) if self.observer is None else self.observer.room(self.stored_mean, count)
+        room = (
+            self.stored_mean.new_zeros(count) if self.observer is None else self.observer.room(self.stored_mean, count)
+        )
         mean, variance = room.chunk(2)
         out = F.batch_norm(x, mean, variance, training=True, momentum=1.0, eps=self.eps)
         self.observe("stored_mean", mean)
@@ -87,8 +89,6 @@ class RunningStatisticsNorm(GroupNormalised):
 
 class BatchNorm(RunningStatisticsNorm):
     """Batch normalisation with a learned gain and bias per channel."""
-
-    fp32_parameters = ("gain", "bias")
 
     def __init__(self, channels: int, eps: float = 1e-5, *, biased: bool = False) -> None:
         super().__init__(channels, eps, biased=biased)
@@ -140,13 +140,13 @@ def gains_and_biases(norms: Sequence[ConditionalBatchNorm], condition: Tensor) -
     Returns:
         [B, C] twice for each layer.
     """
-    layers = [layer for norm in norms for layer in (norm.gain, norm.bias)]
-    if all(_is_product(layer) for layer in layers):
-        weights = [cast(Tensor, layer.weight) for layer in layers]
-        made = F.linear(condition, torch.cat(weights)).split([len(weight) for weight in weights], 1)
-    else:
-        made = tuple(layer(condition) for layer in layers)
-    return [(1 + gain, bias) for gain, bias in zip(made[::2], made[1::2], strict=True)]
+    layers = [*(norm.gain for norm in norms), *(norm.bias for norm in norms)]
+    if not all(_is_product(layer) for layer in layers):
+        return [(1 + norm.gain(condition), norm.bias(condition)) for norm in norms]
+    weights = [cast(Tensor, layer.weight) for layer in layers]
+    sizes = [len(weight) for weight in weights[: len(norms)]]
+    gains, *biases = F.linear(condition, torch.cat(weights)).split([sum(sizes), *sizes], 1)
+    return list(zip((1 + gains).split(sizes, 1), biases, strict=True))
 
 
 def _is_product(layer: nn.Module) -> bool:

@@ -82,7 +82,7 @@ class _Demodulation(torch.autograd.Function):
         of_norms, of_sums = gradients
         if of_norms is None and of_sums is None:
             return None, None, None, None
-        minus_twice = 0 if of_norms is None else of_norms * sums.pow(-1.5)
+        minus_twice: Tensor = sums.new_zeros(()) if of_norms is None else of_norms * sums.pow(-1.5)
         if of_sums is not None:  # a gradient of this gradient comes by them
             minus_twice = minus_twice - 2 * of_sums
         to_squares = to_styles = None

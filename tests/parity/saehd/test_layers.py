@@ -84,7 +84,8 @@ def test_activation_and_spreading_in_one_pass(order: torch.memory_format) -> Non
     gradient = torch.randn(2, 3, 10, 14, generator=torch.Generator().manual_seed(1))
     x.requires_grad_()
     apart, at_once = depth_to_space(F.leaky_relu(x, 0.1)), spread_leaky_relu(x, 0.1)
-    assert torch.equal(apart, at_once) and apart.stride() == at_once.stride()
+    assert torch.equal(apart, at_once)
+    assert apart.stride() == at_once.stride()
     assert torch.equal(*(torch.autograd.grad(made, x, gradient)[0] for made in (apart, at_once)))
 
 

@@ -84,9 +84,7 @@ def test_the_filter_and_twice_and_half_the_side() -> None:
     assert near(downsample2d(x, fir_filter()), of("upfirdn2d", "dn1.y"))
 
 
-@pytest.mark.parametrize(
-    ("case", "gain", "clamp"), [("def", 2**0.5, None), ("g", 0.7, 0.9)]
-)
+@pytest.mark.parametrize(("case", "gain", "clamp"), [("def", 2**0.5, None), ("g", 0.7, 0.9)])
 def test_leaky_relu_and_its_gradients(case: str, gain: float, clamp: float | None) -> None:
     x, b = of("bias_act", "x").requires_grad_(), of("bias_act", "b").requires_grad_()
     made = leaky_relu(gain * x, gain * b, clamp=clamp)

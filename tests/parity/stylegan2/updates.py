@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.ema import EmaSettings
+from frugan.engine.layout import Layout
 from frugan.engine.optimizers import AdamSettings, with_lazy_phases
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -16,7 +17,7 @@ from frugan.engine.progress import Duration
 from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.update import PhaseResult
-from frugan.engine.working_weights import Layout, working_weights
+from frugan.engine.working_weights import working_weights
 from frugan.families.stylegan2.phases import PATH_LENGTH, phases
 from parity.stylegan2.golden import Case
 
@@ -37,7 +38,7 @@ def on_the_release_side(noise: Tensor, generator: nn.Module) -> Tensor:
     it below 0: slope and gradients differ by up to 4e-3 by that alone. Its pixel gets 1e-6 less of noise.
     """
     layer = generator.get_submodule("synthesis.b32.conv1")
-    strength = float(layer.noise_strength.detach())  # type: ignore[union-attr,operator]
+    strength = float(layer.noise_strength.detach())  # type: ignore[operator]
     sides = (4, 8, 8, 16, 16, 32)  # of the layers before it
     noise = noise.clone()
     noise[1, sum(side * side for side in sides) + 8 * 32 + 23] -= 1e-6 / strength

@@ -32,12 +32,14 @@ def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:
 
 def _spread(x: Tensor) -> Tensor:
     """What `depth_to_space` gives, as a view: [B, 4·C, H, W] -> [B, C, H, 2, W, 2]."""
-    return x.unflatten(1, (2, 2, -1)).permute(0, 3, 4, 1, 5, 2)
+    spread: Tensor = x.unflatten(1, (2, 2, -1)).permute(0, 3, 4, 1, 5, 2)
+    return spread
 
 
 def _places(x: Tensor) -> Tensor:
     """A view of that shape: [B, C, 2·H, 2·W] -> [B, C, H, 2, W, 2]."""
-    return x.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))
+    places: Tensor = x.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))
+    return places
 
 
 def _room(x: Tensor, *shape: int) -> Tensor:

@@ -35,7 +35,9 @@ class LargestScaling(Scaling):
         found = iter(divisors)
         return cls(
             [
-                next(found).view(-1, 1, 1, 1) if weight.name == "weight" else 1 / cast(SynthesisLayer, weight.layer).gain
+                next(found).view(-1, 1, 1, 1)
+                if weight.name == "weight"
+                else 1 / cast(SynthesisLayer, weight.layer).gain
                 for weight in weights
             ]
         )
