@@ -7,7 +7,7 @@ from typing import Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
+from frugan.contract.scaled import Divisor, Scaled, ScaledWeight, Scaling
 from frugan.contract.squares import SumsSquares
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
@@ -28,19 +28,17 @@ class LargestScaling(Scaling):
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
         """Look at all of them, and then reckon for all channels together."""
-        convolved = [weight.master for weight in weights if weight.name == "weight"]
-        largest = [torch.linalg.vector_norm(master, math.inf, (1, 2, 3)) for master in convolved]  # [O] each
-        torch._foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved])
-        divisors = torch.cat(largest).clamp_min(1e-30).split([len(master) for master in convolved])
-        found = iter(divisors)
-        return cls(
-            [
-                next(found).view(-1, 1, 1, 1)
-                if weight.name == "weight"
-                else 1 / cast(SynthesisLayer, weight.layer).gain
-                for weight in weights
-            ]
-        )
+        found: list[Divisor] = [1 / cast(SynthesisLayer, weight.layer).gain for weight in weights]
+        convolved = {i: weight.master for i, weight in enumerate(weights) if weight.name == "weight"}
+        if convolved:
+            largest = [
+                torch.linalg.vector_norm(master, math.inf, (1, 2, 3)) for master in convolved.values()
+            ]  # [O] each
+            torch._foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved.values()])
+            divisors = torch.cat(largest).clamp_min(1e-30).split([len(master) for master in convolved.values()])
+            for i, divisor in zip(convolved, divisors, strict=True):
+                found[i] = divisor.view(-1, 1, 1, 1)
+        return cls(found)
 
 
 class SynthesisLayer(Scaled, SumsSquares):
