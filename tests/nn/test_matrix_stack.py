@@ -1,5 +1,7 @@
 """Matrices of one width in a stack do what each does by itself; and spectral norm with a stack what it does without."""
 
+from typing import cast
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -61,7 +63,7 @@ class _Layers(nn.Module):
         """[N, 6] -> []."""
         linears = self.linears if all_of_them else self.linears[1:]
         y = torch.cat([layer(x) for layer in linears], 1).square().sum()
-        pictures = x.to(self.kernels[0].weight.dtype)[:, :, None, None]
+        pictures = x[:, :, None, None]
         return y + torch.cat([layer(pictures) for layer in self.kernels], 1).pow(3).sum()
 
 
@@ -75,8 +77,8 @@ def test_spectral_norm_is_the_same(monkeypatch: pytest.MonkeyPatch, channels_las
         layout = Layout(channels_last=channels_last)
         with working_weights({"n": network}, {"n": layout}, ("n",), observer) as working:
             network(_random(4, 6).float(), all_of_them=all_of_them).backward()
-            weights = [layer.weight.detach().clone() for layer in network.kernels]
-            strides = [layer.weight.stride() for layer in network.kernels]
+            kernels = [cast(Tensor, layer.weight) for layer in network.kernels]
+            weights, strides = [each.detach().clone() for each in kernels], [each.stride() for each in kernels]
             working["n"].carry()
         observer.commit(None)
         assert all(stride[1] == 1 for stride in strides) or not channels_last

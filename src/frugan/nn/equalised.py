@@ -102,7 +102,7 @@ def linear_together(layers: Sequence[EqualisedLinear], inputs: Sequence[Tensor])
         given = torch.stack([inputs[i] for i in alike]).to(weights.dtype)  # [layers, N, inputs]
         # this way around the weights' gradients are laid out as they are, and need no copies
         outputs = torch.baddbmm(biases, weights, given.mT)  # [layers, outputs, N]
-        made |= zip(alike, outputs.mT.unbind(), strict=True)
+        made |= zip(alike, outputs.mT.contiguous().unbind(), strict=True)
     return [made[i] for i in range(len(layers))]
 
 
