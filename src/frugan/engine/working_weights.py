@@ -121,12 +121,7 @@ class WorkingWeights:
         masters: list[nn.Parameter],
         found: Sequence[tuple[ScaledWeight, Divisor, Tensor | None]],
     ) -> None:
-        """Divide weights by what was found.
-
-        Args:
-            masters: of all weights that the divisors were found for, in order; some may be other networks'.
-            found: weights of this network with their divisors; those divided already as they are then, [O, I].
-        """
+        """Divide this network's weights by what was `found` for `masters`, some of which may be other networks'."""
         self._scaled.append((scaling, masters))
         together: list[tuple[nn.Parameter, float, Tensor | None]] = []
         for weight, divisor, matrix in found:
