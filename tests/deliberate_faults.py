@@ -74,7 +74,7 @@ FAULTS = (
     Fault(
         "half gradients of large layers add up in half precision",
         "engine/leaf_sums.py",
-        "self.value = self.value.float().add_(gradient)",
+        "self.value = _sum_of_halves(self.value, gradient, self._one)",
         "self.value = self.value.add_(gradient)",
         "engine/test_working_weights.py",
     ),
@@ -152,15 +152,15 @@ FAULTS = (
     Fault(
         "RMSprop's eps stands inside the root",
         "engine/piecewise_optimizers.py",
-        "torch._foreach_div_(gradients, _roots(acc, self.eps))",
-        "torch._foreach_div_(gradients, [(each + self.eps).sqrt() for each in acc])",
+        "gradients, self.decay, self.eps, rate",
+        "[g + self.eps**0.5 for g in gradients], self.decay, 0.0, rate",
         "parity/saehd/test_optimizers.py",
     ),
     Fault(
         "AdaBelief forgets the mean",
         "engine/piecewise_optimizers.py",
-        "torch._foreach_sub_(gradients, ms)",
-        "torch._foreach_sub_(gradients, 0)",
+        "follow_and_subtract(ms, gradients, 1 - self.betas[0], held_back)",
+        "follow_and_subtract(ms, [g.clone() for g in gradients], 1 - self.betas[0], held_back)",
         "parity/saehd/test_optimizers.py",
     ),
     # objectives

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from frugan.engine.layout import Layout
 from frugan.engine.leaf_sums import SMALL_ELEMENTS
-from frugan.engine.working_weights import Layout, working_weights
+from frugan.engine.working_weights import working_weights
 
 MICRO_BATCHES = 300
 

@@ -31,6 +31,10 @@ class _Observed:
         return total
 
 
+ROOM = 1 << 14
+"""Numbers that an observer makes room for at once: 64 KiB."""
+
+
 class Observer:
     """Collects what layers observe during one phase, until the engine commits or drops it.
 
@@ -41,6 +45,15 @@ class Observer:
     def __init__(self) -> None:
         self.recomputing = False
         self._staged: dict[tuple[Stateful, str], _Observed] = {}
+        self._room: Tensor | None = None
+
+    def room(self, like: Tensor, count: int) -> Tensor:
+        """Zeros [count] of the dtype of a tensor and beside it, for a kernel to leave what it observes in."""
+        left = self._room
+        if left is None or len(left) < count or (left.dtype, left.device) != (like.dtype, like.device):
+            left = like.new_zeros(max(count, ROOM))
+        self._room = left[count:]
+        return left[:count]
 
     def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Add an observation of `buffer`; what is committed is the mean over all of them, by weight."""

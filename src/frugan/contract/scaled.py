@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from frugan.contract.layers import Reparametrised
@@ -45,13 +46,27 @@ class Scaling:
         """Find the divisors; layers observe what shall move. Called without gradients."""
         raise NotImplementedError(f"{cls.__name__} must define find")
 
-    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        """Add, in place, what flows to the masters through the divisors. Default: these are constants.
+    def divided(self, dtypes: Sequence[torch.dtype]) -> dict[int, Tensor]:
+        """Working weights that are found more cheaply here than one by one: place -> matrix [outputs, inputs].
+
+        Called once, before weights move. Default: none are.
+
+        Args:
+            dtypes: of all working weights.
+        """
+        return {}
+
+    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Gradients of masters, laid out like these, of those of working weights. Default: divisors are constants.
 
         Args:
             masters: as they were when the divisors were found, in order.
-            gradients: of each master with the divisor held constant, laid out like it; None: none came.
+            gradients: of each working weight whose divisor is a tensor; None: none came.
         """
+        return [
+            None if gradient is None else torch.div(gradient, divisor, out=torch.empty_like(master))
+            for master, gradient, divisor in zip(masters, gradients, self.divisors, strict=True)
+        ]
 
 
 class Scaled(Reparametrised):

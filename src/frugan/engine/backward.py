@@ -1,6 +1,6 @@
 """Forward and backward of one micro-batch, as it is written; what compiles it stands in for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -23,14 +23,20 @@ def forward_and_backward(
     """
     terms: Terms = {}
     losses: list[Tensor] = []
+    scale = own.loss_scale * factor  # what each loss counts: backward begins with it, so that no product is recorded
     for part in phase.parts:
         found = part(networks, micro, own)
-        loss = torch.stack(list(found.values())).sum() * factor * own.loss_scale
         terms |= {name: term.detach() for name, term in found.items()}
+        losses += found.values()
         if plan.parts_in_sequence:
-            loss.backward()
-        else:
-            losses.append(loss)
+            _backward(losses, scale)
+            losses.clear()
     if losses:
-        torch.stack(losses).sum().backward()
+        _backward(losses, scale)
     return terms
+
+
+def _backward(losses: Sequence[Tensor], scale: Tensor) -> None:
+    """Backward of scale·loss, of several losses at once; some may be there to be read alone."""
+    live = [loss for loss in losses if loss.requires_grad] or losses
+    torch.autograd.backward(live, [scale.to(loss.dtype) for loss in live])

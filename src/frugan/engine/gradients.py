@@ -1,5 +1,6 @@
 """What becomes of gradients between the last backward and the update: measured, judged, clipped."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,6 +54,12 @@ def measure(parameters: Mapping[str, nn.Parameter], inverse_scale: Tensor | None
         norm=torch.linalg.vector_norm(norms),
         zeros=share,
     )
+
+
+def all_finite(values: Tensor) -> Tensor:
+    """Whether all values are, as a bool scalar; torch's own `isfinite` is four kernels."""
+    largest: Tensor = torch.linalg.vector_norm(values, math.inf)
+    return largest < math.inf
 
 
 @torch.no_grad()

@@ -21,14 +21,15 @@ class HalfSum:
     Args:
         at_once: begin the sum in fp32 with the first contribution. Where many follow, fp32 is what lives for most of
             the phase, and the second micro-batch takes as much memory as any later one.
+        one: a 1 in fp32 [1] beside the leaf, for all sums; None: made when it is needed.
 
     Attributes:
         value: the sum so far.
     """
 
-    def __init__(self, *, at_once: bool) -> None:
+    def __init__(self, *, at_once: bool, one: Tensor | None = None) -> None:
         self.value: Tensor | None = None
-        self._at_once = at_once
+        self._at_once, self._one = at_once, one
 
     def __call__(self, leaf: Tensor) -> None:
         """Take over what backward has just left in the leaf."""
@@ -43,12 +44,19 @@ class HalfSum:
         elif self.value.dtype == torch.float32:
             self.value.add_(gradient)
         else:
-            self.value = self.value.float().add_(gradient)
+            self.value = _sum_of_halves(self.value, gradient, self._one)
 
     def take(self) -> Tensor | None:
         """The sum, given away; in half if only one gradient came."""
         value, self.value = self.value, None
         return value
+
+
+def _sum_of_halves(a: Tensor, b: Tensor, one: Tensor | None) -> Tensor:
+    """a + b in fp32, neither cast before: a third number that is fp32 makes all of the operation so."""
+    if a.is_cpu:  # which casts whole tensors
+        return a.float().add_(b)
+    return torch.addcmul(a, b, torch.ones(1, device=a.device) if one is None else one)
 
 
 class SmallSums:

@@ -37,6 +37,10 @@ class _Seen(Observer):
         super().__init__()
         self.staged: list[tuple[Stateful, str, Tensor, float]] = []
 
+    def room(self, like: Tensor, count: int) -> Tensor:
+        """By itself: a compiler would copy what is shared at each write."""
+        return like.new_zeros(count)
+
     def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Note one."""
         if not self.recomputing:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.averaging import descend, follow
+from frugan.engine.averaging import descend_by_roots, follow_and_subtract
 from frugan.engine.host_state import beside, zeros_for
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.streams import generator_on
@@ -68,13 +68,15 @@ class PiecewiseOptimizer(Optimizer):
             statistics: list[list[Tensor]] = kept
             if self.on_host:
                 statistics = [[beside(each, like) for each, like in zip(slot, weights, strict=True)] for slot in kept]
-            changes = self._change(gradients, statistics, held_back)
+            stays: list[tuple[Tensor, Tensor, Tensor]] = []
             if random is not None and share is not None:  # drawn for whole pieces, whoever moves which part
                 mask = keep_mask(sum(piece.elements for piece in pieces), share, random, rate.device)
                 masks = mask.split([piece.elements for piece in pieces])
-                for change, piece, keep in zip(changes, pieces, masks, strict=True):
-                    change.mul_(keep[piece.first : piece.first + change.numel()])
-            descend(weights, changes, rate, held_back)
+                for each, piece, keep in zip(weights, pieces, masks, strict=True):
+                    stays.append((each, keep[piece.first : piece.first + each.numel()], each.clone()))
+            self._move(weights, gradients, statistics, rate, held_back)
+            for each, keep, before in stays:
+                torch.where(keep, each, before, out=each)
             if self.on_host:
                 for there, back in zip(kept, statistics, strict=True):
                     for host, each in zip(there, back, strict=True):
@@ -116,12 +118,19 @@ class PiecewiseOptimizer(Optimizer):
                 state[slot] = zeros_for(parameter, on_host=self.on_host)
         return dict(state)
 
-    def _change(self, gradients: list[Tensor], statistics: Sequence[list[Tensor]], held_back: Tensor) -> list[Tensor]:
-        """Move the statistics but where held back, and return the steps at rate 1. Gradients may be overwritten.
+    def _move(
+        self,
+        weights: list[Tensor],
+        gradients: list[Tensor],
+        statistics: Sequence[list[Tensor]],
+        rate: Tensor,
+        held_back: Tensor,
+    ) -> None:
+        """Move statistics and weights but where held back. Gradients may be overwritten.
 
         A gradient that is not finite is held back: it must not reach the statistics, not even multiplied by nothing.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define _change")
+        raise NotImplementedError(f"{type(self).__name__} must define _move")
 
 
 class RMSprop(PiecewiseOptimizer):
@@ -134,11 +143,16 @@ class RMSprop(PiecewiseOptimizer):
         super().__init__(parameters, lr=lr, eps=eps)
         self.decay = decay
 
-    def _change(self, gradients: list[Tensor], statistics: Sequence[list[Tensor]], held_back: Tensor) -> list[Tensor]:
+    def _move(
+        self,
+        weights: list[Tensor],
+        gradients: list[Tensor],
+        statistics: Sequence[list[Tensor]],
+        rate: Tensor,
+        held_back: Tensor,
+    ) -> None:
         (acc,) = statistics
-        follow(acc, torch._foreach_mul(gradients, gradients), 1 - self.decay, held_back)
-        torch._foreach_div_(gradients, _roots(acc, self.eps))
-        return gradients
+        descend_by_roots(weights, gradients, acc, gradients, self.decay, self.eps, rate, held_back)
 
 
 class AdaBelief(PiecewiseOptimizer):
@@ -153,20 +167,17 @@ class AdaBelief(PiecewiseOptimizer):
         super().__init__(parameters, lr=lr, eps=eps)
         self.betas = betas
 
-    def _change(self, gradients: list[Tensor], statistics: Sequence[list[Tensor]], held_back: Tensor) -> list[Tensor]:
+    def _move(
+        self,
+        weights: list[Tensor],
+        gradients: list[Tensor],
+        statistics: Sequence[list[Tensor]],
+        rate: Tensor,
+        held_back: Tensor,
+    ) -> None:
         ms, vs = statistics
-        follow(ms, gradients, 1 - self.betas[0], held_back)
-        torch._foreach_sub_(gradients, ms)
-        torch._foreach_mul_(gradients, gradients)
-        follow(vs, gradients, 1 - self.betas[1], held_back)
-        return list(torch._foreach_div(ms, _roots(vs, self.eps)))
-
-
-def _roots(squares: list[Tensor], eps: float) -> list[Tensor]:
-    """√each + eps."""
-    roots = list(torch._foreach_sqrt(squares))
-    torch._foreach_add_(roots, eps)
-    return roots
+        follow_and_subtract(ms, gradients, 1 - self.betas[0], held_back)
+        descend_by_roots(weights, ms, vs, gradients, self.betas[1], self.eps, rate, held_back)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from frugan.contract.layers import Observer
 from frugan.contract.phase import Phase, PhaseState
 from frugan.contract.shared_group import SharedGroup
 from frugan.engine.backward import Backward, forward_and_backward
-from frugan.engine.gradients import clip, measure
+from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan
@@ -23,7 +23,7 @@ from frugan.engine.retries import NextPlan, no_way_back, until_sound
 from frugan.engine.state import TrainingState
 from frugan.engine.timed_pictures import TimedPictures
 from frugan.engine.update import DrawFeed, Inputs, PhaseResult, PictureFeed, Update
-from frugan.engine.working_weights import WorkingWeights, working_weights
+from frugan.engine.working_weights import WorkingWeights, install, working_weights
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Step:
                 # Judge: unscaled gradients and losses are finite, or nothing moves.
                 inverse = scale.scale.reciprocal() if scale.dynamic else None
                 gradients = measure(parameters, inverse, zeros=update.count_zeros)
-                accepted = torch.isfinite(gradients.norm) & torch.isfinite(torch.cat(list(terms.values()))).all()
+                accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
                 if phase.on_masters is not None:
                     phase.on_masters(networks)
                 if settings.clip_norm is not None:
@@ -228,8 +228,7 @@ def _renew(working: Mapping[str, WorkingWeights], observer: Observer) -> None:
         weights.carry()
         weights.restore()
     observer.commit(None)
-    for weights in working.values():
-        weights.install()
+    install(list(working.values()))
 
 
 @torch.no_grad()

@@ -26,7 +26,8 @@ def _draw(draw: Draw, count: int, generator: torch.Generator) -> Tensor:
         return torch.randint(draw.classes, shape, generator=generator, device=generator.device)
     if draw.distribution == "uniform":
         return torch.rand(shape, generator=generator, device=generator.device)
-    return torch.randn(shape, generator=generator, device=generator.device) * draw.std
+    drawn = torch.randn(shape, generator=generator, device=generator.device)
+    return drawn if draw.std == 1 else drawn * draw.std
 
 
 @dataclass(frozen=True)

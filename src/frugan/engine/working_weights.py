@@ -17,41 +17,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from frugan.contract.layers import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
 from frugan.contract.scaled import Divisor, Scaled, ScaledWeight, Scaling
+from frugan.contract.squares import SQUARES, SumsSquares, squares_of
 from frugan.engine.dense_slices import SliceSum, sliced_forward, slices_of
+from frugan.engine.layout import Layout, in_layout_of, in_layouts_of
 from frugan.engine.leaf_sums import SMALL_ELEMENTS, HalfSum, SmallSums
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How working weights are laid out.
-
-    Attributes:
-        dtype: compute dtype of everything but the parameters that a layer keeps in fp32.
-        channels_last: 4-dimensional weights in channels-last order; activations follow them.
-    """
-
-    dtype: torch.dtype = torch.float32
-    channels_last: bool = False
-
-    def place(self, weight: Tensor, *, fp32: bool) -> Tensor:
-        """Cast and lay out one weight; the same tensor if nothing changes."""
-        room = self.room(weight, fp32=fp32)
-        return weight if room is None else room.copy_(weight)
-
-    def room(self, weight: Tensor, *, fp32: bool) -> Tensor | None:
-        """Memory for a working weight, not filled; None if it has the weight's own dtype and layout.
-
-        Args:
-            fp32: it stays so in every precision.
-        """
-        dtype = torch.float32 if fp32 else self.dtype
-        # A float64 network (made by tests to measure rounding) stays float64.
-        dtype = weight.dtype if weight.dtype == torch.float64 else dtype
-        last = self.channels_last and weight.ndim == 4
-        order = torch.channels_last if last else torch.preserve_format
-        if weight.dtype == dtype and (not last or weight.is_contiguous(memory_format=order)):
-            return None
-        return torch.empty_like(weight, dtype=dtype, memory_format=order)
 
 
 @dataclass(frozen=True)
@@ -80,6 +49,10 @@ class _Made:
         return gradient
 
 
+_Found = tuple[ScaledWeight, Divisor, Tensor | None]
+"""A weight, its divisor, and what it is divided by it already, if it is."""
+
+
 @dataclass
 class WorkingWeights:
     """The working weights of one network during one phase.
@@ -102,10 +75,12 @@ class WorkingWeights:
     _slots: list[tuple[nn.Module, str, nn.Parameter]] = field(default_factory=list)
     _made: dict[nn.Parameter, _Made] = field(default_factory=dict)
     _scaled: list[tuple[Scaling, list[nn.Parameter]]] = field(default_factory=list)
+    _squares: dict[nn.Parameter, tuple[SumsSquares, _Made]] = field(default_factory=dict)
     _small: SmallSums = field(default_factory=SmallSums)
+    _one: Tensor | None = None
 
-    def install(self) -> None:
-        """Make the working weights and put them in the parameters' places."""
+    def begin(self) -> None:
+        """Look at the network, and let its layers observe."""
         for module in self.network.modules():
             if isinstance(module, Stateful):
                 module.observer = self.observer
@@ -117,42 +92,66 @@ class WorkingWeights:
             for module in self.network.modules()
             for name, master in module.named_parameters(recurse=False)
         ]
-        self._make_scaled()
+
+    def finish(self) -> None:
+        """Make those that are not divided by anything, and put all in the parameters' places."""
         self._make_plain()
         for module, name, master in self._slots:
             if master not in self._made:  # a shared parameter is prepared once
                 self._made[master] = self._make_by_layer(cast(Reparametrised, module), name, master)
             module._parameters[name] = self._made[master].leaf  # type: ignore[assignment]
+        self._make_squares()
 
     def _waiting(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
         """Parameters that have no working weight yet, once each."""
         found = {master: slot for slot in reversed(self._slots) if (master := slot[2]) not in self._made}
         return list(reversed(found.values()))
 
-    @torch.no_grad()
-    def _make_scaled(self) -> None:
-        """Those that are masters divided by something: by what is found together."""
-        alike: dict[Hashable, list[ScaledWeight]] = {}
-        for module, name, master in self._waiting():
-            if isinstance(module, Scaled) and name in module.reparametrised:
-                key = (module.scaling, module.alike(), master.dtype)
-                alike.setdefault(key, []).append(ScaledWeight(module, name, master))
-        for weights in alike.values():
-            scaling = weights[0].layer.scaling.find([replace(each, master=each.master.detach()) for each in weights])
-            self._scaled.append((scaling, [cast(nn.Parameter, each.master) for each in weights]))
-            together: list[tuple[nn.Parameter, float]] = []
-            for each, divisor in zip(weights, scaling.divisors, strict=True):
-                master = cast(nn.Parameter, each.master)
-                room = self.layout.room(master, fp32=each.name in keeps_fp32(each.layer))
-                if room is None and isinstance(divisor, float):
-                    together.append((master, divisor))
-                    continue
+    def scaled(self) -> list[ScaledWeight]:
+        """Those that are masters divided by something, and are not made yet."""
+        return [
+            ScaledWeight(module, name, master)
+            for module, name, master in self._waiting()
+            if isinstance(module, Scaled) and name in module.reparametrised
+        ]
+
+    def take_scaled(
+        self,
+        scaling: Scaling,
+        masters: list[nn.Parameter],
+        found: Sequence[tuple[ScaledWeight, Divisor, Tensor | None]],
+    ) -> None:
+        """Divide this network's weights by what was `found` for `masters`, some of which may be other networks'."""
+        self._scaled.append((scaling, masters))
+        together: list[tuple[nn.Parameter, float, Tensor | None]] = []
+        for weight, divisor, matrix in found:
+            master = cast(nn.Parameter, weight.master)
+            room = self.layout.room(master, fp32=weight.name in keeps_fp32(weight.layer))
+            if matrix is not None:
+                leaf = self.layout.of_matrix(matrix, master)
+            elif isinstance(divisor, float) and (room is None or master.numel() <= SMALL_ELEMENTS):
+                together.append((master, divisor, room))
+                continue
+            else:
                 leaf = torch.div(master, divisor, out=torch.empty_like(master) if room is None else room)
-                self._made[master] = self._leaf(leaf, master, divisor=divisor)
-            if together:
-                divided = torch._foreach_div([m.detach() for m, _ in together], [divisor for _, divisor in together])
-                for (master, divisor), leaf in zip(together, divided, strict=True):
-                    self._made[master] = self._leaf(leaf, master, divisor=divisor)
+            self._made[master] = self._leaf(leaf, master, divisor=divisor)
+        if not together:
+            return
+        divided = torch._foreach_div([m.detach() for m, _, _ in together], [divisor for _, divisor, _ in together])
+        rooms = [(room, leaf) for (_, _, room), leaf in zip(together, divided, strict=True) if room is not None]
+        if rooms:
+            torch._foreach_copy_([room for room, _ in rooms], [leaf for _, leaf in rooms])
+        for (master, divisor, room), leaf in zip(together, divided, strict=True):
+            self._made[master] = self._leaf(leaf if room is None else room, master, divisor=divisor)
+
+    def _make_squares(self) -> None:
+        """Sums of squares of working weights, beside these."""
+        masters = {module: master for module, name, master in self._slots if name == "weight"}
+        layers = [module for module in masters if isinstance(module, SumsSquares)]
+        for layer, squares in zip(layers, squares_of(layers) if layers else (), strict=True):
+            master = masters[layer]
+            self._squares[master] = layer, self._leaf(squares, master)
+            layer._parameters[SQUARES] = squares  # type: ignore[assignment]
 
     @torch.no_grad()
     def _make_plain(self) -> None:
@@ -187,7 +186,8 @@ class WorkingWeights:
             if leaf.numel() <= SMALL_ELEMENTS:
                 total = self._small
             elif leaf.dtype in (torch.float16, torch.bfloat16):
-                total = HalfSum(at_once=self.many)
+                self._one = torch.ones(1, device=leaf.device) if self._one is None else self._one
+                total = HalfSum(at_once=self.many, one=self._one)
             if total is not None:
                 leaf.register_post_accumulate_grad_hook(total)
         return _Made(leaf, total, back, divisor)
@@ -213,12 +213,10 @@ class WorkingWeights:
         """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
         found: dict[nn.Parameter, Tensor] = {}
         small: dict[nn.Parameter, Tensor] = {}
-        for master, made in self._made.items():
-            gradient = made.take_gradient()
-            if gradient is None:
-                continue
-            if isinstance(made.divisor, Tensor):
-                found[master] = torch.div(gradient, made.divisor, out=torch.empty_like(master))
+        working: dict[nn.Parameter, Tensor] = {}
+        for master, gradient in self._gradients():
+            if isinstance(self._made[master].divisor, Tensor):
+                working[master] = gradient
             elif gradient.numel() > SMALL_ELEMENTS:
                 found[master] = in_layout_of(master, gradient)
             else:
@@ -228,8 +226,10 @@ class WorkingWeights:
         if divided:
             torch._foreach_div_([found[master] for master in divided], list(divided.values()))
         for scaling, masters in self._scaled:
-            if any(master in found for master in masters):
-                scaling.carry([master.detach() for master in masters], [found.get(master) for master in masters])
+            if any(master in working for master in masters):
+                given = [working.pop(master, None) for master in masters]
+                carried = scaling.carry([master.detach() for master in masters], given)
+                found |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
         edges = [(made.back, found.pop(master)) for master, made in self._made.items() if made.back and master in found]
         for master, gradient in found.items():
             if master.grad is None:
@@ -239,11 +239,25 @@ class WorkingWeights:
         if edges:
             torch.autograd.backward([edge for edge, _ in edges], [gradient for _, gradient in edges])
 
+    def _gradients(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Gradients of the leaves that got any, given away, with what flows to them through their squares."""
+        for master, made in self._made.items():
+            gradient = made.take_gradient()
+            if gradient is None:
+                continue
+            if master in self._squares:
+                layer, squares = self._squares[master]
+                if (through := squares.take_gradient()) is not None:
+                    gradient.addcmul_(made.leaf, through[:, :, None, None], value=layer.gradient_factor())
+            yield master, gradient
+
     def restore(self) -> None:
         """Put the masters back; what was not carried is dropped."""
         for module, name, master in self._slots:
             module._parameters[name] = master
-        for kept in (self._slots, self._made, self._scaled):
+        for layer, _ in self._squares.values():
+            layer._parameters.pop(SQUARES, None)
+        for kept in (self._slots, self._made, self._scaled, self._squares):
             kept.clear()
         self._small.drop()
         for name in self.in_slices:
@@ -253,44 +267,34 @@ class WorkingWeights:
                 module.observer = None
 
 
-def in_layout_of(master: Tensor, value: Tensor) -> Tensor:
-    """The same values as a master has them: optimizers walk a parameter and its tensors as flat memory."""
-    return in_layouts_of([master], [value])[0]
+@torch.no_grad()
+def install(working: Sequence[WorkingWeights]) -> None:
+    """Make the working weights of several networks and put them in the parameters' places.
 
-
-def in_layouts_of(masters: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
-    """The same values with the dtypes and strides of masters, in one operation; those that have them as they are."""
-    found = list(values)
-    changed = [
-        i
-        for i, (master, value) in enumerate(zip(masters, values, strict=True))
-        if value.dtype != master.dtype or (value.shape == master.shape and value.stride() != master.stride())
-    ]
-    if changed:
-        made = [torch.empty_like(masters[i]) for i in changed]
-        torch._foreach_copy_(made, [values[i] for i in changed])
-        for i, each in zip(changed, made, strict=True):
-            found[i] = each.detach()
-    return found
-
-
-def lay_out_masters(network: nn.Module, layout: Layout) -> None:
-    """Give plain convolutions' masters the layout of their working weights, so that a cast is a straight copy.
-
-    Casting 28 million NCHW weights to channels-last, and their gradients back, took a sixth of a face model's step on a
-    CPU. Reparametrised weights stay as they are: norms look at them as matrices.
+    Divisors are found together for all layers that are alike, whosever they are.
     """
-    if not layout.channels_last:
-        return
-    made: dict[nn.Parameter, nn.Parameter] = {}
-    for module in network.modules():
-        for name, master in list(module.named_parameters(recurse=False)):
-            if master.ndim != 4 or (isinstance(module, Reparametrised) and name in module.reparametrised):
-                continue
-            if master not in made:
-                laid = master.detach().contiguous(memory_format=torch.channels_last)
-                made[master] = nn.Parameter(laid, requires_grad=master.requires_grad)
-            module._parameters[name] = made[master]
+    for weights in working:
+        weights.begin()
+    alike: dict[Hashable, list[tuple[WorkingWeights, ScaledWeight]]] = {}
+    for weights in working:
+        for each in weights.scaled():
+            key = (each.layer.scaling, each.layer.alike(), each.master.dtype)
+            alike.setdefault(key, []).append((weights, each))
+    for found in alike.values():
+        masters = [cast(nn.Parameter, each.master) for _, each in found]
+        scaling = found[0][1].layer.scaling.find([replace(each, master=each.master.detach()) for _, each in found])
+        wanted = [w.layout.dtype_of(each.master, fp32=each.name in keeps_fp32(each.layer)) for w, each in found]
+        divided = scaling.divided(wanted)
+        for weights in working:
+            own = [
+                (each, divisor, divided.get(i))
+                for i, ((owner, each), divisor) in enumerate(zip(found, scaling.divisors, strict=True))
+                if owner is weights
+            ]
+            if own:
+                weights.take_scaled(scaling, masters, own)
+    for weights in working:
+        weights.finish()
 
 
 def pending_gradient(leaf: Tensor) -> Tensor | None:
@@ -325,7 +329,7 @@ def working_weights(
         for name, network in networks.items():
             sliced = (in_slices or {}).get(name, ())
             working[name] = WorkingWeights(network, layouts[name], name in updates, observer, sliced, many)
-            working[name].install()
+        install(list(working.values()))
         yield working
     finally:
         for weights in working.values():

@@ -48,6 +48,9 @@ _CORRECTED = {
 _FILLS = frozenset({aten.copy_, aten._foreach_copy_, aten.zero_, aten._foreach_zero_, aten.fill_})
 """What they are given first they write and do not read, as others do what is given as `out`."""
 
+_WRITTEN = frozenset({"out", "out0", "out1", "out2", "grad_input"})
+"""Names of operands that are written and not read."""
+
 _ALLOCATIONS = frozenset({aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided})
 
 
@@ -130,7 +133,7 @@ def _only_read(func: Any, inputs: Any) -> object:
         return args[1:], kwargs
     if not func._schema.is_mutable:
         return inputs
-    return args, {name: value for name, value in kwargs.items() if name not in ("out", "out0", "out1", "out2")}
+    return args, {name: value for name, value in kwargs.items() if name not in _WRITTEN}
 
 
 def _written_in_place(func: Any, inputs: Any) -> list[Tensor]:

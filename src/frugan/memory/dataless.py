@@ -108,7 +108,9 @@ def _writes_its_results(func: Any) -> bool:
 def _made(specs: Specs, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if specs is _WRITTEN:
         returned = len(func._schema.returns)
-        return None if returned == 0 else kwargs["out"] if "out" in kwargs else args[0]
+        if returned == 0:
+            return None
+        return next((kwargs[name] for name in ("out", "grad_input") if name in kwargs), args[0])
     if specs is None:
         return None
     if isinstance(specs, list):

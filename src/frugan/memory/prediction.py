@@ -6,11 +6,12 @@ from typing import Any, Literal, Self
 
 import torch
 
+from frugan.engine.layout import Layout
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
-from frugan.engine.working_weights import Layout, working_weights
+from frugan.engine.working_weights import working_weights
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.compiler_import import no_compiler
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector

@@ -4,6 +4,7 @@ A micro-batch is a whole number of groups and each group is normalised by its ow
 depend on the micro-batch. Running statistics are observed and move once per phase, by the mean over its groups.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -60,7 +61,11 @@ class RunningStatisticsNorm(GroupNormalised):
     def _normalise_group(self, x: Tensor) -> Tensor:
         # Throw-away running statistics at momentum 1 receive the group's mean and unbiased variance from the kernel
         # that normalises: no second pass over x, and fp32 whatever the dtype of x.
-        mean, variance = self.stored_mean.new_zeros(2, len(self.stored_mean)).unbind()
+        count = 2 * len(self.stored_mean)
+        room = (
+            self.stored_mean.new_zeros(count) if self.observer is None else self.observer.room(self.stored_mean, count)
+        )
+        mean, variance = room.chunk(2)
         out = F.batch_norm(x, mean, variance, training=True, momentum=1.0, eps=self.eps)
         self.observe("stored_mean", mean)
         if self.biased:
@@ -84,8 +89,6 @@ class RunningStatisticsNorm(GroupNormalised):
 
 class BatchNorm(RunningStatisticsNorm):
     """Batch normalisation with a learned gain and bias per channel."""
-
-    fp32_parameters = ("gain", "bias")
 
     def __init__(self, channels: int, eps: float = 1e-5, *, biased: bool = False) -> None:
         super().__init__(channels, eps, biased=biased)
@@ -119,16 +122,31 @@ class ConditionalBatchNorm(RunningStatisticsNorm):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, C, H, W], condition [B, ...] -> [B, C, H, W]."""
-        gain, bias = (each.to(x.dtype)[:, :, None, None] for each in self._gain_and_bias(condition))  # [B, C, 1, 1]
-        return affine(self.normalise(x), 1 + gain, bias)
+        (gain_and_bias,) = gains_and_biases([self], condition)
+        return self.modulate(x, *gain_and_bias)
 
-    def _gain_and_bias(self, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, ...] -> [B, C] twice; of two products with the same condition one is made."""
-        if not (_is_product(self.gain) and _is_product(self.bias)):
-            return self.gain(condition), self.bias(condition)
-        weight = torch.cat([cast(Tensor, self.gain.weight), cast(Tensor, self.bias.weight)])  # [2·C, K]
-        gain, bias = F.linear(condition, weight).chunk(2, 1)
-        return gain, bias
+    def modulate(self, x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+        """Normalise, with a gain and a bias that are given: [B, C, H, W], [B, C] each -> [B, C, H, W]."""
+        gain, bias = (each.to(x.dtype)[:, :, None, None] for each in (gain, bias))  # [B, C, 1, 1]
+        return affine(self.normalise(x), gain, bias)
+
+
+def gains_and_biases(norms: Sequence[ConditionalBatchNorm], condition: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """1 + gain and bias of several layers with the same condition, those that are products in one product.
+
+    Args:
+        condition: [B, ...].
+
+    Returns:
+        [B, C] twice for each layer.
+    """
+    layers = [*(norm.gain for norm in norms), *(norm.bias for norm in norms)]
+    if not all(_is_product(layer) for layer in layers):
+        return [(1 + norm.gain(condition), norm.bias(condition)) for norm in norms]
+    weights = [cast(Tensor, layer.weight) for layer in layers]
+    sizes = [len(weight) for weight in weights[: len(norms)]]
+    gains, *biases = F.linear(condition, torch.cat(weights)).split([sum(sizes), *sizes], 1)
+    return list(zip((1 + gains).split(sizes, 1), biases, strict=True))
 
 
 def _is_product(layer: nn.Module) -> bool:

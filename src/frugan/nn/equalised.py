@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
-from frugan.nn.fir import downsample2d, fir_filter, upfirdn2d, upsample2d
-from frugan.nn.leaky_relu import clamped, leaky_relu
+from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
+from frugan.nn.leaky_relu import GAIN, SLOPE, clamped, leaky_relu
 
 BOTH = ("weight", "bias")
 
@@ -43,8 +43,9 @@ class EqualisedLinear(_Equalised):
 
     Args:
         inputs, outputs: features.
-        activate: leaky ReLU after it.
+        activate: leaky ReLU after it, whose gain the working weights have in them.
         rate: how much slower or faster than others it learns: masters are as much larger or smaller.
+        gain: multiplies what it gives.
         first_bias: what its bias starts as.
     """
 
@@ -52,10 +53,18 @@ class EqualisedLinear(_Equalised):
     fp32_parameters = BOTH
 
     def __init__(
-        self, inputs: int, outputs: int, *, activate: bool = False, rate: float = 1.0, first_bias: float = 0.0
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        activate: bool = False,
+        rate: float = 1.0,
+        gain: float = 1.0,
+        first_bias: float = 0.0,
     ) -> None:
         super().__init__()
         self.activate, self.rate, self.first_bias = activate, rate, first_bias
+        self.gain = gain * GAIN if activate else gain
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.full((outputs,), float(first_bias)))
         nn.init.normal_(self.weight, std=1 / rate)
@@ -67,14 +76,34 @@ class EqualisedLinear(_Equalised):
 
     def divisor(self, name: str, master: Tensor) -> float:
         """Of the weight and of the bias."""
-        return 1 / self.rate if name == "bias" else math.sqrt(master.shape[1]) / self.rate
+        scale = self.rate * self.gain
+        return 1 / scale if name == "bias" else math.sqrt(master.shape[1]) / scale
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs] -> [N, outputs]."""
-        x = x.to(self.weight.dtype)
-        if not self.activate:
-            return F.linear(x, self.weight, self.bias)
-        return leaky_relu(F.linear(x, self.weight), self.bias)
+        made = F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        return F.leaky_relu(made, SLOPE) if self.activate else made
+
+
+def linear_together(layers: Sequence[EqualisedLinear], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Layers without activations, each on an input of its own, those of one shape in one product.
+
+    Args:
+        inputs: [N, inputs] each.
+
+    Returns:
+        [N, outputs] each.
+    """
+    made: dict[int, Tensor] = {}
+    for shape in dict.fromkeys(layer.weight.shape for layer in layers):
+        alike = [i for i, layer in enumerate(layers) if layer.weight.shape == shape]
+        weights = torch.stack([layers[i].weight for i in alike])  # [layers, outputs, inputs]
+        biases = torch.stack([layers[i].bias for i in alike])[:, :, None]  # [layers, outputs, 1]
+        given = torch.stack([inputs[i] for i in alike]).to(weights.dtype)  # [layers, N, inputs]
+        # this way around the weights' gradients are laid out as they are, and need no copies
+        outputs = torch.baddbmm(biases, weights, given.mT)  # [layers, outputs, N]
+        made |= zip(alike, outputs.mT.contiguous().unbind(), strict=True)
+    return [made[i] for i in range(len(layers))]
 
 
 class EqualisedConv2d(_Equalised):
@@ -84,10 +113,13 @@ class EqualisedConv2d(_Equalised):
         inputs, outputs: channels.
         kernel: 1 or 3.
         resample: "up" (kernel 1) doubles the side, "down" halves it.
-        activate: bias and leaky ReLU after it; False: neither.
-        clamp: largest absolute value that it gives.
+        activate: bias and leaky ReLU after it, whose gain the working weights have in them; False: neither.
+        gain: multiplies what it gives, and the clamp.
+        clamp: largest absolute value that it gives at a gain of 1.
         half: may run in half precision.
     """
+
+    reparametrised = BOTH
 
     def __init__(
         self,
@@ -97,17 +129,21 @@ class EqualisedConv2d(_Equalised):
         *,
         resample: Literal["up", "down"] | None = None,
         activate: bool = True,
+        gain: float = 1.0,
         clamp: float | None = None,
         half: bool = False,
     ) -> None:
         super().__init__()
         if resample == "up" and kernel != 1:
             raise ValueError(f"kernel {kernel}: a plain convolution upsamples with kernel 1 only")
-        self.kernel, self.resample, self.clamp = kernel, resample, clamp
+        self.kernel, self.resample = kernel, resample
+        self.clamp = None if clamp is None else clamp * gain
+        self.gain = gain * GAIN if activate else gain
         self.fp32_parameters = () if half else BOTH
         self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel, kernel))
         self.bias = nn.Parameter(torch.zeros(outputs)) if activate else None
         self.register_buffer("resample_filter", fir_filter())
+        self.kernels = KeptKernels()
         nn.init.normal_(self.weight)
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -117,35 +153,33 @@ class EqualisedConv2d(_Equalised):
             nn.init.zeros_(self.bias)
 
     def divisor(self, name: str, master: Tensor) -> float:
-        """Of the weight."""
-        return math.sqrt(master[0].numel())
+        """Of the weight and of the bias."""
+        return 1 / self.gain if name == "bias" else math.sqrt(master[0].numel()) / self.gain
 
-    def forward(self, x: Tensor, gain: float = 1.0) -> Tensor:
-        """[N, inputs, H, W] -> [N, outputs, H', W']; the gain multiplies what comes out, and the clamp."""
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs, H, W] -> [N, outputs, H', W']."""
         x = self._convolve(x.to(self.weight.dtype))
-        if self.bias is None:
-            return clamped(x, self.clamp, gain)
-        return leaky_relu(x, self.bias, gain=gain, clamp=self.clamp)
+        return clamped(x, self.clamp) if self.bias is None else leaky_relu(x, self.bias, clamp=self.clamp)
 
     def _convolve(self, x: Tensor) -> Tensor:
         fir = cast(Tensor, self.resample_filter)
         if self.resample == "up":
-            return upsample2d(F.conv2d(x, self.weight), fir)
+            return upsample2d(F.conv2d(x, self.weight), fir, self.kernels)
         if self.resample == "down":
-            return downsampling_conv2d(x, self.weight, fir)
+            return downsampling_conv2d(x, self.weight, fir, self.kernels)
         return F.conv2d(x, self.weight, padding=self.kernel // 2)
 
 
-def downsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor) -> Tensor:
+def downsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
     """Filter, and convolve every second place: [N, I, H, W], [O, I, k, k] -> [N, O, H/2, W/2]."""
     kernel, taps = weight.shape[2], fir.shape[0]
     if kernel == 1:
-        return F.conv2d(downsample2d(x, fir), weight)
+        return F.conv2d(downsample2d(x, fir, kept), weight)
     before, after = kernel // 2 + (taps - 1) // 2, kernel // 2 + (taps - 2) // 2
-    return F.conv2d(upfirdn2d(x, fir, padding=(before, after, before, after)), weight, stride=2)
+    return F.conv2d(upfirdn2d(x, fir, padding=(before, after, before, after), kept=kept), weight, stride=2)
 
 
-def upsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor) -> Tensor:
+def upsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
     """Convolve between the places, and filter: [N, I, H, W], [O, I, 3, 3] -> [N, O, 2·H, 2·W].
 
     The weight is that of a true convolution, not of a correlation: the releases store it so.
@@ -153,4 +187,4 @@ def upsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor) -> Tensor:
     spread = F.conv_transpose2d(x, weight.transpose(0, 1), stride=2)  # [N, O, 2·H + 1, 2·W + 1]
     taps = fir.shape[0]
     before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
-    return upfirdn2d(spread, fir, padding=(before, after, before, after), gain=4)
+    return upfirdn2d(spread, fir, padding=(before, after, before, after), gain=4, kept=kept)

@@ -27,6 +27,32 @@ def fir_filter(taps: Sequence[float] = BINOMIAL) -> Tensor:
     return square / square.sum()
 
 
+class KeptKernels:
+    """Kernels of one filter as torch's convolutions take them, kept from one forward to the next.
+
+    They are made anew where the filter is another tensor, or was written to.
+    """
+
+    def __init__(self) -> None:
+        self._fir: Tensor | None = None
+        self._version = 0
+        self._kernels: dict[tuple[torch.dtype, float, bool], Tensor] = {}
+
+    def __deepcopy__(self, memo: object) -> "KeptKernels":
+        return KeptKernels()  # of the copied filter
+
+    def of(self, fir: Tensor, dtype: torch.dtype, gain: float, *, turned: bool) -> Tensor:
+        """The filter [T, T'] times a gain; turned around both axes if asked for."""
+        if fir is not self._fir or fir._version != self._version:
+            self._fir, self._version = fir, fir._version
+            self._kernels.clear()
+        key = (dtype, gain, turned)
+        if key not in self._kernels:
+            kernel = torch.empty_like(fir, dtype=dtype)
+            self._kernels[key] = torch.mul(fir.flip((0, 1)) if turned else fir, gain, out=kernel)
+        return self._kernels[key]
+
+
 @dataclass(frozen=True)
 class _Geometry:
     """What surrounds the filter.
@@ -59,6 +85,7 @@ def upfirdn2d(
     padding: Padding = (0, 0, 0, 0),
     flip: bool = False,
     gain: float = 1.0,
+    kept: KeptKernels | None = None,
 ) -> Tensor:
     """Put in `up` - 1 zeros after each sample, pad, filter, and keep one of `down` samples, in both directions.
 
@@ -68,47 +95,49 @@ def upfirdn2d(
         padding: zeros around.
         flip: correlate with the filter; False: convolve.
         gain: multiplies the result.
+        kept: of this filter; None: its kernels are made anew.
 
     Returns:
         [N, C, (H·up + y0 + y1 - T)//down + 1, (W·up + x0 + x1 - T')//down + 1].
     """
     # A transposed convolution turns its kernel around by itself, a convolution of torch does not.
     turned = flip == _transposed(geometry := _Geometry(up, down, padding))
-    kernel = torch.empty_like(fir, dtype=x.dtype)
-    torch.mul(fir.flip((0, 1)) if turned else fir, gain, out=kernel)
-    return cast(Tensor, _UpFirDown.apply(x, kernel, geometry))
+    kernels = kept or KeptKernels()
+    kernel = kernels.of(fir, x.dtype, gain, turned=turned)
+    # The adjoint of a transposed convolution is none, and the other way; else both take the kernel the same way around.
+    alike = (up > 1) == (down > 1)
+    other = kernels.of(fir, x.dtype, gain, turned=not turned) if alike else kernel
+    return cast(Tensor, _UpFirDown.apply(x, kernel, other, geometry))
 
 
-def upsample2d(x: Tensor, fir: Tensor) -> Tensor:
+def upsample2d(x: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
     """Twice the side: [N, C, H, W] -> [N, C, 2·H, 2·W]."""
     taps = fir.shape[0]
     before, after = (taps + 1) // 2, (taps - 2) // 2
-    return upfirdn2d(x, fir, up=2, padding=(before, after, before, after), gain=4)
+    return upfirdn2d(x, fir, up=2, padding=(before, after, before, after), gain=4, kept=kept)
 
 
-def downsample2d(x: Tensor, fir: Tensor) -> Tensor:
+def downsample2d(x: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
     """Half the side: [N, C, H, W] -> [N, C, H/2, W/2]."""
     taps = fir.shape[0]
     before, after = (taps - 1) // 2, (taps - 2) // 2
-    return upfirdn2d(x, fir, down=2, padding=(before, after, before, after))
+    return upfirdn2d(x, fir, down=2, padding=(before, after, before, after), kept=kept)
 
 
 class _UpFirDown(torch.autograd.Function):
-    """[N, C, H, W], a kernel as torch's operation takes it [T, T'] -> [N, C, H', W']."""
+    """[N, C, H, W], kernels [T, T'] as torch's operation and its adjoint's take them -> [N, C, H', W']."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Tensor, geometry: _Geometry) -> Tensor:
-        ctx.save_for_backward(kernel)
+    def forward(ctx: Any, x: Tensor, kernel: Tensor, other: Tensor, geometry: _Geometry) -> Tensor:
+        ctx.save_for_backward(kernel, other)
         made = _filtered(x, kernel, geometry)
         ctx.back = geometry.adjoint(x.shape, made.shape, kernel.shape)
-        ctx.turned = _transposed(geometry) == _transposed(ctx.back)
         return made
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (kernel,) = ctx.saved_tensors
-        kernel = kernel.flip((0, 1)) if ctx.turned else kernel
-        return cast(Tensor, _UpFirDown.apply(gradients[0], kernel, ctx.back)), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        kernel, other = ctx.saved_tensors
+        return cast(Tensor, _UpFirDown.apply(gradients[0], other, kernel, ctx.back)), None, None, None
 
 
 def _transposed(geometry: _Geometry) -> bool:

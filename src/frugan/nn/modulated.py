@@ -4,11 +4,16 @@ Source: Karras et al. 2019 (arXiv 1912.04958), section 2.2. The input is scaled 
 needs the squares alone: Σ(w·s)² = s²·Σw², one product of matrices, where the release makes [N, O, I, k, k].
 """
 
+from typing import Any, cast
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from frugan.contract.squares import sums_of_squares
 from frugan.nn.affine import affine
 from frugan.nn.equalised import upsampling_conv2d
+from frugan.nn.fir import KeptKernels
 
 EPS = 1e-8
 
@@ -19,7 +24,10 @@ def modulated_conv2d(
     styles: Tensor,
     *,
     demodulate: bool = True,
+    squares: Tensor | None = None,
+    gain: float = 1.0,
     upsample_by: Tensor | None = None,
+    kept: KeptKernels | None = None,
     noise: Tensor | None = None,
 ) -> Tensor:
     """Convolve with weight·style for each sample; with demodulation, each sample's weights then have norm 1.
@@ -29,29 +37,79 @@ def modulated_conv2d(
         weight: [O, I, k, k], of x's dtype. With `upsample_by` a true convolution, otherwise a correlation.
         styles: [N, I], fp32 (also where x is half).
         demodulate: divide by the norm of each output channel's scaled weights.
+        squares: sums of the weight's squares, divided by gain², [O, I], fp32; None: they are found here.
+        gain: the norm that demodulation gives, in place of 1.
         upsample_by: a filter [T, T]: the side doubles.
-        noise: added after demodulation, [N, 1, H', W'] or [H', W'].
+        kept: of this filter.
+        noise: added after demodulation, [N, 1, H', W'] or [H', W'], of x's dtype.
 
     Returns:
         [N, O, H', W'].
     """
-    if demodulate and x.dtype != styles.dtype:
-        # Demodulation takes any scale back; sums in half precision then stay below x's largest value times √(I·k·k).
+    if demodulate and x.dtype == torch.float16:
+        # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
     scaled = x * styles.to(x.dtype)[:, :, None, None]
     if upsample_by is None:
         made = F.conv2d(scaled, weight, padding=weight.shape[2] // 2)
     else:
-        made = upsampling_conv2d(scaled, weight, upsample_by)
-    if noise is not None:
-        noise = noise.to(made.dtype)
+        made = upsampling_conv2d(scaled, weight, upsample_by, kept)
     if not demodulate:
         return made if noise is None else made + noise
-    norms = demodulation(weight, styles).to(made.dtype)[:, :, None, None]  # [N, O, 1, 1]
+    squares = sums_of_squares(weight) / gain**2 if squares is None else squares
+    norms = demodulation(squares, styles, EPS / gain**2, made.dtype)[:, :, None, None]  # [N, O, 1, 1]
     return made * norms if noise is None else affine(made, norms, noise)
 
 
-def demodulation(weight: Tensor, styles: Tensor) -> Tensor:
-    """What gives each sample's scaled weights the norm 1: [O, I, k, k], [N, I] -> [N, O], of the styles' dtype."""
-    squares = weight.to(styles.dtype).square().sum((2, 3))  # [O, I]
-    return (styles.square() @ squares.T + EPS).rsqrt()
+def demodulation(squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """(s²·squaresᵀ + eps)^-1/2: [O, I], [N, I] -> [N, O]; differentiable twice."""
+    return cast(Tensor, _Demodulation.apply(squares, styles, eps, dtype)[0])
+
+
+class _Demodulation(torch.autograd.Function):
+    """As `demodulation`, and what stands under the root; in few operations, as the tensors are small."""
+
+    @staticmethod
+    def forward(ctx: Any, squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        sums = (styles.square() @ squares.T).add_(eps)  # [N, O]
+        ctx.save_for_backward(squares, styles, sums)
+        ctx.set_materialize_grads(False)
+        return torch.rsqrt(sums, out=torch.empty_like(sums, dtype=dtype)), sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+        squares, styles, sums = ctx.saved_tensors
+        of_norms, of_sums = gradients
+        if of_norms is None and of_sums is None:
+            return None, None, None, None
+        minus_twice: Tensor = sums.new_zeros(()) if of_norms is None else of_norms * sums.pow(-1.5)
+        if of_sums is not None:  # a gradient of this gradient comes by them
+            minus_twice = minus_twice - 2 * of_sums
+        to_squares = to_styles = None
+        if ctx.needs_input_grad[0]:
+            room = squares.detach()  # its values do not count: they give the shape, and save a kernel for the factor
+            to_squares = torch.addmm(room, minus_twice.T, styles.square(), beta=0, alpha=-0.5)
+        if ctx.needs_input_grad[1]:
+            to_styles = styles * torch.addmm(styles.detach(), minus_twice, squares, beta=0, alpha=-1)
+        return to_squares, to_styles, None, None
+
+
+def scaled_noise(noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
+    """noise·strength in some precision, whose sums are fp32: [N, 1, H, W] or [H, W], scalar -> as the noise."""
+    return cast(Tensor, _ScaledNoise.apply(noise, strength, dtype))
+
+
+class _ScaledNoise(torch.autograd.Function):
+    """As `scaled_noise`, in one operation each way but for the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, noise: Tensor, strength: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.save_for_backward(noise, strength)
+        return torch.mul(noise, strength, out=torch.empty_like(noise, dtype=dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        noise, strength = ctx.saved_tensors
+        to_noise = (gradients[0] * strength).to(noise.dtype) if ctx.needs_input_grad[0] else None
+        to_strength = (gradients[0] * noise).sum() if ctx.needs_input_grad[1] else None
+        return to_noise, to_strength, None

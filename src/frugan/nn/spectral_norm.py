@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
 from frugan.nn.embedding import Embedding
+from frugan.nn.matrix_stack import MatrixStack, stackable
 
 
 def _without(vector: Tensor, found: list[Tensor]) -> Tensor:
@@ -48,63 +49,106 @@ class SpectralScaling(Scaling):
     """Largest singular values of many weights.
 
     An iteration needs only two products for each weight; all that follows from them is found for all weights together.
-    Vectors are scaled to unit norm at the end: between the two products the scale changes nothing but rounding.
+    Vectors are scaled to unit norm at the end: between the two products the scale changes nothing but rounding. Small
+    weights of one width are iterated, divided and carried as one stack.
 
     Args:
-        left: u of each weight [1, out], of unit norm.
+        weights: masters.
+        left: u of each [1, out], of any norm.
+        eps: smallest norm that is divided by.
+
+    Attributes:
+        left: u of each weight, of unit norm after an iteration.
         right: v of each weight [1, in], not scaled.
         right_norms: of these [n].
         sigmas: largest singular values [n].
     """
 
-    def __init__(self, left: list[Tensor], right: list[Tensor], right_norms: Tensor, sigmas: Tensor) -> None:
-        # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
-        super().__init__(sigmas.split(1))
-        self.left, self.right, self.right_norms, self.sigmas = left, right, right_norms, sigmas
+    right: list[Tensor]
+    right_norms: Tensor
+    sigmas: Tensor
+
+    def __init__(self, weights: Sequence[Tensor], left: list[Tensor], eps: float) -> None:
+        self.left, self.eps = left, eps
+        matrices = [weight.flatten(1) for weight in weights]  # [out, in] each
+        self._stacks = [MatrixStack(places, matrices) for places in stackable(weights)]
+        stacked = {place for stack in self._stacks for place in stack.places}
+        self._alone = [i for i in range(len(matrices)) if i not in stacked]
+        self._wholes = [stack.whole(matrices) for stack in self._stacks]
 
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
         """Run the power iterations; see `SpectralNorm.working_weight`. Layers must be alike."""
         layers = [cast(SpectralNorm, weight.layer) for weight in weights]
-        matrices = [weight.master.flatten(1) for weight in weights]  # [out, in] each
+        masters = [weight.master for weight in weights]
         first = layers[0]
-        left = [layer.u0.to(matrix.dtype) for layer, matrix in zip(layers, matrices, strict=True)]
+        found = cls(masters, [layer.u0.to(m.dtype) for layer, m in zip(layers, masters, strict=True)], first.eps)
         for _ in range(first.iterations if first.training else 1):
-            right, right_norms, left, sigmas = _power_iterations(matrices, left, first.eps)
+            found._iterate([master.flatten(1) for master in masters])
+        # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
+        found.divisors = found.sigmas.split(1)
         if first.training:
-            for layer, matrix, u, sigma in zip(layers, matrices, left, sigmas.unbind(), strict=True):
+            for layer, master, u, sigma in zip(layers, masters, found.left, found.sigmas.unbind(), strict=True):
                 layer.observe("u0", u)
                 layer.observe("sv0", sigma.view(1))
-                layer.observe_others(matrix)
-        return cls(left, right, right_norms, sigmas)
+                layer.observe_others(master.flatten(1))
+        return found
 
-    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        """Subtract <gradient, master>/sigma·u vᵀ: what flows through the singular value, with u and v held constant."""
-        live = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        found = [(masters[i].flatten(1), cast(Tensor, gradients[i]).flatten(1)) for i in live]
-        dots = torch.stack([torch.dot(matrix.view(-1), gradient.view(-1)) for matrix, gradient in found])
-        divisors = self.sigmas * self.right_norms
-        if len(live) < len(gradients):
-            divisors = torch.stack([each for i, each in enumerate(divisors.unbind()) if gradients[i] is not None])
-        left = _scaled([self.left[i] for i in live], dots / divisors)
-        for i, (_, gradient), u in zip(live, found, left, strict=True):
-            gradient.addcmul_(u.mT, self.right[i], value=-1)
+    def _iterate(self, matrices: list[Tensor]) -> None:
+        """One iteration of all."""
+        right: dict[int, Tensor] = {i: torch.mm(self.left[i], matrices[i]) for i in self._alone}
+        left: dict[int, Tensor] = {i: torch.mm(right[i], matrices[i].T) for i in self._alone}
+        for stack, whole in zip(self._stacks, self._wholes, strict=True):
+            rows = stack.from_left(self.left, whole)
+            right |= zip(stack.places, rows.split(1), strict=True)
+            left |= zip(stack.places, stack.from_right(rows, whole), strict=True)
+        order = range(len(matrices))
+        self.right = [right[i] for i in order]
+        self.right_norms = torch.stack(torch._foreach_norm(self.right)).clamp_min(self.eps)
+        norms = torch.stack(torch._foreach_norm([left[i] for i in order])) / self.right_norms
+        divisors = norms.clamp_min(self.eps)
+        self.left = _scaled([left[i] for i in order], (self.right_norms * divisors).reciprocal())
+        self.sigmas = norms.square() / divisors
 
+    def divided(self, dtypes: Sequence[torch.dtype]) -> dict[int, Tensor]:
+        """Those of stacks, each stack in one operation; the stacks are given up."""
+        found: dict[int, Tensor] = {}
+        for stack, whole in zip(self._stacks, self._wholes, strict=True):
+            wanted = {dtypes[i] for i in stack.places}
+            if len(wanted) == 1:
+                room = torch.empty_like(whole, dtype=wanted.pop())
+                found |= stack.parts(torch.div(whole, stack.by_row(self.sigmas), out=room))
+        self._wholes.clear()
+        return found
 
-def _power_iterations(
-    matrices: list[Tensor], left: list[Tensor], eps: float
-) -> tuple[list[Tensor], Tensor, list[Tensor], Tensor]:
-    """One iteration of each matrix [out, in].
+    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Divide, and subtract <gradient, master>/sigma·u vᵀ: what flows through sigma, with u and v held constant."""
+        stacks = [stack for stack in self._stacks if all(gradients[i] is not None for i in stack.places)]
+        stacked = {place for stack in stacks for place in stack.places}
+        carried = super().carry(masters, [None if i in stacked else each for i, each in enumerate(gradients)])
+        alone = {i: each.flatten(1) for i, each in enumerate(carried) if each is not None}
+        matrices = [master.flatten(1) for master in masters]
+        given = {i: cast(Tensor, gradients[i]).flatten(1) for i in stacked}
 
-    Returns:
-        v [1, in] each, not scaled; their norms [n], at least eps; u [1, out] each, of unit norm; v·Wᵀ·uᵀ [n].
-    """
-    right = [torch.mm(u, matrix) for u, matrix in zip(left, matrices, strict=True)]
-    right_norms = torch.stack(torch._foreach_norm(right)).clamp_min(eps)
-    left = [torch.mm(v, matrix.T) for v, matrix in zip(right, matrices, strict=True)]
-    norms = torch.stack(torch._foreach_norm(left)) / right_norms
-    divisors = norms.clamp_min(eps)
-    return right, right_norms, _scaled(left, (right_norms * divisors).reciprocal()), norms.square() / divisors
+        dots = [torch.dot(matrices[i].view(-1), each.view(-1)).view(1) for i, each in alone.items()]
+        wholes: list[Tensor] = []
+        for stack in stacks:
+            whole = stack.whole(matrices)
+            divided = torch.div(stack.whole(given), stack.by_row(self.sigmas), out=torch.empty_like(whole))
+            dots.append(stack.dots(whole, divided))
+            wholes.append(divided)
+        order = [*alone, *(place for stack in stacks for place in stack.places)]
+        each_divisor = (self.sigmas * self.right_norms).unbind()
+        factors = torch.cat(dots) / torch.stack([each_divisor[i] for i in order])
+        left = dict(zip(order, _scaled([self.left[i] for i in order], factors), strict=True))
+
+        for i, gradient in alone.items():
+            gradient.addcmul_(left[i].mT, self.right[i], value=-1)
+        for stack, whole in zip(stacks, wholes, strict=True):
+            stack.subtract_outer(whole, left, self.right)
+            for i, part in stack.parts(whole).items():
+                carried[i] = part.view(masters[i].shape)
+        return carried
 
 
 def _scaled(rows: list[Tensor], factors: Tensor) -> list[Tensor]:

@@ -10,7 +10,7 @@ from frugan.families.saehd import patch_discriminator
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.code_discriminator import CodeDiscriminator
 from frugan.families.saehd.inter import Inter
-from frugan.families.saehd.layers import Downscale, Residual, depth_to_space, pixel_norm
+from frugan.families.saehd.layers import Downscale, Residual, depth_to_space, pixel_norm, spread_leaky_relu
 from frugan.families.saehd.patch_discriminator import PatchDiscriminator
 from parity.saehd.golden import arrays, nchw
 from parity.saehd.weights import from_file
@@ -76,6 +76,17 @@ def test_depth_to_space(x: str, y: str, factor: int, channels_last: bool) -> Non
     out = depth_to_space(given, factor)
     assert torch.equal(out, nchw(of[y]))
     assert out.is_contiguous(memory_format=torch.channels_last) == channels_last
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_activation_and_spreading_in_one_pass(order: torch.memory_format) -> None:
+    x = torch.randn(2, 12, 5, 7, generator=torch.Generator().manual_seed(0)).contiguous(memory_format=order)
+    gradient = torch.randn(2, 3, 10, 14, generator=torch.Generator().manual_seed(1))
+    x.requires_grad_()
+    apart, at_once = depth_to_space(F.leaky_relu(x, 0.1)), spread_leaky_relu(x, 0.1)
+    assert torch.equal(apart, at_once)
+    assert apart.stride() == at_once.stride()
+    assert torch.equal(*(torch.autograd.grad(made, x, gradient)[0] for made in (apart, at_once)))
 
 
 def test_depth_to_space_as_recorded_channels_first() -> None:

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d, upsampling_conv2d
-from frugan.nn.fir import downsample2d, fir_filter, upfirdn2d, upsample2d
+from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d, linear_together, upsampling_conv2d
+from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.leaky_relu import clamped, leaky_relu
 from frugan.nn.minibatch_std import MinibatchStd
-from frugan.nn.modulated import modulated_conv2d
+from frugan.nn.modulated import demodulation, modulated_conv2d, scaled_noise
 from frugan.nn.second_moment import second_moment_norm
 
 LIMIT = 1e-5
@@ -84,12 +84,10 @@ def test_the_filter_and_twice_and_half_the_side() -> None:
     assert near(downsample2d(x, fir_filter()), of("upfirdn2d", "dn1.y"))
 
 
-@pytest.mark.parametrize(
-    ("case", "settings"), [("def", {}), ("g", {"gain": 0.7 / 2**0.5, "clamp": 0.9 / 0.7 * 2**0.5})]
-)
-def test_leaky_relu_and_its_gradients(case: str, settings: dict[str, float]) -> None:
+@pytest.mark.parametrize(("case", "gain", "clamp"), [("def", 2**0.5, None), ("g", 0.7, 0.9)])
+def test_leaky_relu_and_its_gradients(case: str, gain: float, clamp: float | None) -> None:
     x, b = of("bias_act", "x").requires_grad_(), of("bias_act", "b").requires_grad_()
-    made = leaky_relu(x, b, **settings)
+    made = leaky_relu(gain * x, gain * b, clamp=clamp)
     assert near(made, of("bias_act", f"lrelu.{case}.y"))
     dx, db = torch.autograd.grad(made, (x, b), of("bias_act", "v"))
     assert near(dx, of("bias_act", f"lrelu.{case}.dx"))
@@ -97,13 +95,52 @@ def test_leaky_relu_and_its_gradients(case: str, settings: dict[str, float]) -> 
 
 
 def test_clamp_without_activation() -> None:
-    made = clamped(of("bias_act", "x") + of("bias_act", "b").view(1, -1, 1, 1), 0.9 / 0.7, 0.7)
+    made = clamped(0.7 * (of("bias_act", "x") + of("bias_act", "b").view(1, -1, 1, 1)), 0.9)
     assert near(made, of("bias_act", "linear.g.y"))
 
 
 def test_leaky_relu_is_differentiable_twice() -> None:
     x, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4, 2), (4,)))
-    assert torch.autograd.gradgradcheck(lambda x, b: leaky_relu(x, b, gain=0.5, clamp=1.0) ** 3, (x, b))
+    assert torch.autograd.gradgradcheck(lambda x, b: leaky_relu(x, b, clamp=1.0) ** 3, (x, b))
+
+
+def test_kernels_are_kept_until_the_filter_is_written_to() -> None:
+    kept, fir = KeptKernels(), fir_filter().double()
+    first = kept.of(fir, torch.float64, 4.0, turned=True)
+    assert kept.of(fir, torch.float64, 4.0, turned=True) is first
+    assert kept.of(fir, torch.float32, 4.0, turned=True) is not first
+    with torch.no_grad():
+        fir[0, 1] = 7
+    assert float(kept.of(fir, torch.float64, 4.0, turned=True)[3, 2]) == 28
+    other = fir_filter().double()
+    assert torch.equal(kept.of(other, torch.float64, 1.0, turned=False), other)
+
+
+def test_demodulation_is_differentiable_twice() -> None:
+    def composed(squares: Tensor, styles: Tensor) -> Tensor:
+        return (styles.square() @ squares.T + 0.1).rsqrt()
+
+    squares, styles = (torch.rand(*shape, dtype=torch.float64).requires_grad_() for shape in ((3, 4), (2, 4)))
+    made = demodulation(squares, styles, 0.1, torch.float64)
+    torch.testing.assert_close(made, composed(squares, styles))
+    assert torch.autograd.gradcheck(lambda a, b: demodulation(a, b, 0.1, torch.float64), (squares, styles))
+    assert torch.autograd.gradgradcheck(lambda a, b: demodulation(a, b, 0.1, torch.float64), (squares, styles))
+
+
+def test_scaled_noise_and_its_gradients() -> None:
+    noise, strength = torch.randn(2, 1, 3, 3, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
+    noise.requires_grad_()
+    strength.requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, b: scaled_noise(a, b, torch.float64), (noise, strength))
+    half = scaled_noise(noise.float(), strength.float(), torch.bfloat16)
+    assert torch.equal(half, (noise.float() * strength.float()).bfloat16())
+
+
+def test_linear_layers_together() -> None:
+    layers = [EqualisedLinear(6, outputs) for outputs in (3, 4, 3, 3)]
+    inputs = [torch.randn(2, 6) for _ in layers]
+    for found, layer, given in zip(linear_together(layers, inputs), layers, inputs, strict=True):
+        torch.testing.assert_close(found, layer(given))
 
 
 def test_convolutions_that_resample() -> None:

@@ -21,6 +21,9 @@ _INDEXING = {_aten.index, _aten.index_put_, _aten.index_put}
 """So do these, where the index is a mask."""
 _COPIES = {_aten.copy_, _aten._to_copy, _aten._copy_from}
 
+_WITHOUT_META = {_aten._fused_sgd_, _aten._fused_adam_}
+"""These write in place, and `meta` knows none of them, or not all of their forms."""
+
 
 @dataclass
 class Watcher(TorchDispatchMode):
@@ -50,8 +53,8 @@ class Watcher(TorchDispatchMode):
             return self._copy(func, args, kwargs)
         if len(here) > 1:
             self.found.append(f"{func} mixes {[(t.device.type, tuple(t.shape)) for t in given]}")
-        if func.overloadpacket is _aten._fused_sgd_ and "meta" in here:
-            return None  # it writes in place; `meta` does not know it
+        if func.overloadpacket in _WITHOUT_META and "meta" in here:
+            return None
         return func(*args, **kwargs)
 
     def _copy(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:

@@ -22,9 +22,10 @@ from frugan.api.sample.style_requests import check_numbered, check_psi, extent, 
 from frugan.contract.samples import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.layout import Layout
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.working_weights import Layout, working_weights
+from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 from frugan.report.sample_files import write_png

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.families.biggan.layers import Layers
+from frugan.nn.batch_norm import gains_and_biases
 from frugan.nn.upsampled_conv import plus_doubled, upsampled_conv2d
 
 
@@ -31,9 +32,10 @@ class GeneratorBlock(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, in, H, W], condition [B, ...] -> [B, out, 2H, 2W]."""
-        h = F.relu(self.bn1(x, condition))
+        first, second = gains_and_biases((self.bn1, self.bn2), condition)
+        h = F.relu(self.bn1.modulate(x, *first))
         h = upsampled_conv2d(h, cast(Tensor, self.conv1.weight), cast(Tensor, self.conv1.bias))  # [B, out, 2H, 2W]
-        h = self.conv2(F.relu(self.bn2(h, condition)))
+        h = self.conv2(F.relu(self.bn2.modulate(h, *second)))
         # A 1x1 convolution and nearest upsampling commute exactly; this order costs a quarter.
         return plus_doubled(h, self.conv_sc(x))
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from frugan.families.biggan.blocks import upsample
 from frugan.families.biggan.layers import Layers
+from frugan.nn.batch_norm import gains_and_biases
 
 
 class DeepGeneratorBlock(nn.Module):
@@ -29,14 +30,15 @@ class DeepGeneratorBlock(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, in, H, W], condition [B, K] -> [B, out, H, W], or [B, out, 2H, 2W] if `up`."""
-        h = self.conv1(F.relu(self.bn1(x, condition)))  # [B, hidden, H, W]
-        h = F.relu(self.bn2(h, condition))
+        gains = gains_and_biases((self.bn1, self.bn2, self.bn3, self.bn4), condition)
+        h = self.conv1(F.relu(self.bn1.modulate(x, *gains[0])))  # [B, hidden, H, W]
+        h = F.relu(self.bn2.modulate(h, *gains[1]))
         skip = x[:, : self.outputs]
         if self.up:
             h, skip = upsample(h), upsample(skip)
         h = self.conv2(h)
-        h = self.conv3(F.relu(self.bn3(h, condition)))
-        h = self.conv4(F.relu(self.bn4(h, condition)))
+        h = self.conv3(F.relu(self.bn3.modulate(h, *gains[2])))
+        h = self.conv4(F.relu(self.bn4.modulate(h, *gains[3])))
         return torch.add(h, skip)
 
 

@@ -54,6 +54,7 @@ class Discriminator(nn.Module):
         self.linear = layers.linear(outputs, 1)
         self.linear.fp32_parameters = ("weight", "bias")  # type: ignore[assignment]
         self.embed = layers.embedding(config.classes, outputs)
+        self.embed.fp32_parameters = ("weight",)  # type: ignore[assignment]
 
     def forward(self, pictures: Tensor, classes: Tensor, *, differentiable_twice: bool = False) -> Tensor:
         """Judge pictures.
@@ -66,13 +67,13 @@ class Discriminator(nn.Module):
         Returns:
             Outputs [B, 1], fp32; larger is more real.
         """
-        h = self.input_conv(pictures.to(cast(Tensor, self.embed.weight).dtype))
+        h = self.input_conv(pictures.to(next(self.blocks.parameters()).dtype))
         for stage in self.blocks:
             for block in cast(nn.ModuleList, stage):
                 h = block(h, differentiable_twice) if isinstance(block, SelfAttention) else block(h)
         weight, bias = cast(Tensor, self.linear.weight), cast(Tensor, self.linear.bias)
         # A sum over all positions leaves the range of half precision; the head is small, so it runs in fp32.
         features = torch.sum(F.relu(h), dim=(2, 3), dtype=weight.dtype)  # [B, C]
-        plain = F.linear(features, weight, bias)  # [B, 1]
-        projection = (self.embed(classes) * features).sum(1, keepdim=True)  # [B, 1]
-        return torch.add(plain, projection)
+        # The plain output and the projection on the class are one product: features·(weight + embedding) + bias.
+        directions = torch.add(self.embed(classes), weight)[:, :, None]  # [B, C, 1]
+        return torch.baddbmm(bias.view(1, 1, 1), features[:, None], directions).flatten(1)  # [B, 1]

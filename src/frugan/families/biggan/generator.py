@@ -97,13 +97,14 @@ class Generator(nn.Module):
         z = z.to(cast(Tensor, self.linear.weight).dtype)
         if condition.is_floating_point():
             condition = condition.to(z.dtype)
-        chunks = z.split(self.chunk, dim=1)
         if self.deep:
             z = torch.cat([condition, z], dim=1)
             h, conditions = self.linear(z), [z] * len(self.blocks)
         elif self.hierarchical:
-            h = self.linear(chunks[0])
-            conditions = [torch.cat([condition, chunk], dim=1) for chunk in chunks[1:]]
+            h = self.linear(z[:, : self.chunk])
+            chunks = z[:, self.chunk :].unflatten(1, (len(self.blocks), self.chunk)).transpose(0, 1)
+            repeated = condition.expand(len(self.blocks), -1, -1)
+            conditions = list(torch.cat([repeated, chunks], dim=2).unbind())  # [B, K + chunk] each
         else:
             h, conditions = self.linear(z), [condition] * len(self.blocks)
         h = h.view(-1, self.bottom, BOTTOM, BOTTOM)  # [B, C, 4, 4]

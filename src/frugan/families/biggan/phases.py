@@ -128,7 +128,7 @@ def _generate(networks: Networks, micro: MicroBatch, classes: Tensor) -> Tensor:
 
 
 def _real_pictures(micro: MicroBatch) -> Tensor:
-    return micro.pictures["images"]["pictures"].float() / 127.5 - 1
+    return micro.pictures["images"]["pictures"] / 127.5 - 1
 
 
 def _labels(micro: MicroBatch) -> Tensor:

@@ -1,6 +1,7 @@
 """Building blocks of SAEHD's networks. Attribute names are the original's, from which parameter names follow."""
 
 from itertools import pairwise
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,64 @@ def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:
         return spread.permute(0, 3, 1, 2)  # [B, C, fH, fW] in channels-last
     blocks = x.reshape(size, factor, factor, out, height, width)
     return blocks.permute(0, 3, 4, 1, 5, 2).reshape(size, out, height * factor, width * factor)
+
+
+def _spread(x: Tensor) -> Tensor:
+    """What `depth_to_space` gives, as a view: [B, 4·C, H, W] -> [B, C, H, 2, W, 2]."""
+    spread: Tensor = x.unflatten(1, (2, 2, -1)).permute(0, 3, 4, 1, 5, 2)
+    return spread
+
+
+def _places(x: Tensor) -> Tensor:
+    """A view of that shape: [B, C, 2·H, 2·W] -> [B, C, H, 2, W, 2]."""
+    places: Tensor = x.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))
+    return places
+
+
+def _room(x: Tensor, *shape: int) -> Tensor:
+    """Memory of x's dtype and memory format."""
+    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    order = torch.channels_last if last else torch.contiguous_format
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=order)
+
+
+def spread_leaky_relu(x: Tensor, slope: float) -> Tensor:
+    """Leaky ReLU and `depth_to_space` by 2 in one pass, whose result the gradient is found from.
+
+    The activation by itself would be kept for its gradient beside the same values in other places, which the next
+    layer keeps.
+
+    Args:
+        x: [B, 4·C, H, W].
+
+    Returns:
+        [B, C, 2·H, 2·W].
+    """
+    return cast(Tensor, _SpreadLeakyReLU.apply(x, slope))
+
+
+class _SpreadLeakyReLU(torch.autograd.Function):
+    """As `spread_leaky_relu`; differentiable once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
+        size, channels, height, width = x.shape
+        made = _room(x, size, channels // 4, 2 * height, 2 * width)
+        torch.ops.aten.leaky_relu.out(_spread(x), slope, out=_places(made))
+        ctx.save_for_backward(made)
+        ctx.slope = slope
+        return made
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (made,) = ctx.saved_tensors
+        size, channels, height, width = made.shape
+        to_x = _room(made, size, 4 * channels, height // 2, width // 2)
+        torch.ops.aten.leaky_relu_backward.grad_input(
+            _places(gradients[0]), _places(made), ctx.slope, True, grad_input=_spread(to_x)
+        )
+        return to_x, None
 
 
 def pixel_norm(x: Tensor) -> Tensor:
@@ -90,7 +149,10 @@ class Upscale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in, H, W] -> [B, out, 2H, 2W]."""
-        return depth_to_space(self.activation(self.conv1(x)))
+        made = self.conv1(x)
+        if self.activation.cosine:
+            return depth_to_space(self.activation(made))
+        return spread_leaky_relu(made, self.activation.slope)
 
 
 class Residual(nn.Module):

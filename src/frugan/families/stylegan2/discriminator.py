@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.families.stylegan2.mapping import Mapping
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
-from frugan.nn.fir import downsample2d, fir_filter
+from frugan.nn.fir import KeptKernels, downsample2d, fir_filter
 from frugan.nn.minibatch_std import MinibatchStd
 
 
@@ -29,13 +29,15 @@ class DiscriminatorBlock(nn.Module):
         inputs, outputs = config.channels_at(side), config.channels_at(side // 2)
         half, clamp = config.half_at(side), config.convolution_clamp
         self.register_buffer("resample_filter", fir_filter())
+        self.kernels = KeptKernels()
         self.looks = side == config.resolution or self.architecture == "skip"
         if self.looks:
             self.fromrgb = EqualisedConv2d(config.channels, inputs, 1, clamp=clamp, half=half)
         self.conv0 = EqualisedConv2d(inputs, inputs, 3, clamp=clamp, half=half)
-        self.conv1 = EqualisedConv2d(inputs, outputs, 3, resample="down", clamp=clamp, half=half)
+        gain = math.sqrt(0.5) if self.architecture == "resnet" else 1.0
+        self.conv1 = EqualisedConv2d(inputs, outputs, 3, resample="down", gain=gain, clamp=clamp, half=half)
         if self.architecture == "resnet":
-            self.skip = EqualisedConv2d(inputs, outputs, 1, resample="down", activate=False, half=half)
+            self.skip = EqualisedConv2d(inputs, outputs, 1, resample="down", activate=False, gain=gain, half=half)
 
     def forward(self, x: Tensor | None, picture: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """x [N, C, H, W] (None for the first), the picture at this side if it is looked at -> both at half of it."""
@@ -43,12 +45,10 @@ class DiscriminatorBlock(nn.Module):
             assert picture is not None
             seen = self.fromrgb(picture)
             x = seen if x is None else x.to(seen.dtype) + seen
-            picture = downsample2d(picture, self.resample_filter) if self.architecture == "skip" else None
-        if self.architecture == "resnet":
-            shortcut = self.skip(x, gain=math.sqrt(0.5))
-            x = shortcut + self.conv1(self.conv0(x), gain=math.sqrt(0.5))
-        else:
-            x = self.conv1(self.conv0(x))
+            skips = self.architecture == "skip"
+            picture = downsample2d(picture, self.resample_filter, self.kernels) if skips else None
+        made = self.conv1(self.conv0(x))
+        x = self.skip(x) + made if self.architecture == "resnet" else made
         return cast(Tensor, x), picture
 
 

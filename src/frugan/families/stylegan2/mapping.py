@@ -43,13 +43,13 @@ class Mapping(Stateful):
         """Move the mean style by 0.005 towards what was seen."""
         return torch.lerp(observed, getattr(self, buffer), MEAN_DECAY)
 
-    def forward(self, z: Tensor | None, classes: Tensor | None, *, observed: bool = True) -> Tensor:
+    def forward(self, z: Tensor | None, classes: Tensor | None, *, observed: int | None = None) -> Tensor:
         """Map.
 
         Args:
             z: latents [N, latent]; None where there are none.
             classes: class numbers [N]; None where there are none.
-            observed: in training, whether these styles move the mean.
+            observed: in training, how many styles, from the first on, move the mean; None: all.
 
         Returns:
             w [N, style], fp32.
@@ -67,8 +67,8 @@ class Mapping(Stateful):
         w = torch.cat(given, 1)
         for i in range(self.layers):
             w = self.get_submodule(f"fc{i}")(w)
-        if self.tracked and self.training and observed:
-            self.observe("w_avg", w.mean(0), len(w))
+        if self.tracked and self.training:
+            self.observe("w_avg", w[:observed].mean(0), len(w[:observed]))
         return w
 
     def truncated(self, w: Tensor, psi: float) -> Tensor:

@@ -108,10 +108,14 @@ class _Game:
         """Pictures [n, C, R, R] of classes [n], and the styles that they are made of [n, styles, style]."""
         generator = cast(Generator, networks["G"])
         draws = micro.draws
-        styles = generator.broadcast(generator.mapping(draws["z"], classes))
         if self.objective.style_mixing:
-            others = generator.broadcast(generator.mapping(draws["mixed_z"], classes, observed=False))
-            styles = torch.where(self._own_styles(draws["mixing"]), styles, others)
+            both = torch.cat([draws["z"], draws["mixed_z"]])  # [2·n, latent]
+            twice = None if classes is None else torch.cat([classes, classes])
+            own, others = generator.mapping(both, twice, observed=micro.size).chunk(2)
+            mixes = self._own_styles(draws["mixing"])
+            styles = torch.where(mixes, generator.broadcast(own), generator.broadcast(others))
+        else:
+            styles = generator.broadcast(generator.mapping(draws["z"], classes))
         return cast(Tensor, generator.synthesis(styles, draws["noise"])), styles
 
     def _own_styles(self, uniforms: Tensor) -> Tensor:
@@ -139,7 +143,7 @@ class _Game:
 
 
 def _real_pictures(micro: MicroBatch) -> Tensor:
-    return micro.pictures["images"]["pictures"].float() / 127.5 - 1
+    return micro.pictures["images"]["pictures"] / 127.5 - 1
 
 
 def _moved(decay: float, before: Tensor, mean: Tensor, samples: int) -> Tensor:

@@ -1,25 +1,26 @@
 """The synthesis network: styles and noise to a picture, block by block from 4 pixels up."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
+from frugan.contract.scaled import Divisor, Scaled, ScaledWeight, Scaling
+from frugan.contract.squares import SumsSquares
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
-from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
-from frugan.nn.fir import fir_filter, upsample2d
-from frugan.nn.leaky_relu import clamped, leaky_relu
-from frugan.nn.modulated import modulated_conv2d
+from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear, linear_together
+from frugan.nn.fir import KeptKernels, fir_filter, upsample2d
+from frugan.nn.leaky_relu import GAIN, clamped, leaky_relu
+from frugan.nn.modulated import modulated_conv2d, scaled_noise
 
 Noise = Tensor | Literal["const", "none"]
 """Pictures of noise, the same ones for every sample (the layers' own), or none at all."""
 
 
 class LargestScaling(Scaling):
-    """Divisors that bring the largest value of each output channel to 1/√(I·k·k).
+    """Divisors that bring the largest value of each output channel to 1/√(I·k·k); and the gain of what is added.
 
     They are held constant: what they would add to the gradient, demodulation cancels.
     """
@@ -27,45 +28,64 @@ class LargestScaling(Scaling):
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
         """Look at all of them, and then reckon for all channels together."""
-        channels = [len(weight.master) for weight in weights]
-        largest = [torch.linalg.vector_norm(weight.master, math.inf, (1, 2, 3)) for weight in weights]  # [O] each
-        roots = [math.sqrt(weight.master[0].numel()) for weight in weights]
-        torch._foreach_mul_(largest, roots)
-        divisors = torch.cat(largest).clamp_min(1e-30)  # [all channels]
-        return cls([each.view(-1, 1, 1, 1) for each in divisors.split(channels)])
+        found: list[Divisor] = [1 / cast(SynthesisLayer, weight.layer).gain for weight in weights]
+        convolved = {i: weight.master for i, weight in enumerate(weights) if weight.name == "weight"}
+        if convolved:
+            largest = [
+                torch.linalg.vector_norm(master, math.inf, (1, 2, 3)) for master in convolved.values()
+            ]  # [O] each
+            torch._foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved.values()])
+            divisors = torch.cat(largest).clamp_min(1e-30).split([len(master) for master in convolved.values()])
+            for i, divisor in zip(convolved, divisors, strict=True):
+                found[i] = divisor.view(-1, 1, 1, 1)
+        return cls(found)
 
 
-class SynthesisLayer(Scaled):
+class SynthesisLayer(Scaled, SumsSquares):
     """A 3x3 modulated convolution, noise, bias and leaky ReLU.
 
     Demodulation takes any scale of a weight back. So the working weight is scaled to a largest value of 1/√(I·k·k) for
-    each output channel: in fp16 no sum can then leave its range, whatever the master has grown to.
+    each output channel: in fp16 no sum can then leave its range, whatever the master has grown to. The activation's
+    gain is in what demodulation multiplies by, in the noise and in the bias.
 
     Args:
         inputs, outputs: channels.
         style: size of w.
         side: of what it gives.
         up: whether it doubles the side.
-        clamp: largest absolute value that it gives.
+        gain: multiplies what it gives, and the clamp.
+        clamp: largest absolute value that it gives at a gain of 1.
         half: may run in half precision.
     """
 
-    reparametrised = ("weight",)
+    reparametrised = ("weight", "noise_strength", "bias")
     scaling = LargestScaling
     noise_const: Tensor
     resample_filter: Tensor
 
     def __init__(
-        self, inputs: int, outputs: int, style: int, side: int, *, up: bool, clamp: float | None, half: bool
+        self,
+        inputs: int,
+        outputs: int,
+        style: int,
+        side: int,
+        *,
+        up: bool,
+        gain: float,
+        clamp: float | None,
+        half: bool,
     ) -> None:
         super().__init__()
-        self.up, self.clamp = up, clamp
+        self.up, self.gain = up, gain * GAIN
+        self.clamp = None if clamp is None else clamp * gain
+        self.squares_factor = self.gain**-2
         self.fp32_parameters = ("noise_strength",) if half else ("noise_strength", "weight", "bias")
         self.affine = EqualisedLinear(style, inputs, first_bias=1)
         self.weight = nn.Parameter(torch.empty(outputs, inputs, 3, 3))
         self.noise_strength = nn.Parameter(torch.zeros(()))
         self.bias = nn.Parameter(torch.zeros(outputs))
         self.register_buffer("resample_filter", fir_filter())
+        self.kernels = KeptKernels()
         self.register_buffer("noise_const", torch.randn(side, side))
         nn.init.normal_(self.weight)
 
@@ -76,21 +96,23 @@ class SynthesisLayer(Scaled):
         nn.init.zeros_(self.bias)
         nn.init.zeros_(self.noise_strength)
 
-    def forward(self, x: Tensor, w: Tensor, noise: Noise, gain: float = 1.0) -> Tensor:
-        """[N, I, H, W], w [N, style], noise [N, 1, side, side] -> [N, O, side, side]."""
+    def forward(self, x: Tensor, style: Tensor, noise: Noise) -> Tensor:
+        """[N, I, H, W], its affine layer's style [N, I], noise [N, 1, side, side] -> [N, O, side, side]."""
         x = x.to(self.weight.dtype)
-        if isinstance(noise, Tensor):
-            added: Tensor | None = noise * self.noise_strength
-        else:
-            added = self.noise_const * self.noise_strength if noise == "const" else None
+        added: Tensor | None = None
+        if noise != "none":
+            added = scaled_noise(self.noise_const if noise == "const" else noise, self.noise_strength, x.dtype)
         x = modulated_conv2d(
             x,
             self.weight,
-            self.affine(w),
+            style,
+            squares=self.summed_squares(),
+            gain=self.gain,
             upsample_by=self.resample_filter if self.up else None,
+            kept=self.kernels,
             noise=added,
         )
-        return leaky_relu(x, self.bias, gain=gain, clamp=self.clamp)
+        return leaky_relu(x, self.bias, clamp=self.clamp)
 
 
 class ToRGB(nn.Module):
@@ -106,9 +128,9 @@ class ToRGB(nn.Module):
 
     def __init__(self, inputs: int, colours: int, style: int, *, clamp: float | None, half: bool) -> None:
         super().__init__()
-        self.clamp, self.gain = clamp, 1 / math.sqrt(inputs)
+        self.clamp = clamp
         self.fp32_parameters = () if half else ("weight", "bias")
-        self.affine = EqualisedLinear(style, inputs, first_bias=1)
+        self.affine = EqualisedLinear(style, inputs, gain=1 / math.sqrt(inputs), first_bias=1)
         self.weight = nn.Parameter(torch.randn(colours, inputs, 1, 1))
         self.bias = nn.Parameter(torch.zeros(colours))
 
@@ -117,11 +139,10 @@ class ToRGB(nn.Module):
         nn.init.normal_(self.weight, generator=generator)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor, w: Tensor) -> Tensor:
-        """[N, I, H, W], w [N, style] -> [N, colours, H, W], in the dtype of the styles."""
-        styles = self.affine(w) * self.gain
-        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, styles, demodulate=False)
-        return clamped(x + self.bias.view(1, -1, 1, 1), self.clamp).to(styles.dtype)
+    def forward(self, x: Tensor, style: Tensor) -> Tensor:
+        """[N, I, H, W], its affine layer's style [N, I] -> [N, colours, H, W], in the dtype of the style."""
+        x = modulated_conv2d(x.to(self.weight.dtype), self.weight, style, demodulate=False)
+        return clamped(x + self.bias.view(1, -1, 1, 1), self.clamp).to(style.dtype)
 
 
 class SynthesisBlock(nn.Module):
@@ -141,9 +162,11 @@ class SynthesisBlock(nn.Module):
         self.first = side == 4
         outputs, half, clamp = config.channels_at(side), config.half_at(side), config.convolution_clamp
         self.register_buffer("resample_filter", fir_filter())
+        self.kernels = KeptKernels()
+        of_both = math.sqrt(0.5) if self.architecture == "resnet" and not self.first else 1.0
 
-        def layer(inputs: int, *, up: bool) -> SynthesisLayer:
-            return SynthesisLayer(inputs, outputs, config.style_size, side, up=up, clamp=clamp, half=half)
+        def layer(inputs: int, *, up: bool, gain: float = 1.0) -> SynthesisLayer:
+            return SynthesisLayer(inputs, outputs, config.style_size, side, up=up, gain=gain, clamp=clamp, half=half)
 
         if self.first:
             self.const = nn.Parameter(torch.randn(outputs, side, side))
@@ -151,9 +174,9 @@ class SynthesisBlock(nn.Module):
             self.conv0 = layer(config.channels_at(side // 2), up=True)
             if self.architecture == "resnet":
                 self.skip = EqualisedConv2d(
-                    config.channels_at(side // 2), outputs, 1, resample="up", activate=False, half=half
+                    config.channels_at(side // 2), outputs, 1, resample="up", activate=False, gain=of_both, half=half
                 )
-        self.conv1 = layer(outputs, up=False)
+        self.conv1 = layer(outputs, up=False, gain=of_both)
         self.coloured = side == config.resolution or self.architecture == "skip"
         if self.coloured:
             self.torgb = ToRGB(outputs, config.channels, config.style_size, clamp=clamp, half=half)
@@ -168,33 +191,37 @@ class SynthesisBlock(nn.Module):
         """How many there are."""
         return 1 if self.first else 2
 
+    @property
+    def affines(self) -> list[EqualisedLinear]:
+        """What makes styles of w: for each convolution, and then for the colours if the block has any."""
+        layers = [self.conv1] if self.first else [self.conv0, self.conv1]
+        return [layer.affine for layer in (*layers, *((self.torgb,) if self.coloured else ()))]
+
     def forward(
-        self, x: Tensor | None, picture: Tensor | None, ws: Tensor, *noises: Noise
+        self, x: Tensor | None, picture: Tensor | None, *styles_and_noises: Noise
     ) -> tuple[Tensor, Tensor | None]:
         """Run the block.
 
         Args:
             x: of the block before [N, C, H/2, W/2]; None for the first.
             picture: of the block before [N, colours, H/2, W/2], if there is one.
-            ws: a style for each convolution, and one for the colours [N, convolutions + 1, style].
-            noises: for each convolution.
+            styles_and_noises: what `affines` give [N, I] each, and noises for each convolution. One after the other,
+                so that recompute sees all tensors that it keeps.
 
         Returns:
             x [N, C', H, W], and the picture so far [N, colours, H, W], fp32.
         """
-        w = ws.unbind(1)
+        noises = styles_and_noises[-self.convolutions :]
+        styles = cast(tuple[Tensor, ...], styles_and_noises[: -self.convolutions])
         if x is None:
-            x = self.conv1(self.const[None].expand(len(ws), -1, -1, -1), w[0], noises[0])
-        elif self.architecture == "resnet":
-            shortcut = self.skip(x, gain=math.sqrt(0.5))
-            x = self.conv0(x, w[0], noises[0])
-            x = shortcut + self.conv1(x, w[1], noises[1], gain=math.sqrt(0.5))
+            x = self.conv1(self.const[None].expand(len(styles[0]), -1, -1, -1), styles[0], noises[0])
         else:
-            x = self.conv1(self.conv0(x, w[0], noises[0]), w[1], noises[1])
+            made = self.conv1(self.conv0(x, styles[0], noises[0]), styles[1], noises[1])
+            x = self.skip(x) + made if self.architecture == "resnet" else made
         if picture is not None:
-            picture = upsample2d(picture, self.resample_filter)
+            picture = upsample2d(picture, self.resample_filter, self.kernels)
         if self.coloured:
-            colours = self.torgb(x, w[-1])
+            colours = self.torgb(x, styles[-1])
             picture = colours if picture is None else picture + colours
         return cast(Tensor, x), picture
 
@@ -220,13 +247,22 @@ class Synthesis(nn.Module):
         """
         x: Tensor | None = None
         picture: Tensor | None = None
-        at, noises = 0, self._split(noise)
+        at, noises, styles = 0, self._split(noise), self._styles(ws)
         for block in self.blocks:
-            count = block.convolutions
-            x, picture = block(x, picture, ws[:, at : at + count + 1], *noises[at : at + count])
-            at += count
+            here = noises[at : at + block.convolutions]
+            at += block.convolutions
+            x, picture = block(x, picture, *(next(styles) for _ in block.affines), *here)
         assert picture is not None
         return picture
+
+    def _styles(self, ws: Tensor) -> Iterator[Tensor]:
+        """What all blocks' `affines` make of styles [N, styles, style], in order: [N, I] each."""
+        each, places, at = ws.unbind(1), list[int](), 0
+        for block in self.blocks:
+            places += range(at, at + len(block.affines))
+            at += block.convolutions
+        affines = [affine for block in self.blocks for affine in block.affines]
+        return iter(linear_together(affines, [each[place] for place in places]))
 
     def _split(self, noise: Noise) -> list[Noise]:
         """Noise of each convolution in order, [N, 1, side, side] each."""

@@ -14,11 +14,11 @@ from frugan.api.convert.written import WEIGHTS_SUFFIX, free_for_a_run, write_run
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
 from frugan.engine.checkpoint import load_networks
+from frugan.engine.layout import in_layout_of
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
-from frugan.engine.working_weights import in_layout_of
 from frugan.errors import BadInput
 from frugan.families.biggan.files.release_checkpoint import STATE, ReleaseCheckpoint, read_checkpoint
 from frugan.families.biggan.files.release_defaults import DEFAULTS

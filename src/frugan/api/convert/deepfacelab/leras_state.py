@@ -9,12 +9,12 @@ from frugan.api.networks import build_networks
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
 from frugan.engine.checkpoint import NETWORKS, OPTIMIZERS, load_networks
+from frugan.engine.layout import in_layout_of
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
-from frugan.engine.working_weights import in_layout_of
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks
 from frugan.families.saehd.files.leras import Arrays, LerasModel
