@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,10 +72,16 @@ def _part(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """A file's syntax tree, for both tests of every file."""
+    return tuple(ast.walk(ast.parse(path.read_text("utf-8"))))
+
+
 def _imported(path: Path) -> set[str]:
     """Parts that a file imports, inside functions too."""
     modules: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -127,7 +134,7 @@ def test_general_code_names_no_family_and_no_kind_of_data(path: Path) -> None:
         return
     names = {
         value
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in _nodes(path)
         for field in ("id", "attr", "name", "arg", "module", "asname")
         if isinstance(value := getattr(node, field, None), str)
     }
