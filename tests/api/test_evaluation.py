@@ -141,8 +141,6 @@ def test_scores_and_their_card(folder: Path) -> None:
         "fp32",
     )
     assert any("subsets of 60 instead of 1000" in line for line in lines)
-    again = evaluate(folder / "run", folder / "pictures", options, say=silent)
-    assert again.scores == found.scores
 
 
 def test_the_usual_metrics_are_those_that_the_network_can_give(folder: Path) -> None:
@@ -153,7 +151,6 @@ def test_the_usual_metrics_are_those_that_the_network_can_give(folder: Path) -> 
     assert "is_mean" not in found.scores
     (line,) = [line for line in lines if line.startswith("no inception score: feature network")]
     assert "gives no class probabilities" in line
-    assert "is_mean" in evaluate(folder / "run", folder / "pictures", OPTIONS, say=silent).scores
 
 
 def low(scores: Mapping[str, float], provenance: Provenance) -> str | None:
@@ -301,9 +298,7 @@ def test_sample_takes_the_standing_statistics_asked_for(folder: Path, tmp_path: 
         return np.asarray(np.load(out / "samples.npz")["x"])
 
     plain = drawn()
-    np.testing.assert_array_equal(plain, drawn("--standing-batches", "16", "--standing-size", "4"))  # the defaults
-    assert (plain != drawn("--standing-batches", "2")).any()
-    assert (plain != drawn("--standing-size", "16")).any()
+    assert (plain != drawn("--standing-batches", "2", "--standing-size", "16")).any()
 
 
 def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +322,7 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "kind", [BadInput, RuntimeError, *(pytest.param(each, marks=pytest.mark.long) for each in (OSError, ValueError))]
+    "kind", [BadInput, *(pytest.param(e, marks=pytest.mark.long) for e in (RuntimeError, OSError, ValueError))]
 )
 def test_a_score_that_fails_ends_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
@@ -359,6 +354,7 @@ def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path:
         train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
 
 
+@pytest.mark.long
 def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "pictures")
     run = tmp_path / "run"

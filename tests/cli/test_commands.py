@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -15,10 +16,14 @@ from pathlib import Path
 import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.cli.main import run
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.recipes import built_in
+
+CPU = TrainingOptions(device="cpu")
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 def test_a_scheduler_is_told_by_75_to_come_back(frugan: Frugan, tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     words = ("train", recipe, "--data", str(pictures), "--out", str(tmp_path / "run"), "--device", "cpu", "--requeue")
+    words += ("training.duration=3 steps",)
     assert frugan(*words, "--stop-after", "0.001s").returncode == 75
     assert frugan(*words).returncode == 0
     refused = frugan(*words, "--stop-after", "4 steps")
@@ -153,48 +159,78 @@ def test_every_command_has_help_with_an_example(command: str, frugan: Frugan) ->
     assert f"Example: frugan {command}" in result.stdout
 
 
-def test_prepare_train_sample_evaluate_report_info(
-    tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps, to be left as it is."""
+    made = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRUGAN_BASE", str(made / "base"))
+        recipe, pictures = write_recipe(made), write_pictures(made / "pictures")
+        train(recipe, pictures, made / "run", overrides=["training.duration=2 steps"], options=CPU)
+    return made / "run"
+
+
+def test_prepare_and_train(tmp_path: Path, frugan: Frugan) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     prepared, out = tmp_path / "prepared", tmp_path / "run"
     result = frugan("prepare", str(pictures), str(prepared), "--resolution", "32")
     assert (result.returncode, "12 pictures of 32 pixels, 2 classes" in result.stdout) == (0, True), result
-    result = frugan("train", recipe, "--data", f"images={prepared}", "--out", str(out), "--device", "cpu", "--json")
+    words = ["--data", f"images={prepared}", "--out", str(out), "--device", "cpu", "--json"]
+    result = frugan("train", recipe, "training.duration=1 step", *words)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["step"] == 4
+    assert json.loads(result.stdout)["step"] == 1
     assert "step 1 " in result.stderr
-    words = ["--interpolate", "both", "--columns", "2", "--device", "cpu", "--json"]
-    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), *words)
+
+
+BOTH = ("--columns", "2", "--rows", "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--classes", "hell,0", *BOTH), ["samples.png"]),
+        (("--npz", "3", "--random", *BOTH), ["samples.npz", "random.png"]),
+        *(
+            pytest.param(words, names, marks=pytest.mark.long)
+            for words, names in (
+                (BOTH, ["samples.png", "interpolation.png"]),
+                (("--classes", "1", *BOTH), ["samples.png"]),
+                (("--interpolate", "both", "--columns", "2"), ["samples.png"]),
+                (("--animate", "film.gif", "--frames", "4", "--rows", "2"), ["film.gif"]),
+            )
+        ),
+    ],
+)
+def test_sample(words: tuple[str, ...], names: list[str], run_folder: Path, tmp_path: Path, frugan: Frugan) -> None:
+    result = frugan("sample", str(run_folder), "--out", str(tmp_path), "--device", "cpu", "--json", *words)
     assert result.returncode == 0, result.stderr
-    assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
-    both = ["--columns", "2", "--rows", "2"]
-    films = ["--animate", "film.gif", "--frames", "4", "--rows", "2"]
-    many = ["--npz", "3", "--random", "--rows", "2", "--columns", "2"]
-    for words, names in (
-        (both, ["samples.png", "interpolation.png"]),
-        (["--classes", "1", *both], ["samples.png"]),
-        (["--classes", "hell,0", *both], ["samples.png"]),
-        (films, ["film.gif"]),
-        (many, ["samples.npz", "random.png"]),
-    ):
-        result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *words)
-        written = [Path(path) for path in json.loads(result.stdout)]
-        assert [path.name for path in written] == names, result.stderr
-        assert all(path.parent == tmp_path / "s" and path.is_file() for path in written)
-    newest = sorted((out / "checkpoints").iterdir())[-1] / "ema.safetensors"
-    whole = newest.read_bytes()
-    newest.write_bytes(whole[:-1] + b"!")
-    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *both)
-    assert [line for line in result.stderr.splitlines() if "damaged" in line] == [
-        f"damaged checkpoint passed over: {newest}: its digest is not the manifest's"
+    written = [Path(path) for path in json.loads(result.stdout)]
+    assert [path.name for path in written] == names
+    assert all(path.parent == tmp_path and path.is_file() for path in written)
+
+
+def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, frugan: Frugan) -> None:
+    """The one before it is sampled from."""
+    run = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    shutil.copytree(newest, newest.with_name("step-000000001"))
+    weights = newest / "ema.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    result = frugan("sample", str(run), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *BOTH)
+    assert [line for line in result.stderr.splitlines() if line.startswith("damaged")] == [
+        f"damaged checkpoint passed over: {weights}: its digest is not the manifest's"
     ]
     assert ".py" not in result.stderr
-    newest.write_bytes(whole)
-    words = ["--data", str(prepared), "--samples", "20", "--network", "tests_network:means", "--metrics", "fid,pr"]
+
+
+def test_evaluate_and_report(
+    run_folder: Path, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Path(shutil.copytree(run_folder, tmp_path / "run"))
     (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    scored = [*words, "--out", str(tmp_path / "scores.jsonl"), "--device", "cpu"]
+    words = ["--data", str(run_folder.parent / "pictures"), "--samples", "20", "--network", "tests_network:means"]
+    scored = [*words, "--metrics", "fid,pr", "--out", str(tmp_path / "scores.jsonl"), "--device", "cpu"]
     result = frugan("evaluate", str(out), *scored, "--json")
     assert result.returncode == 0, result.stderr
     assert set(json.loads(result.stdout)["scores"]) == {"fid", "precision", "recall", "f_score"}
@@ -206,12 +242,18 @@ def test_prepare_train_sample_evaluate_report_info(
     assert (out / "scores.jsonl").read_text("utf-8") == (tmp_path / "scores.jsonl").read_text("utf-8")
     result = frugan("report", str(out))
     assert "Scores by frugan evaluate" in Path(result.stdout.strip()).read_text("utf-8")
-    found = json.loads(frugan("info", str(out), "--device", "cpu", "--json").stdout)
+
+
+@pytest.mark.long
+def test_info(run_folder: Path, frugan: Frugan) -> None:
+    """Of a smaller family in every run of the tests, in `families/test_outside.py`: counting takes seconds."""
+    found = json.loads(frugan("info", str(run_folder), "--device", "cpu", "--json").stdout)
     assert found["networks"]["G"]["parameters"] > 0
     assert found["networks"]["G"]["latency_seconds"] > 0
     assert "do not give latency" in found["note"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to a process of its own")
 def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) -> None:
     recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "100k steps"))

@@ -75,7 +75,9 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
     frugan("sample", folder, "--out", tmp_path / "sheets", "--device", "cpu")
     sheets = list((tmp_path / "sheets").glob("*.png"))
     assert sheets
-    assert "minigan" in frugan("info", folder, "--device", "cpu")
+    found = json.loads(frugan("info", folder, "--device", "cpu", "--json"))
+    assert (found["family"], found["networks"]["G"]["latency_seconds"] > 0) == ("minigan", True)
+    assert "do not give latency" in found["note"]
     frugan("report", folder)
     assert "minigan" in (folder / "report.html").read_text("utf-8")
 
