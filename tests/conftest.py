@@ -1,9 +1,14 @@
-"""Nothing that a test prepares may land in the home folder."""
+"""Nothing that a test prepares may land in the home folder; hypothesis makes a quarter of its usual examples."""
 
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("short", max_examples=25)
+settings.register_profile("long", max_examples=100)  # `--hypothesis-profile long`, as `make test-long` has it
+settings.load_profile("short")
 
 
 @pytest.fixture(autouse=True)

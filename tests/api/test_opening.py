@@ -91,6 +91,7 @@ def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
     assert words in said
 
 
+@pytest.mark.long
 def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     words = ["training.duration=2 steps"]
@@ -113,7 +114,7 @@ def test_steps_that_become_slow_are_timed_again(
     monkeypatch.setattr("frugan.engine.pace.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
     monkeypatch.setattr("frugan.engine.threads.fastest", lambda found: 2 if len(timed) == 1 else 1)
     lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=6 steps"], say=lines.append)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
     assert (
         "threads at step 1: steps take 12.0 times as long as they did "
         "(timed again: 0.15 s a step with 1, 3.7 s with 2): 1 from here on"

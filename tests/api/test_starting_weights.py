@@ -190,6 +190,7 @@ def test_frozen_layers_stay_without_optimizer_state(recipe: str, pictures: Path,
     assert moved == parameters - frozen
 
 
+@pytest.mark.long
 def test_frozen_training_resumes_bit_for_bit(recipe: str, pictures: Path, first: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     start(recipe, pictures, whole, first, *FROZEN, "training.duration=2 steps")

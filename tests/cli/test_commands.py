@@ -223,9 +223,7 @@ def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, fruga
     assert ".py" not in result.stderr
 
 
-def test_evaluate_and_report(
-    run_folder: Path, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluate_and_report(run_folder: Path, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:
     out = Path(shutil.copytree(run_folder, tmp_path / "run"))
     (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)

@@ -53,7 +53,9 @@ def main(words: Sequence[str]) -> None:
     work, name = words
     folder, rank = Path(name), os.environ["RANK"]
     if work == "training":
-        train(str(folder / "scored.toml"), folder / "pictures", folder / "scored", options=TrainingOptions(device="cpu"))
+        train(
+            str(folder / "scored.toml"), folder / "pictures", folder / "scored", options=TrainingOptions(device="cpu")
+        )
         return
     if work != "together":
         try:

@@ -69,7 +69,8 @@ FAMILIES: dict[str, Family] = {
     **{name: family for name, family in families().items() if name != "biggan"},
 }
 every_family = pytest.mark.parametrize(
-    "family", [pytest.param(f, id=name, marks=[] if name == "made-up" else pytest.mark.long) for name, f in FAMILIES.items()]
+    "family",
+    [pytest.param(f, id=name, marks=[] if name == "made-up" else pytest.mark.long) for name, f in FAMILIES.items()],
 )
 """The made-up one has repeats, several parts and a double backward; the others are more of the same."""
 

@@ -144,6 +144,7 @@ def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:
         newest_whole(tmp_path / "checkpoints")
 
 
+@pytest.mark.long
 def test_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(tmp_path, 4)
 
@@ -161,6 +162,7 @@ def test_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pyte
     assert_same(whole.tensors(), resumed.tensors())
 
 
+@pytest.mark.long
 def test_skips_in_a_row_stop_the_run_and_name_the_cause(tmp_path: Path) -> None:
     rig = Rig.create(MadeUpFamily())
     maker = next(p for p in rig.phases if p.name == "maker")

@@ -95,7 +95,10 @@ def test_one_bad_update_is_skipped(
     assert _finite(tmp_path / "run")
 
 
-@pytest.mark.parametrize(("what", "to"), [(bad_term, 6), *(pytest.param(*case, marks=pytest.mark.long) for case in ((bad_gradient, 6), (bad_weight, 2)))])
+@pytest.mark.parametrize(
+    ("what", "to"),
+    [(bad_term, 6), *(pytest.param(*case, marks=pytest.mark.long) for case in ((bad_gradient, 6), (bad_weight, 2)))],
+)
 def test_what_persists_is_gone_back_from(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], what: Inject, to: int
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily
-from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference, rmsprop
+from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from engine.runs import train
 from frugan.engine.adam import Adam
 from frugan.engine.checkpoint import newest_whole
@@ -49,7 +49,7 @@ def peak_bytes(of: Rig) -> int:
 
 
 each_optimizer = pytest.mark.parametrize(
-    "optimizers", [pytest.param(kind, marks=pytest.mark.long if kind is rmsprop else []) for kind in OPTIMIZERS]
+    "optimizers", [pytest.param(kind, marks=[] if kind is adam else pytest.mark.long) for kind in OPTIMIZERS]
 )
 
 

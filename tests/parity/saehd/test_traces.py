@@ -18,8 +18,8 @@ from parity.saehd.rounding import RATE, STEPS, limits
 from parity.saehd.runs import Run, final_weights, pictures, run, statistics
 from parity.saehd.weights import read
 
-IN_SHORT = ("df-ud_adabelief", "liae-ud_rmsprop")
-"""Both architectures and both optimizers."""
+IN_SHORT = ("df-ud_adabelief",)
+"""The other architecture is in `test_forward.py` and `test_terms.py`, the other optimizer in `test_optimizers.py`."""
 
 
 def in_short(*names: str) -> list[Any]:
