@@ -15,17 +15,9 @@ from torch import Tensor
 from api.pictures import write_pictures, write_recipe
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, assert_same, largest_difference
+from distributed.critic import critic, critic_losses, critic_pictures
 from distributed.processes import AFTER_SECONDS, together
-from distributed.rank_work import (
-    STEPS,
-    critic,
-    critic_losses,
-    critic_pictures,
-    every_family,
-    go_on_alone,
-    rig_of,
-    trained,
-)
+from distributed.rank_work import STEPS, every_family, go_on_alone, rig_of, trained
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import read_events
