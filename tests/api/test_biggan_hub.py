@@ -49,6 +49,7 @@ def test_pictures_are_the_modules_own(tmp_path: Path, resolution: int, attention
     torch.testing.assert_close(drawn(made.path, z, classes).double(), expected, rtol=0, atol=2e-4)
 
 
+@pytest.mark.long
 def test_outputs_beside_a_module_are_compared(tmp_path: Path) -> None:
     module = make_module()
     source = write_bundle(tmp_path / "module", module.variables)

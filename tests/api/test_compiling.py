@@ -76,6 +76,7 @@ def test_off_by_default(tmp_path: Path) -> None:
     assert isinstance(found, CompiledPhases) or compiling.missing_compiler(torch.device("cpu")) is not None
 
 
+@pytest.mark.long
 def test_a_plan_says_that_it_prices_the_written_step() -> None:
     recipe = load_recipe("biggan-digits-32", ["training.compile=true"])
     assert COMPILED_UNPRICED in plan(recipe, "6GiB").decisions

@@ -269,6 +269,7 @@ def test_swapped_sides_and_other_mistakes_leave_everything_as_it_was(tmp_path: P
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.long
 def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
     _train(tmp_path / "run", steps=1)
     _, said = _train(tmp_path / "run", "optimizers.default.kind=rmsprop", steps=2)
@@ -276,6 +277,7 @@ def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
     assert {key.rsplit("/", 1)[1] for key in _tensors(tmp_path / "run", "optimizers")} == {"acc", "updates"}
 
 
+@pytest.mark.long
 def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
     _train(tmp_path / "many", "objective.pretrain=true", steps=2)
     with pytest.raises(BadInput, match=r"objective\.pretrain: True in the run, False now"):
@@ -346,6 +348,7 @@ def test_data_that_cannot_be_used(tmp_path: Path, data: object, overrides: tuple
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_faces_of_different_types_need_consent(tmp_path: Path) -> None:
     for side, face_type in (("src", FaceType.WHOLE_FACE), ("dst", FaceType.HEAD)):
         draw_faceset(tmp_path / side, 0, 2, seed=0, size=64, face_type=face_type)

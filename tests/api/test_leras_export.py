@@ -90,6 +90,7 @@ def test_a_checkpoint_by_path_and_damaged_ones(tmp_path: Path) -> None:
         back(later, tmp_path / "none")
 
 
+@pytest.mark.long
 def test_the_name_is_the_imported_one_or_the_runs_or_a_given_one(tmp_path: Path, trained: Path) -> None:
     model = model_of(discriminators=False)
     model.name = "kept_as_it_is"

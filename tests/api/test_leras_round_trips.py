@@ -121,6 +121,7 @@ def test_what_is_not_used_at_present_is_kept(tmp_path: Path, archi: str, options
     assert load_recipe(str(run / "recipe.toml")).objective.model_dump()["pretrain"] is pretrain
 
 
+@pytest.mark.long
 def test_a_parked_discriminator_is_taken_up_again(tmp_path: Path) -> None:
     run, _ = there(tmp_path, model_of(batch_size=2), "training.precision=fp32")
     before, updates = tensors(run), int(tensors(run, "optimizers")["patch_discriminator/updates"])

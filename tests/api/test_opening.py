@@ -207,6 +207,7 @@ def test_no_recipe_that_ships_is_warned_of() -> None:
     assert [name for name in built_in() if slow_average(load_recipe(name))] == []
 
 
+@pytest.mark.long
 def test_the_warning_opens_the_training_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 3)
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")

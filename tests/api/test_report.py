@@ -90,6 +90,7 @@ def test_recall_far_below_precision_is_said_in_the_report(tmp_path: Path) -> Non
     assert line.startswith("step 25: recall 0.12 is far below precision 0.87")
 
 
+@pytest.mark.long
 def test_pictures_are_thinned_to_their_room(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", sheets=40)
     found = view(RunFolder(run), "run", 200_000)

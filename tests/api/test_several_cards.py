@@ -95,6 +95,7 @@ def test_unequal_cards_share_by_speed(of_64_groups: str) -> None:
     assert report.precision == "fp32"  # the recipe's own
 
 
+@pytest.mark.long
 def test_ranks_of_unequal_cards_train_in_one_precision(of_64_groups: str) -> None:
     mixed = frugan.plan(
         of_64_groups, None, ["training.precision=auto"], frugan.PlanOptions(card="gtx-1080,rtx-2060,rtx-3060")

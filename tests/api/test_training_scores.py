@@ -16,6 +16,7 @@ from frugan.engine.events import read_events
 from frugan.errors import BadInput
 
 
+@pytest.mark.long
 def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_path: Path) -> None:
     text = RECIPE + EVALUATED + 'statistics = "standing"\nstanding_batches = 3\nstanding_size = 8\n'
     recipe = write_recipe(tmp_path, text.replace('metrics = ["fid", "is"]', 'metrics = ["fid"]'))

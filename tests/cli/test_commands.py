@@ -232,14 +232,25 @@ def test_evaluate_and_report(run_folder: Path, tmp_path: Path, frugan: Frugan, m
     result = frugan("evaluate", str(out), *scored, "--json")
     assert result.returncode == 0, result.stderr
     assert set(json.loads(result.stdout)["scores"]) == {"fid", "precision", "recall", "f_score"}
-    plot = str(tmp_path / "curve.png")
-    result = frugan("evaluate", str(out), *scored, "--truncations", "0.5:1:0.5", "--plot", plot)
-    assert "20 samples of seed 0" in result.stdout.replace("\n", " ")
-    assert Path(plot).is_file()
-    assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 3
+    assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 1
     assert (out / "scores.jsonl").read_text("utf-8") == (tmp_path / "scores.jsonl").read_text("utf-8")
     result = frugan("report", str(out))
     assert "Scores by frugan evaluate" in Path(result.stdout.strip()).read_text("utf-8")
+
+
+@pytest.mark.long
+def test_a_curve_over_truncations(
+    run_folder: Path, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["--data", str(run_folder.parent / "pictures"), "--samples", "20", "--network", "tests_network:means"]
+    words += ["--metrics", "fid", "--device", "cpu", "--truncations", "0.5:1:0.5"]
+    result = frugan("evaluate", str(out), *words, "--plot", str(tmp_path / "curve.png"))
+    assert "20 samples of seed 0" in result.stdout.replace("\n", " ")
+    assert (tmp_path / "curve.png").is_file()
+    assert len((out / "scores.jsonl").read_text("utf-8").splitlines()) == 2
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
 from contract.rig import BF16, FP32, Rig, adabelief, adam, assert_same, largest_difference, rmsprop
 from contract.trainings import ROUNDING, plain, trained
+from frugan.contract.layers import Observer
 from frugan.engine import dense_slices, offload
 from frugan.engine.gradients import GradientReport
 from frugan.engine.offload import HostCopies
@@ -30,6 +32,23 @@ class Dense(MadeUpFamily):
 
 def test_recompute_is_bit_equal() -> None:
     assert_same(plain(), trained(recompute=True).tensors())
+
+
+def test_a_recomputation_observes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was observed twice everywhere would have the same mean."""
+    kept = 0
+    stage = Observer.stage
+
+    def counted(self: Observer, *given: Any) -> None:
+        nonlocal kept
+        kept += not self.recomputing
+        stage(self, *given)
+
+    monkeypatch.setattr(Observer, "stage", counted)
+    trained(1)
+    plain, kept = kept, 0
+    trained(1, recompute=True)
+    assert kept == plain > 0
 
 
 def test_recompute_runs_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CONTEXT = get_context("fork" if sys.platform == "linux" else "spawn")
+CONTEXT = get_context("fork") if sys.platform == "linux" else get_context("spawn")
 """To load torch anew takes a process longer than most of its work here."""
 SECONDS = 240
 AFTER_SECONDS = 60

@@ -18,6 +18,7 @@ from contract.rig import FP16, assert_same, largest_difference
 from distributed.critic import critic, critic_losses, critic_pictures
 from distributed.processes import AFTER_SECONDS, together
 from distributed.rank_work import STEPS, every_family, go_on_alone, rig_of, trained
+from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import read_events
@@ -182,10 +183,10 @@ def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path)
     assert difference < 1e-3, where  # in fp32 at Adam's own eps
 
 
-def test_ranks_go_back_together(tmp_path: Path) -> None:
+def test_ranks_go_back_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates stay not finite from step 3 on: all ranks begin again at the last sound checkpoint, in another order."""
-    write_recipe(tmp_path)
-    write_pictures(tmp_path / "pictures")
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    minigan_and_pictures(tmp_path)
     for rank, done in enumerate(together(2, "go-back", tmp_path)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
         assert json.loads((tmp_path / f"back-{rank}.json").read_text()) == {"step": 6, "over": True}

@@ -40,10 +40,10 @@ def under_landmarks(frame: DrawnFrame, which: list[int]) -> NDArray[np.float32]:
 
 
 def test_the_same_numbers_draw_the_same_frame() -> None:
-    first, second = (draw_frame(PEOPLE[0], draw_moment(3, 0, 7), SIZE) for _ in range(2))
+    first, second = (draw_frame(PEOPLE[0], draw_moment(3, 0, 7), 64) for _ in range(2))
     np.testing.assert_array_equal(first.picture, second.picture)
     np.testing.assert_array_equal(first.landmarks, second.landmarks)
-    assert first.picture.shape == (SIZE, SIZE, 3)
+    assert first.picture.shape == (64, 64, 3)
     assert first.picture.dtype == np.uint8
     assert first.landmarks.dtype == np.float32
 

@@ -185,6 +185,7 @@ def test_a_remainder_is_a_second_graph_and_says_what_changed() -> None:
     assert "instead of [3, 6]" in again[0]
 
 
+@pytest.mark.long
 def test_another_plan_begins_anew() -> None:
     _, compiled, backward, said = pair(FAMILIES["made-up"], phase="maker")
     compiled.run(1)
@@ -275,6 +276,7 @@ def test_memory_that_runs_out_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> N
     assert warnings(said) == []
 
 
+@pytest.mark.long
 def test_kernels_are_kept_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str | None] = []
 

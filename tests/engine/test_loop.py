@@ -179,6 +179,7 @@ def test_skips_in_a_row_stop_the_run_and_name_the_cause(tmp_path: Path) -> None:
     assert int(rig.state.skipped["maker"]) in (20, 21)  # read a step later
 
 
+@pytest.mark.long
 def test_a_divergence_names_where_to_go_on_from(tmp_path: Path) -> None:
     rig = Rig.create(MadeUpFamily())
     maker = next(p for p in rig.phases if p.name == "maker")
@@ -209,6 +210,7 @@ def test_every_save_is_told_once(tmp_path: Path) -> None:
     assert [e for e in events if e["event"] == "checkpoint"] == []
 
 
+@pytest.mark.long
 def test_images_are_counted_over_resumptions(tmp_path: Path) -> None:
     _, whole, _ = train(tmp_path / "whole", 7)
     train(tmp_path / "parts", 3)

@@ -142,7 +142,7 @@ def test_a_bad_weight_in_a_checkpoint_that_seems_sound(
     assert _finite(run)
 
 
-@pytest.mark.parametrize("most", [0, 2])
+@pytest.mark.parametrize("most", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_it_stops_with_the_cause_at_last(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], most: int
 ) -> None:
@@ -173,6 +173,7 @@ def _in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "cpu_has_bf16_units", lambda: False)
 
 
+@pytest.mark.long
 def test_an_overflow_storm_is_weathered(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def test_a_loaded_network_is_left_as_it_is() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in generator.state_dict().items())
 
 
+@pytest.mark.long
 def test_groups_are_respected() -> None:
     networks, _ = BigGANFamily().tiny()
     discriminator = BigGANFamily().build(networks, "meta")["D"]

@@ -231,6 +231,7 @@ def test_state_on_the_host_is_not_on_the_card(family: Family) -> None:
     assert on_card.work.host_bytes == 0
 
 
+@pytest.mark.long
 @made_up_in_short
 def test_parts_of_groups_are_counted(family: Family) -> None:
     """Of a rank that shares normalisation groups: in elementary operations, which keep more than torch's batch norm."""

@@ -213,6 +213,7 @@ def test_regularised_trace_in_float64(done: int) -> None:
     assert not beyond(found, limits_in_float64("bg32_hier", "train_ortho", done)), found
 
 
+@pytest.mark.long
 @each_case_with_a_fault
 def test_wrong_momentum_is_noticed(name: str) -> None:
     """Beta2 off by 10 %."""

@@ -92,6 +92,7 @@ def test_movement(name: str) -> None:
             assert not ours.movement[steps][key].any(), f"{key} moved and has no phase"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in IN_SHORT else pytest.mark.long) for name in IN_FP32]
 )
