@@ -306,6 +306,7 @@ def test_its_own_batch_norm(tmp_path: Path) -> None:
     assert loaded(tmp_path / "back" / "state_dict.pth")["config"]["mybn"] is True
 
 
+@pytest.mark.long
 def test_outputs_that_the_source_brings_are_compared(tmp_path: Path) -> None:
     source = copied(tmp_path)
     from_biggan_pytorch(source, tmp_path / "first.safetensors", say=quiet)

@@ -234,6 +234,7 @@ def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(
     assert "step-000000001-preview.png: 20 of 20 pictures hold values that are not finite" in said
 
 
+@pytest.mark.long
 def test_faces_of_a_type_that_models_do_not_have(tmp_path: Path) -> None:
     draw_faceset(tmp_path / "faces", 0, 2, seed=0, size=64, face_type=FaceType.FULL_NO_ALIGN)
     data = dict.fromkeys(("src", "dst"), tmp_path / "faces")

@@ -23,7 +23,9 @@ from frugan.errors import BadInput
 from frugan.metrics.provenance import Statistics
 
 
-@pytest.mark.parametrize("statistics", ["running", "standing", pytest.param("batch", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "statistics", ["running", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("standing", "batch"))]
+)
 def test_pictures_are_a_function_of_their_number(opened: Opened, statistics: Statistics) -> None:
     """However they are batched, wherever one begins: so that processes can share them out."""
     whole, labels = drawn(opened, DrawRequest(statistics=statistics, micro_batch=64), 0, 100)

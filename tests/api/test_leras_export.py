@@ -125,6 +125,7 @@ def test_faces_are_compared_with_the_options(tmp_path: Path) -> None:
         to_dfm(head, tmp_path / "x.dfm", data=DATA, say=print)
 
 
+@pytest.mark.long
 def test_other_faces_than_those_of_the_run_are_told(tmp_path: Path, trained: Path) -> None:
     few = tmp_path / "few"
     shutil.copytree(FACES, few)

@@ -107,6 +107,7 @@ def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: py
         assert [key for key in one if not torch.equal(one[key], two[key])] == []
 
 
+@pytest.mark.long
 def test_steps_that_become_slow_are_timed_again(
     tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

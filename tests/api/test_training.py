@@ -148,6 +148,7 @@ def test_fixed_fields_are_refused_at_resume(made: Made, begun: Path) -> None:
     assert all(torch.equal(before[k], after[k]) for k in before)
 
 
+@pytest.mark.long
 def test_other_fields_may_change_at_resume(made: Made, begun: Path) -> None:
     changeable = ["optimizers.G.learning_rate=1e-5", "data.flip=true", "saving.snapshot_every=1 step"]
     assert train(made.recipe, made.pictures, begun, options=CPU, overrides=changeable).step == 4

@@ -59,8 +59,8 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_scheduler_is_told_by_75_to_come_back(frugan: Frugan, tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    words = ("train", recipe, "--data", str(pictures), "--out", str(tmp_path / "run"), "--device", "cpu", "--requeue")
-    words += ("training.duration=3 steps",)
+    words = ["train", recipe, "training.duration=3 steps", "--data", str(pictures), "--out", str(tmp_path / "run")]
+    words += ["--device", "cpu", "--requeue"]
     assert frugan(*words, "--stop-after", "0.001s").returncode == 75
     assert frugan(*words).returncode == 0
     refused = frugan(*words, "--stop-after", "4 steps")

@@ -62,6 +62,7 @@ def test_moments_cover_what_a_face_model_has_to_learn() -> None:
     assert max(m.smile for m in moments) > 0.8
 
 
+@pytest.mark.long
 def test_the_two_people_differ_in_colour_and_shape() -> None:
     her, him = (draw_frame(person, EVENLY_LIT, SIZE) for person in PEOPLE)
     nose = [28, 29]

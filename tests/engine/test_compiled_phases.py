@@ -166,6 +166,7 @@ def test_plans_and_precisions(settings: dict[str, Any]) -> None:
     assert warnings(said) == []
 
 
+@pytest.mark.long
 def test_recomputation_is_in_the_graph() -> None:
     def operations(**settings: Any) -> int:
         _, compiled, backward, _ = pair(FAMILIES["made-up"], phase="maker", **settings)

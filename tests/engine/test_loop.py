@@ -109,6 +109,7 @@ def test_a_step_tells_how_long_it_waited_for_data(tmp_path: Path) -> None:
     assert all(wait <= e["data_seconds"] <= e["took_seconds"] for e in steps)
 
 
+@pytest.mark.long
 def test_carried_state_is_told_where_gradients_are_reported(tmp_path: Path) -> None:
     _, events, _ = train(tmp_path, 9)
     told = {e["step"]: e["carried"]["path length"] for e in events if e["event"] == "step" and "carried" in e}

@@ -50,6 +50,7 @@ def test_what_is_not_frozen_gets_the_same_gradients(precision: Precision, recomp
     }
 
 
+@pytest.mark.long
 def test_batches_in_parts_are_the_same_training() -> None:
     whole, parts = (
         Rig.create(FAMILY, networks=FROZEN, dtype=torch.float64, micro_batch=micro_batch) for micro_batch in (8, 4)

@@ -159,6 +159,7 @@ def test_damage_to_the_newest_checkpoint(
     _check_damage(*halves, recipe, kind, name)
 
 
+@pytest.mark.long
 def test_a_manifest_that_agrees_with_the_damage(tmp_path: Path, recipe: tuple[str, Path]) -> None:
     """Then it is no accident; the files are still only read as what they are."""
     run = tmp_path / "run"

@@ -35,7 +35,7 @@ OURS = (BadInput, Unreadable)
 
 def examples(count: int) -> settings:
     """So many in the long profile, a quarter of them in the short one."""
-    return settings(CHECKED, max_examples=count * settings.default.max_examples // LONG_EXAMPLES)
+    return settings(CHECKED, max_examples=count * settings().max_examples // LONG_EXAMPLES)
 
 
 TEXT = st.text(max_size=8)

@@ -174,6 +174,7 @@ def test_biggan_costs_what_the_reference_says(
     assert cost.parameters == sum(p.numel() for p in network.parameters())
 
 
+@pytest.mark.long
 def test_saved_activations_are_those_of_a_real_forward() -> None:
     networks, _ = BigGANFamily().tiny()
     generator = BigGANFamily().build(networks)["G"].train()

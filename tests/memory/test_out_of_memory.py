@@ -81,6 +81,7 @@ def test_a_phase_is_repeated_as_if_nothing_had_been(optimizers: Callable[[float]
     assert not any(p.grad is not None for n in tight.state.networks.values() for p in n.parameters())
 
 
+@pytest.mark.long
 def test_a_repetition_by_the_same_plan_is_bit_equal() -> None:
     """What was refused has left no trace at all."""
     tight, free = rig(), rig()

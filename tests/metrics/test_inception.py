@@ -53,6 +53,7 @@ def test_features(network: Inception, size: str) -> None:
         assert np.abs(found[name].numpy() - expected).max() <= 1e-4 * np.abs(expected).max(), name
 
 
+@pytest.mark.long
 def test_another_pool_at_the_end_is_noticed(network: Inception) -> None:
     """The limit is far below what the original's oddity amounts to."""
     recorded = np.load(GOLDEN)

@@ -81,6 +81,7 @@ def test_pictures_after_training(name: str) -> None:
         assert (picture - nchw(case.trace[f"pred_{key}_final"])).abs().max() <= limits(name)["pictures"], key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", in_short(*FAULTS))
 def test_another_constant_of_the_optimizer_is_noticed(name: str) -> None:
     case = recording(name)
