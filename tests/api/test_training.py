@@ -89,6 +89,18 @@ def test_pictures_to_run_to_samples(made: Made, tmp_path: Path) -> None:
         assert sheet.text["Rows"] == "hell\ndunkel ü\nhell"  # type: ignore[attr-defined]
 
 
+def test_a_run_is_named_for_its_recipe_or_the_folder_that_it_came_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRUGAN_BASE", str(tmp_path / "base"))
+    (tmp_path / "flowers").mkdir()
+    pictures = write_pictures(tmp_path / "pictures")
+    recipes = (write_recipe(tmp_path), write_recipe(tmp_path / "flowers", name="recipe.toml"))
+    one = ["training.duration=1 steps"]
+    found = [train(recipe, pictures, overrides=one, options=CPU).run.name for recipe in recipes]
+    assert found == ["tiny", "flowers"]
+
+
 @pytest.mark.parametrize("interpolate", ["class", "latent", "both"])
 def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> None:
     recipe = write_recipe(tmp_path)

@@ -85,8 +85,8 @@ class PictureNeeds:
             )
         if found != self.classes:
             raise BadInput(
-                f"{where}: {found:,} classes, the recipe wants {self.classes:,}; train with networks.classes={found}, "
-                "or name the folder that holds the class folders"
+                f"{where}: {found:,} classes, the recipe has {self.classes:,} (networks.classes); name the folder that "
+                f"holds the class folders, or begin a run with networks.classes={found}"
             )
 
     def _in_channels(self, name: str, pictures: PictureSet, options: SourceOptions) -> PictureSet:

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
-from frugan.recipe_toml import dump_recipe
+from frugan.recipe_toml import RECIPE_FILE, dump_recipe
 
 
 def overridden(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -18,6 +18,6 @@ def overridden(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     if not overrides:
         return recipe
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "recipe.toml"
+        path = Path(folder) / RECIPE_FILE
         path.write_text(dump_recipe(recipe), "utf-8", newline="\n")
         return load_recipe(str(path), overrides)

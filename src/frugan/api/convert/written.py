@@ -15,9 +15,8 @@ from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import write_json, write_tensors
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
-from frugan.recipe_toml import dump_recipe
+from frugan.recipe_toml import RECIPE_FILE, dump_recipe
 
-RECIPE_FILE = "recipe.toml"
 WEIGHTS_SUFFIX = ".safetensors"
 
 

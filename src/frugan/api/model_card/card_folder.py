@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.model_card.card_facts import CardFacts, Told, json_of, newest_grid, taken_later, told_by_events
-from frugan.api.model_card.card_text import CARD, PICTURE, RECIPE, WEIGHTS, card_text
+from frugan.api.model_card.card_text import CARD, PICTURE, WEIGHTS, card_text
 from frugan.api.networks import EMA_FILE, Weights, read_weights, step_of, weights_file, weights_metadata
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Say, quiet
@@ -15,9 +15,9 @@ from frugan.engine.checkpoint import step_in_name
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.recipe_toml import dump_recipe
+from frugan.recipe_toml import RECIPE_FILE, dump_recipe
 
-FILES = (CARD, WEIGHTS, RECIPE, PICTURE)
+FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
 """All that is written, and all that is published."""
 
 
@@ -50,7 +50,7 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
         weights.recipe, weights.class_names, step=facts.step, licence=licence or weights.licence
     )
     write_tensors(target / WEIGHTS, weights.tensors, metadata)
-    (target / RECIPE).write_text(dump_recipe(weights.recipe), "utf-8")
+    (target / RECIPE_FILE).write_text(dump_recipe(weights.recipe), "utf-8")
     if facts.grid is not None:
         shutil.copyfile(facts.grid.file, target / PICTURE)
     else:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from frugan.api.model_card.card_facts import CardFacts, Scored
 from frugan.memory.sizes import show_size
 from frugan.metrics.provenance import Provenance
+from frugan.recipe_toml import RECIPE_FILE
 
-WEIGHTS, PICTURE, RECIPE, CARD = "weights.safetensors", "samples.png", "recipe.toml", "README.md"
+WEIGHTS, PICTURE, CARD = "weights.safetensors", "samples.png", "README.md"
 """Files beside the card, and its own."""
 IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 """A licence as hubs and SPDX write it: "cc-by-4.0"."""
@@ -83,7 +84,7 @@ def _training(facts: CardFacts) -> Iterator[str]:
         ("seed", str(training.seed)),
         ("trained on", facts.device),
         ("versions", facts.versions),
-        ("recipe", f"[{RECIPE}]({RECIPE}), digest `{facts.recipe_digest[:16]}`"),
+        ("recipe", f"[{RECIPE_FILE}]({RECIPE_FILE}), digest `{facts.recipe_digest[:16]}`"),
         *((f"data: {source}", f"digest `{digest[:16]}`") for source, digest in facts.data.items()),
     ]
     yield "## Training"

@@ -36,6 +36,7 @@ from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
+from frugan.recipe_toml import RECIPE_FILE
 
 
 def _quiet(_: object) -> None:
@@ -254,7 +255,9 @@ def _run_folder(recipe: str | Recipe, loaded: Recipe, out: str | Path | None) ->
     if isinstance(recipe, str) and RunFolder(Path(recipe)).exists:
         return RunFolder(Path(recipe))
     name = recipe if isinstance(recipe, str) else loaded.family
-    return RunFolder(Folders.from_environment().runs / Path(name).stem)
+    path = Path(name)
+    own = path.resolve().parent.name if path.name == RECIPE_FILE else ""  # as `frugan convert` leaves one in a folder
+    return RunFolder(Folders.from_environment().runs / (own or path.stem))
 
 
 def _command(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:

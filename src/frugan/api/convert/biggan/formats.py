@@ -7,10 +7,11 @@ from frugan.api.convert.biggan.export_release import to_biggan_pytorch
 from frugan.api.convert.biggan.fine_tuning import RECIPE, differing_networks
 from frugan.api.convert.biggan.import_hub import from_biggan_tfhub
 from frugan.api.convert.biggan.import_release import from_biggan_pytorch
-from frugan.api.convert.written import RECIPE_FILE, WEIGHTS_SUFFIX
+from frugan.api.convert.written import WEIGHTS_SUFFIX
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
+from frugan.recipe_toml import RECIPE_FILE
 
 
 class BigGANPyTorch:

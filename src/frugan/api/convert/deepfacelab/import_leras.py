@@ -7,12 +7,13 @@ from pathlib import Path
 from frugan.api.convert.deepfacelab.leras_recipe import imported_recipe
 from frugan.api.convert.deepfacelab.leras_state import Importer
 from frugan.api.convert.overridden import overridden
-from frugan.api.convert.written import RECIPE_FILE, free_for_a_run, write_run
+from frugan.api.convert.written import free_for_a_run, write_run
 from frugan.api.progress import Say
 from frugan.data.wording import storable
 from frugan.families.saehd.files.leras import LerasModel, read_model
 from frugan.families.saehd.files.leras_options import LEGACY, ORDER
 from frugan.recipe import Recipe
+from frugan.recipe_toml import RECIPE_FILE
 
 
 @dataclass(frozen=True)
