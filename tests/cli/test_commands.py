@@ -9,13 +9,12 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
+from cli.calling import Frugan
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.cli.main import run
@@ -24,37 +23,6 @@ from frugan.data.faces.workspace import find_facesets
 from frugan.recipes import built_in
 
 CPU = TrainingOptions(device="cpu")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Frugan = Callable[..., Result]
-
-
-@pytest.fixture
-def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Frugan:
-    """Run a command in this process (starting one of its own takes seconds)."""
-
-    def call(*words: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["frugan", *words])
-        monkeypatch.setenv("COLUMNS", "200")
-        capsys.readouterr()
-        code = 0
-        try:
-            run()
-        except SystemExit as error:
-            code = int(error.code or 0)
-        out, err = capsys.readouterr()
-        return Result(code, out, err)
-
-    return call
 
 
 def test_a_scheduler_is_told_by_75_to_come_back(frugan: Frugan, tmp_path: Path) -> None:
@@ -326,48 +294,6 @@ def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         run()
     assert ended.value.code == 130
     assert "interrupted: stopped at once; what was saved before is whole" in capsys.readouterr().err
-
-
-def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
-    found = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--json")
-    assert found.returncode == 0, found.stderr
-    values = json.loads(found.stdout)
-    assert values["fits"] is True
-    assert values["peak_bytes"] == sum(values["categories"].values()) < 6 * 2**30
-    told = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--card", "rtx-3060", "--price-per-hour", "0.2")
-    assert told.returncode == 0, told.stderr
-    for words in (
-        "biggan-digits-32 fits 6.00 GiB",
-        "in all",
-        "the peak falls in",
-        ", sample grids 0.",
-        "a guess",
-        "Next: frugan train",
-    ):
-        assert words in told.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--memory", "six"), "'six' is no size"),
-        (("--memory", "100MiB"), "the parameters alone take"),
-        (("--largest", "width"), "together with --memory"),
-        (("--largest", "depth", "--memory", "6GiB"), "expected resolution, batch, width"),
-        (("--use", "recompute", "--use", "keep-products"), "contradict each other"),
-        (("--card", "riva-128"), "'riva-128' is not known"),
-        (("--gpus", "5"), "at least one to each card"),
-        (("--gpus", "0"), "expected at least one"),
-        (("--gpus", "2", "--link", "8", "--card", "rtx-3060"), "with its unit"),
-        (("--link", "8GB/s"), "nobody to talk to"),
-        (("--micro-batch", "33"), "micro-batch 33"),
-        (("training.batch=7",), "normalisation_batch"),
-    ],
-)
-def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: str) -> None:
-    found = frugan("plan", "biggan-digits-32", *words)
-    assert found.returncode == 2
-    assert message in found.stderr.replace("\n", " ")
 
 
 def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:
