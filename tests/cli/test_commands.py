@@ -163,7 +163,7 @@ BOTH = ("--columns", "2", "--rows", "2")
             for words, names in (
                 (BOTH, ["samples.png", "interpolation.png"]),
                 (("--classes", "1", *BOTH), ["samples.png"]),
-                (("--interpolate", "both", "--columns", "2"), ["samples.png"]),
+                (("--interpolate", "both", "--columns", "2"), ["interpolation-both.png"]),
                 (("--animate", "film.gif", "--frames", "4", "--rows", "2"), ["film.gif"]),
             )
         ),
