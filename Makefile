@@ -25,7 +25,7 @@ unit: install
 
 # everything, also what takes minutes: not needed for a change, but before a release
 test-long: lint types
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'long or not long'
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m 'long or not long' --hypothesis-profile long
 
 # puts one fault after the other into a copy of the code: tests that are never seen to fail prove nothing
 faults: install

@@ -1,13 +1,20 @@
-"""Nothing that a test prepares may land in the home folder."""
+"""Nothing that a test prepares may land in the home folder; hypothesis makes a quarter of its usual examples."""
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("short", max_examples=25)
+settings.register_profile("long", max_examples=100)  # `--hypothesis-profile long`, as `make test-long` has it
+settings.load_profile("short")
 
 
 @pytest.fixture(autouse=True)
 def _base_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    base = tmp_path_factory.mktemp("base")
+    # not by `mktemp`, which looks at all that the tests before have left to find the next number: 5 ms a test
+    base = tmp_path_factory.getbasetemp() / f"base-{uuid4().hex}"
     monkeypatch.setenv("FRUGAN_BASE", str(base))
     for name in ("PREPARED", "RUNS", "MOMENTS", "CACHE"):
         monkeypatch.delenv(f"FRUGAN_{name}", raising=False)

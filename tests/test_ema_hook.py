@@ -113,6 +113,7 @@ def test_it_goes_on_from_a_checkpoint_and_can_be_taken_away() -> None:
         other.load_state_dict(state)
 
 
+@pytest.mark.long
 def test_wrappers_are_looked_through() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""Tests that train draw small sheets; those of DeepFaceLab's files share a small run."""
+"""Tests that train draw small sheets; those of scores share a run, and those of DeepFaceLab's files another."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +7,10 @@ import pytest
 
 from api.leras_models import allow_narrow
 from api.leras_runs import train_small
+from api.scored import opened, scored
 from api.small_sheets import small_sheets
 
-__all__ = ["small_sheets"]
+__all__ = ["opened", "scored", "small_sheets"]
 
 
 @pytest.fixture(scope="module")

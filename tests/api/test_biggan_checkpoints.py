@@ -189,6 +189,7 @@ def test_a_recorded_training_goes_on_within_its_noise(tmp_path: Path) -> None:
     assert not {key: (error, allowed[key]) for key, error in off.items() if not error <= allowed[key]}
 
 
+@pytest.mark.long
 def test_training_goes_on_from_the_command(tmp_path: Path) -> None:
     made = from_biggan_pytorch(GOLDEN, tmp_path / "run", overrides=["training.duration=6 steps"], say=quiet)
     pictures = write_pictures(tmp_path / "pictures", classes=("a", "b", "c"), each=4)
@@ -305,6 +306,7 @@ def test_its_own_batch_norm(tmp_path: Path) -> None:
     assert loaded(tmp_path / "back" / "state_dict.pth")["config"]["mybn"] is True
 
 
+@pytest.mark.long
 def test_outputs_that_the_source_brings_are_compared(tmp_path: Path) -> None:
     source = copied(tmp_path)
     from_biggan_pytorch(source, tmp_path / "first.safetensors", say=quiet)

@@ -141,6 +141,7 @@ def test_at_first_only_the_discriminator_learns(folder: Path, pictures: Path, tm
     assert float(newest(out, "optimizers")["D/D.linear.weight/step"]) == 4
 
 
+@pytest.mark.long
 def test_a_warmed_up_training_is_one_training(pictures: Path, tmp_path: Path) -> None:
     """Bit for bit, whether it was interrupted at the stage or not."""
     recipe = write_recipe(tmp_path, RECIPE + WARM_UP)

@@ -37,7 +37,7 @@ def drawn(path: Path, z: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     ("resolution", "attention"),
     [(128, 3), pytest.param(256, 4, marks=pytest.mark.long), pytest.param(512, 3, marks=pytest.mark.long)],
 )
-@pytest.mark.parametrize("raw", [False, True], ids=["averaged", "as trained"])
+@pytest.mark.parametrize("raw", [False, pytest.param(True, marks=pytest.mark.long)], ids=["averaged", "as trained"])
 def test_pictures_are_the_modules_own(tmp_path: Path, resolution: int, attention: int, raw: bool) -> None:
     module = make_module(resolution, attention=attention, prefix="module/", counter=0 if raw else 4)
     source = write_bundle(tmp_path / "module", module.variables)
@@ -49,6 +49,7 @@ def test_pictures_are_the_modules_own(tmp_path: Path, resolution: int, attention
     torch.testing.assert_close(drawn(made.path, z, classes).double(), expected, rtol=0, atol=2e-4)
 
 
+@pytest.mark.long
 def test_outputs_beside_a_module_are_compared(tmp_path: Path) -> None:
     module = make_module()
     source = write_bundle(tmp_path / "module", module.variables)
@@ -141,15 +142,24 @@ SMALL = make_module()
             "has 4 blocks; expected",
         ),
         ({"Generator__GenZ__G_linear__w": np.ones(1, np.float32)}, "BigGAN-deep's"),
-        (
+        pytest.param(
             {"linear__w": np.ones(3, np.float32), f"linear__w{EMA}": None},
             r"variable linear/w is \[3\]; expected a matrix",
+            marks=pytest.mark.long,
         ),
         ({"Generator__GBlock__more": np.ones(1, np.float32)}, "Generator/GBlock/more: unknown here"),
-        ({"Generator__conv_2d__u0": None}, r"output_layer\.2\.u0: not there"),
-        ({"Generator__GBlock__conv0__b": np.ones(9, np.float32)}, "of another network than the recipe's"),
-        ({"Generator__attention__theta__w": np.ones((1, 1, 7, 1), np.float32)}, "self-attention is of 7 channels"),
-        ({"Generator__G_Z__G_linear__w": np.ones((3, 1000), np.float32)}, "does not divide by it"),
+        *(
+            pytest.param(changes, message, marks=pytest.mark.long)
+            for changes, message in (
+                ({"Generator__conv_2d__u0": None}, r"output_layer\.2\.u0: not there"),
+                ({"Generator__GBlock__conv0__b": np.ones(9, np.float32)}, "of another network than the recipe's"),
+                (
+                    {"Generator__attention__theta__w": np.ones((1, 1, 7, 1), np.float32)},
+                    "self-attention is of 7 channels",
+                ),
+                ({"Generator__G_Z__G_linear__w": np.ones((3, 1000), np.float32)}, "does not divide by it"),
+            )
+        ),
     ],
 )
 def test_other_models_and_names_left_over(tmp_path: Path, changes: dict[str, np.ndarray | None], message: str) -> None:

@@ -25,7 +25,7 @@ from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDFamily
 from tools.draw_faces.drawn_faceset import draw_faceset
 
-pytestmark = pytest.mark.usefixtures("narrow_faces")
+pytestmark = pytest.mark.usefixtures("narrow_faces", "_no_previews")
 FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
 DATA = {"src": FACES, "dst": FACES}
 CPU = TrainingOptions(device="cpu", workers=0)
@@ -60,6 +60,18 @@ set = { "objective.random_warp" = false, "optimizers.default.dropout" = 0.3, "op
 at = "3 steps"
 set = { "objective.gan_power" = 0.1 }
 """
+
+
+@pytest.fixture
+def _no_previews(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of what a tiny training takes; tests that look at them say `previews`."""
+    if "previews" not in request.fixturenames:
+        monkeypatch.setattr(SAEHDFamily, "snapshots", lambda *_: {})
+
+
+@pytest.fixture
+def previews() -> None:
+    """Let runs draw previews."""
 
 
 def _train(run: Path, *overrides: str, steps: int, **more: object) -> tuple[TrainingResult, str]:
@@ -126,13 +138,20 @@ def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
     assert _same(trained[1], kept[1])
     _, said = _train(run, "objective.gan_power=0.1", "networks.gan_dims=8", steps=5)
     assert "patch_discriminator: starts with fresh weights" in said
-    # another shape while it is off: the old weights must not come back
+
+
+@pytest.mark.long
+def test_a_discriminator_of_another_shape_while_it_is_off_begins_anew(tmp_path: Path) -> None:
+    """The old weights must not come back."""
+    run = tmp_path / "run"
+    _train(run, "objective.gan_power=0.1", steps=5)
     _train(run, "networks.gan_dims=8", steps=6)
     _train(run, "networks.gan_dims=4", steps=7)
     _, said = _train(run, "networks.gan_dims=4", "objective.gan_power=0.1", steps=8)
     assert "patch_discriminator: starts with fresh weights" in said
 
 
+@pytest.mark.long
 def test_a_run_that_dies_after_a_change_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """recipe.json has the change then, the checkpoint has not: what counts is the checkpoint."""
     run, on = tmp_path / "run", "objective.gan_power=0.1"
@@ -148,6 +167,7 @@ def test_a_run_that_dies_after_a_change_can_be_resumed(tmp_path: Path, monkeypat
     assert "patch_discriminator: starts with fresh weights" in said
 
 
+@pytest.mark.long
 def test_damaged_checkpoints_make_room_for_whole_ones(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = (
@@ -183,6 +203,7 @@ def test_losses_of_steps_that_were_lost_do_not_count(tmp_path: Path) -> None:
     assert list(history.steps["src"]) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.long
 def test_each_sample_is_made_once_whatever_the_number_of_phases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +216,7 @@ def test_each_sample_is_made_once_whatever_the_number_of_phases(
     assert len(training) <= 2 * (6 + 2)  # read ahead by two
 
 
+@pytest.mark.long
 def test_other_weights_but_for_a_network_of_another_size(tmp_path: Path) -> None:
     _train(tmp_path / "first", "objective.gan_power=0.1", steps=1)
     words = ("objective.gan_power=0.1", "networks.gan_dims=8")
@@ -202,7 +224,9 @@ def test_other_weights_but_for_a_network_of_another_size(tmp_path: Path) -> None
     assert "fresh: patch_discriminator" in said
 
 
-def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(
+    tmp_path: Path, previews: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sample_sheet = SAEHDFamily.sample
     monkeypatch.setattr(SAEHDFamily, "sample", lambda *asked: sample_sheet(*asked) * float("nan"))
     result, said = _train(tmp_path / "run", steps=1)
@@ -210,6 +234,7 @@ def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(tmp_path: Path, m
     assert "step-000000001-preview.png: 20 of 20 pictures hold values that are not finite" in said
 
 
+@pytest.mark.long
 def test_faces_of_a_type_that_models_do_not_have(tmp_path: Path) -> None:
     draw_faceset(tmp_path / "faces", 0, 2, seed=0, size=64, face_type=FaceType.FULL_NO_ALIGN)
     data = dict.fromkeys(("src", "dst"), tmp_path / "faces")
@@ -245,6 +270,7 @@ def test_swapped_sides_and_other_mistakes_leave_everything_as_it_was(tmp_path: P
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.long
 def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
     _train(tmp_path / "run", steps=1)
     _, said = _train(tmp_path / "run", "optimizers.default.kind=rmsprop", steps=2)
@@ -252,6 +278,7 @@ def test_another_optimizer_starts_with_fresh_state(tmp_path: Path) -> None:
     assert {key.rsplit("/", 1)[1] for key in _tensors(tmp_path / "run", "optimizers")} == {"acc", "updates"}
 
 
+@pytest.mark.long
 def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
     _train(tmp_path / "many", "objective.pretrain=true", steps=2)
     with pytest.raises(BadInput, match=r"objective\.pretrain: True in the run, False now"):
@@ -268,7 +295,7 @@ def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
     assert int(slots["autoencoder/updates"]) == 3
 
 
-def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path) -> None:
+def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path, previews: None) -> None:
     run = tmp_path / "run"
     _train(run, steps=3)
     paths = sorted((run / "samples").iterdir())
@@ -297,6 +324,7 @@ def test_networks_from_a_run_can_be_called(tmp_path: Path) -> None:
     assert mask.shape == (2, 1, 64, 64)
 
 
+@pytest.mark.long
 def test_the_number_of_workers_does_not_matter(tmp_path: Path) -> None:
     _train(tmp_path / "none", steps=2)
     words = [*SMALL, "training.duration=2 steps"]
@@ -321,6 +349,7 @@ def test_data_that_cannot_be_used(tmp_path: Path, data: object, overrides: tuple
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_faces_of_different_types_need_consent(tmp_path: Path) -> None:
     for side, face_type in (("src", FaceType.WHOLE_FACE), ("dst", FaceType.HEAD)):
         draw_faceset(tmp_path / side, 0, 2, seed=0, size=64, face_type=face_type)

@@ -149,6 +149,7 @@ def test_colours_do_not_count_in_scores_of_grey_networks(folder: Path) -> None:
     assert one.provenance.data_digest != picture_digest(colour, labels)
 
 
+@pytest.mark.long
 def test_digits_score_grey_networks(folder: Path, tmp_path: Path) -> None:
     digits = digits_set(32, np.arange(40))
     words = [GREY, "networks.classes=10", "training.duration=1 step"]
@@ -159,6 +160,7 @@ def test_digits_score_grey_networks(folder: Path, tmp_path: Path) -> None:
     assert found.provenance.data_digest != digits.digest  # the unseen ones
 
 
+@pytest.mark.long
 def test_a_run_in_colour_is_offered_grey_once_and_stays_in_colour(folder: Path, tmp_path: Path) -> None:
     recipe, data, run = write_recipe(tmp_path), folder / "grey", tmp_path / "run"
     said: list[list[str]] = [[], []]

@@ -90,6 +90,7 @@ def test_a_checkpoint_by_path_and_damaged_ones(tmp_path: Path) -> None:
         back(later, tmp_path / "none")
 
 
+@pytest.mark.long
 def test_the_name_is_the_imported_one_or_the_runs_or_a_given_one(tmp_path: Path, trained: Path) -> None:
     model = model_of(discriminators=False)
     model.name = "kept_as_it_is"
@@ -124,6 +125,7 @@ def test_faces_are_compared_with_the_options(tmp_path: Path) -> None:
         to_dfm(head, tmp_path / "x.dfm", data=DATA, say=print)
 
 
+@pytest.mark.long
 def test_other_faces_than_those_of_the_run_are_told(tmp_path: Path, trained: Path) -> None:
     few = tmp_path / "few"
     shutil.copytree(FACES, few)

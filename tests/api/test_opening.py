@@ -91,6 +91,7 @@ def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
     assert words in said
 
 
+@pytest.mark.long
 def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     words = ["training.duration=2 steps"]
@@ -106,6 +107,7 @@ def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: py
         assert [key for key in one if not torch.equal(one[key], two[key])] == []
 
 
+@pytest.mark.long
 def test_steps_that_become_slow_are_timed_again(
     tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +115,7 @@ def test_steps_that_become_slow_are_timed_again(
     monkeypatch.setattr("frugan.engine.pace.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
     monkeypatch.setattr("frugan.engine.threads.fastest", lambda found: 2 if len(timed) == 1 else 1)
     lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=6 steps"], say=lines.append)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
     assert (
         "threads at step 1: steps take 12.0 times as long as they did "
         "(timed again: 0.15 s a step with 1, 3.7 s with 2): 1 from here on"
@@ -206,6 +208,7 @@ def test_no_recipe_that_ships_is_warned_of() -> None:
     assert [name for name in built_in() if slow_average(load_recipe(name))] == []
 
 
+@pytest.mark.long
 def test_the_warning_opens_the_training_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 3)
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")

@@ -296,6 +296,7 @@ def test_a_planner_remembers(small: str) -> None:
     assert ran() == 0
 
 
+@pytest.mark.long
 def test_the_table_of_recipes_is_what_they_are() -> None:
     """It is read without building anything; parameters.json is kept by hand, as recipes are added."""
     rows = {row["name"]: row for row in shipped_recipes()}

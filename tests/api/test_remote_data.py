@@ -53,7 +53,7 @@ def _weights(run: Path) -> dict[str, object]:
 
 
 def test_weights_are_those_of_a_folder(server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prepared from shards that are kept one at a time; decoded as they are read, stopped, and gone on with."""
+    """Prepared from shards that are kept one at a time."""
     recipe, said = str(tmp_path / "tiny.toml"), list[str]()
     train(recipe, tmp_path / "shards", tmp_path / "folder", options=CPU)
     largest = max(len(content) for content in server.files.values())
@@ -63,6 +63,14 @@ def test_weights_are_those_of_a_folder(server: ShardServer, tmp_path: Path, monk
     assert sum(1 for _ in (tmp_path / "base" / "shards").rglob("*.tar")) == 1
     assert_same(_weights(tmp_path / "folder"), _weights(tmp_path / "pixels"))  # type: ignore[arg-type]
 
+
+@pytest.mark.long
+def test_pictures_may_stay_encoded(server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded as they are read, stopped, and gone on with."""
+    recipe = str(tmp_path / "tiny.toml")
+    train(recipe, tmp_path / "shards", tmp_path / "folder", options=CPU)
+    largest = max(len(content) for content in server.files.values())
+    monkeypatch.setenv("FRUGAN_SHARDS_MOST", f"{largest}B")
     with pytest.raises(BadInput, match="FRUGAN_SHARDS_MOST=500GiB"):
         train(recipe, _pattern(server), tmp_path / "encoded", overrides=ENCODED, options=CPU)
     monkeypatch.delenv("FRUGAN_SHARDS_MOST")

@@ -143,6 +143,7 @@ def test_weights_files_name_their_classes(tmp_path: Path) -> None:
     assert read_weights(tmp_path / "w.safetensors").class_names == ()
 
 
+@pytest.mark.long
 def test_init_from_other_classes_is_said(tmp_path: Path) -> None:
     recipe, source = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     words = ["training.duration=1 step"]

@@ -81,7 +81,7 @@ def test_bytes_are_those_of_the_gradients(of_64_groups: str) -> None:
     assert any("a guess for cards of one machine" in line for line in report.decisions)
 
 
-def test_unequal_cards_share_by_speed_and_in_one_precision(of_64_groups: str) -> None:
+def test_unequal_cards_share_by_speed(of_64_groups: str) -> None:
     report = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080x8,rtx-3060x4"))
     found = report.together
     assert found is not None
@@ -93,11 +93,19 @@ def test_unequal_cards_share_by_speed_and_in_one_precision(of_64_groups: str) ->
     assert found.slowest_seconds / min(each.compute_seconds for each in found.shares) < 1.2
     assert [(each.budget_bytes, each.fits) for each in (slow, fast)] == [(8 * GIB, True), (12 * GIB, True)]
     assert report.precision == "fp32"  # the recipe's own
+
+
+@pytest.mark.long
+def test_ranks_of_unequal_cards_train_in_one_precision(of_64_groups: str) -> None:
     mixed = frugan.plan(
         of_64_groups, None, ["training.precision=auto"], frugan.PlanOptions(card="gtx-1080,rtx-2060,rtx-3060")
     )
     assert mixed.precision == "fp32"
     assert any("all ranks train in one, so say training.precision=fp32" in line for line in mixed.decisions)
+
+
+@pytest.mark.long
+def test_the_narrowest_precision_of_all_cards_is_planned_for(of_64_groups: str) -> None:
     halves = frugan.plan(of_64_groups, None, ["training.precision=auto"], frugan.PlanOptions(card="rtx-2060,rtx-3060"))
     assert halves.precision == "fp16"
 
@@ -113,6 +121,7 @@ def test_it_fits_only_if_every_card_does(of_64_groups: str) -> None:
     assert report.card.name == "gtx-1080"
 
 
+@pytest.mark.long
 def test_the_largest_batch_over_several_cards(of_64_groups: str) -> None:
     options = frugan.PlanOptions(card="gtx-1080", gpus=12, link="8GB/s")
     words, report = frugan.largest(of_64_groups, "batch", None, (), options)
@@ -146,6 +155,7 @@ def test_a_phase_with_few_groups_runs_one_on_each_rank() -> None:
     assert task.shared_by(1, task.batch) is task
 
 
+@pytest.mark.long
 def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
     """Asked for, and where a link is slower than the card's own bus, what is gathered takes longer."""
     names = ("keep-products", "recompute", "offload", "ema-on-host", "optimizer-on-host")

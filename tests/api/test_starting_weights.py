@@ -96,6 +96,7 @@ def test_networks_from_networks_averages_from_averages(
     assert any(not torch.allclose(trained[key], value, atol=1e-3) for key, value in averaged.items())
 
 
+@pytest.mark.long
 def test_another_resolution_starts_where_blocks_agree(recipe: str, pictures: Path, first: Path, tmp_path: Path) -> None:
     lines = start(recipe, pictures, tmp_path / "larger", first, "networks.resolution=32")
     assert [line.partition("; from")[0] for line in lines] == [
@@ -163,6 +164,7 @@ def test_files_that_are_no_weights(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_run_that_is_there_goes_on(recipe: str, pictures: Path, first: Path, tmp_path: Path) -> None:
     before, said = newest(first), list[str]()
     out = tmp_path / "second"
@@ -190,6 +192,7 @@ def test_frozen_layers_stay_without_optimizer_state(recipe: str, pictures: Path,
     assert moved == parameters - frozen
 
 
+@pytest.mark.long
 def test_frozen_training_resumes_bit_for_bit(recipe: str, pictures: Path, first: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     start(recipe, pictures, whole, first, *FROZEN, "training.duration=2 steps")

@@ -1,6 +1,8 @@
 """From a folder of pictures to a run, its samples, and on again."""
 
 import json
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,42 @@ from frugan.errors import BadInput
 from frugan.report.sheets import sheet_width
 
 CPU = TrainingOptions(device="cpu")
+TWO = ["training.duration=2 steps"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What several tests begin with: to be copied by those that go on from it.
+
+    Attributes:
+        recipe, pictures: as for `train`.
+        begun: a run of two steps.
+        whole: one of four; `said`: what it said.
+    """
+
+    recipe: str
+    pictures: Path
+    begun: Path
+    whole: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    lines: list[str] = []
+    recipe, pictures = write_recipe(folder), write_pictures(folder / "pictures")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRUGAN_BASE", str(folder / "base"))
+        train(recipe, pictures, folder / "begun", options=CPU, overrides=TWO)
+        train(recipe, pictures, folder / "whole", options=CPU, say=lines.append)
+    return Made(recipe, pictures, folder / "begun", folder / "whole", "\n".join(lines))
+
+
+@pytest.fixture
+def begun(made: Made, tmp_path: Path) -> Path:
+    """A run of two steps to go on from."""
+    return Path(shutil.copytree(made.begun, tmp_path / "run"))
 
 
 def _tensors(run: Path) -> dict[str, torch.Tensor]:
@@ -32,23 +70,19 @@ def _assert_same(a: Path, b: Path) -> None:
     assert [k for k in mine if not torch.equal(mine[k], other[k])] == []
 
 
-def test_pictures_to_run_to_samples(tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    lines: list[str] = []
-    result = train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
-    assert (result.step, result.finished) == (4, True)
-    said = "\n".join(lines)
+def test_pictures_to_run_to_samples(made: Made, tmp_path: Path) -> None:
+    run = made.whole
     for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):
-        assert automatic in said
-    sheets = sorted(p.name for p in (tmp_path / "run" / "samples").iterdir())
+        assert automatic in made.said
+    sheets = sorted(p.name for p in (run / "samples").iterdir())
     kinds = ("interpolation", "samples")
     assert sheets == [f"step-{step:09d}-{kind}.png" for step in (1, 4) for kind in kinds]  # the first, and the last
-    (start,) = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "start"]
+    (start,) = [e for e in read_events(run / "events.jsonl") if e["event"] == "start"]
     assert start["recipe"]["networks"]["resolution"] == 32
-    steps = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "step"]
+    steps = [e for e in read_events(run / "events.jsonl") if e["event"] == "step"]
     assert "G.blocks.0.0.conv1" in steps[0]["singular_values"]
     request = SheetRequest(classes=(1, 0, 1), columns=5, truncation=0.5)
-    (path,) = sample(tmp_path / "run", tmp_path / "sheets", request, device="cpu", say=lines.append)
+    (path,) = sample(run, tmp_path / "sheets", request, device="cpu", say=lambda _: None)
     with Image.open(path) as sheet:
         margin = sheet.width - sheet_width(5, 32)
         assert 20 < margin < sheet.width / 2
@@ -87,22 +121,20 @@ def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> N
         torch.testing.assert_close(sheet[:, -1], ends, rtol=0, atol=1e-5)
 
 
-def test_run_resumes_bit_for_bit(tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    train(recipe, pictures, tmp_path / "whole", options=CPU)
-    train(recipe, pictures, tmp_path / "parts", options=CPU, overrides=["training.duration=2 steps"])
-    result = train(recipe, pictures, tmp_path / "parts", options=CPU)
-    assert result.step == 4
-    _assert_same(tmp_path / "whole", tmp_path / "parts")
+def test_run_resumes_bit_for_bit(made: Made, begun: Path) -> None:
+    result = train(made.recipe, made.pictures, begun, options=CPU)
+    assert (result.step, result.finished) == (4, True)
+    _assert_same(made.whole, begun)
     lines: list[str] = []
-    assert train(recipe, pictures, tmp_path / "whole", options=CPU, say=lines.append).finished
+    assert train(made.recipe, made.pictures, begun, options=CPU, say=lines.append).finished
     assert any("is finished: step 4 of 4. To train longer" in line and "=8 steps" in line for line in lines)
-    changed = [e for e in read_events(tmp_path / "parts" / "events.jsonl") if e["event"] == "changed"]
+    changed = [e for e in read_events(begun / "events.jsonl") if e["event"] == "changed"]
     assert [(e["step"], e["field"], e["before"], e["now"]) for e in changed] == [
         (2, "training.duration", "2 steps", "4 steps")
     ]
 
 
+@pytest.mark.long
 def test_two_identical_runs_write_identical_files(tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     runs = tmp_path / "a", tmp_path / "b"
@@ -118,53 +150,52 @@ def test_two_identical_runs_write_identical_files(tmp_path: Path) -> None:
     assert states[0] == states[1]
 
 
-def test_fixed_fields_are_refused_at_resume(tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"])
-    before = _tensors(tmp_path / "run")
+def test_fixed_fields_are_refused_at_resume(made: Made, begun: Path) -> None:
+    before = _tensors(begun)
     with pytest.raises(BadInput, match=r"networks\.latent_size: 8 in the run, 12 now"):
-        train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["networks.latent_size=12"])
+        train(made.recipe, made.pictures, begun, options=CPU, overrides=["networks.latent_size=12"])
     with pytest.raises(BadInput, match=r"training\.batch"):
-        train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.batch=16"])
-    after = _tensors(tmp_path / "run")
+        train(made.recipe, made.pictures, begun, options=CPU, overrides=["training.batch=16"])
+    after = _tensors(begun)
     assert all(torch.equal(before[k], after[k]) for k in before)
+
+
+@pytest.mark.long
+def test_other_fields_may_change_at_resume(made: Made, begun: Path) -> None:
     changeable = ["optimizers.G.learning_rate=1e-5", "data.flip=true", "saving.snapshot_every=1 step"]
-    assert train(recipe, pictures, tmp_path / "run", options=CPU, overrides=changeable).step == 4
+    assert train(made.recipe, made.pictures, begun, options=CPU, overrides=changeable).step == 4
 
 
-def test_learning_rate_changed_at_resume_is_used(tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"])
-    before = _tensors(tmp_path / "run")
+def test_learning_rate_changed_at_resume_is_used(made: Made, begun: Path) -> None:
+    before = _tensors(begun)
     changed = ["optimizers.G.learning_rate=1e-12", "optimizers.D.learning_rate=4e-2"]
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=changed)
-    after = _tensors(tmp_path / "run")
+    train(made.recipe, made.pictures, begun, options=CPU, overrides=changed)
+    after = _tensors(begun)
     key = "networks.safetensors/{}.linear.weight"
     assert float((after[key.format("G")] - before[key.format("G")]).abs().max()) < 1e-10
     assert float((after[key.format("D")] - before[key.format("D")]).abs().max()) > 1e-3
 
 
-def test_init_starts_from_other_weights_and_says_what_it_loaded(tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    train(recipe, pictures, tmp_path / "first", options=CPU)
-    lines: list[str] = []
+def test_init_starts_from_other_weights_and_says_what_it_loaded(made: Made, tmp_path: Path) -> None:
+    recipe, pictures, lines = made.recipe, made.pictures, list[str]()
     overrides = ["optimizers.G.learning_rate=1e-12", "optimizers.D.learning_rate=1e-12", "training.duration=1 step"]
     train(
         recipe,
         pictures,
         tmp_path / "second",
         options=CPU,
-        init=tmp_path / "first",
+        init=made.whole,
         overrides=overrides,
         say=lines.append,
     )
-    first, second = _tensors(tmp_path / "first"), _tensors(tmp_path / "second")
+    first, second = _tensors(made.whole), _tensors(tmp_path / "second")
     for name in ("networks.safetensors/G.linear.weight", "networks.safetensors/D.linear.weight"):
         torch.testing.assert_close(first[name], second[name], rtol=0, atol=1e-6)
     assert any("networks G, D" in line and "tensors from" in line for line in lines)
     other = write_recipe(tmp_path, RECIPE.replace("latent_size = 8", "latent_size = 12"), "other.toml")
     lines.clear()
-    train(other, pictures, tmp_path / "third", options=CPU, init=tmp_path / "first", say=lines.append)
+    one = ["training.duration=1 step"]
+    train(other, pictures, tmp_path / "third", options=CPU, init=made.whole, overrides=one, say=lines.append)
     assert any(line.startswith("init: networks G: ") and "; linear new; from" in line for line in lines)
     assert any("latent_size is 8 there and 12 here" in line for line in lines)
 
@@ -175,7 +206,8 @@ def test_built_and_loaded_networks_are_safe_to_call(tmp_path: Path) -> None:
 
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     # Xavier: orthogonal weights have a singular value of 1 already, and raw weights would pass for prepared ones.
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["networks.generator_initialisation=xavier"])
+    words = ["networks.generator_initialisation=xavier", "training.duration=1 step"]
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=words)
     generator = frugan.load(tmp_path / "run")["G"]
     state = {k: v.clone() for k, v in generator.state_dict().items()}
     z, y = torch.randn(3, 8), torch.tensor([0, 1, 1])
@@ -190,12 +222,10 @@ def test_built_and_loaded_networks_are_safe_to_call(tmp_path: Path) -> None:
     assert not torch.allclose(raw, generator.linear.working_weight("weight", raw))  # type: ignore[operator, union-attr]
 
 
-def test_run_without_its_pictures_changed_is_said(tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=2 steps"])
-    write_pictures(tmp_path / "pictures", each=8)
+def test_run_without_its_pictures_changed_is_said(made: Made, begun: Path, tmp_path: Path) -> None:
+    others = write_pictures(tmp_path / "pictures", each=8)
     lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
+    train(made.recipe, others, begun, options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
     assert any("not those the run was begun with" in line for line in lines)
 
 
@@ -206,18 +236,18 @@ def test_precision_that_auto_chose_is_kept_at_resume(tmp_path: Path, monkeypatch
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"])
     monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: True)
     lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, say=lines.append)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=TWO, say=lines.append)
     assert "precision: fp32 (as this run began)" in lines
     saved = json.loads((sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "state.json").read_text())
     assert saved["plan"]["precision"] == "fp32"
 
 
+@pytest.mark.long
 def test_micro_batch_and_recompute_do_not_change_the_result(tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    two = ["training.duration=2 steps"]
-    train(recipe, pictures, tmp_path / "plain", options=CPU, overrides=two)
+    train(recipe, pictures, tmp_path / "plain", options=CPU, overrides=TWO)
     options = TrainingOptions(recompute=True, ema_on_host=True, device="cpu")
-    train(recipe, pictures, tmp_path / "saved", options=options, overrides=two)
+    train(recipe, pictures, tmp_path / "saved", options=options, overrides=TWO)
     _assert_same(tmp_path / "plain", tmp_path / "saved")
 
 
@@ -227,4 +257,5 @@ def test_what_trackers_leave_of_a_refused_start_blocks_nothing(tmp_path: Path) -
     options = TrainingOptions(device="cpu", micro_batch=7, tensorboard=True)
     with pytest.raises(BadInput, match="micro-batch 7"):
         train(recipe, pictures, run, options=options)
-    assert train(recipe, pictures, run, options=TrainingOptions(device="cpu", tensorboard=True)).finished
+    one = ["training.duration=1 step"]
+    assert train(recipe, pictures, run, overrides=one, options=TrainingOptions(device="cpu", tensorboard=True)).finished

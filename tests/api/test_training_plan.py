@@ -153,6 +153,7 @@ def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(car
     assert said[0].startswith("out of memory while networks and their state were loaded: CUDA out of memory.")
 
 
+@pytest.mark.long
 def test_loading_that_never_finds_room_ends_in_a_sentence(card: Pretended, tmp_path: Path) -> None:
     def load(plan: Plan) -> None:
         raise RuntimeError("CUDA driver error: out of memory")

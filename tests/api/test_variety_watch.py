@@ -188,6 +188,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     return found
 
 
+@pytest.mark.long
 def test_training_does_not_notice_that_it_is_looked_at(looked: Looked) -> None:
     """Weights, averages, optimizers: bit for bit."""
     assert variety_events(looked.folder / "plain") == []  # too early to call samples alike

@@ -3,58 +3,32 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
+from cli.calling import Frugan
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
 from frugan.cli.main import run
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.recipes import built_in
 
-
-@dataclass(frozen=True)
-class Result:
-    """What a command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Frugan = Callable[..., Result]
-
-
-@pytest.fixture
-def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Frugan:
-    """Run a command in this process (starting one of its own takes seconds)."""
-
-    def call(*words: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["frugan", *words])
-        monkeypatch.setenv("COLUMNS", "200")
-        capsys.readouterr()
-        code = 0
-        try:
-            run()
-        except SystemExit as error:
-            code = int(error.code or 0)
-        out, err = capsys.readouterr()
-        return Result(code, out, err)
-
-    return call
+CPU = TrainingOptions(device="cpu")
 
 
 def test_a_scheduler_is_told_by_75_to_come_back(frugan: Frugan, tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    words = ("train", recipe, "--data", str(pictures), "--out", str(tmp_path / "run"), "--device", "cpu", "--requeue")
+    words = ["train", recipe, "training.duration=3 steps", "--data", str(pictures), "--out", str(tmp_path / "run")]
+    words += ["--device", "cpu", "--requeue"]
     assert frugan(*words, "--stop-after", "0.001s").returncode == 75
     assert frugan(*words).returncode == 0
     refused = frugan(*words, "--stop-after", "4 steps")
@@ -153,65 +127,110 @@ def test_every_command_has_help_with_an_example(command: str, frugan: Frugan) ->
     assert f"Example: frugan {command}" in result.stdout
 
 
-def test_prepare_train_sample_evaluate_report_info(
-    tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps, to be left as it is."""
+    made = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRUGAN_BASE", str(made / "base"))
+        recipe, pictures = write_recipe(made), write_pictures(made / "pictures")
+        train(recipe, pictures, made / "run", overrides=["training.duration=2 steps"], options=CPU)
+    return made / "run"
+
+
+def test_prepare_and_train(tmp_path: Path, frugan: Frugan) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     prepared, out = tmp_path / "prepared", tmp_path / "run"
     result = frugan("prepare", str(pictures), str(prepared), "--resolution", "32")
     assert (result.returncode, "12 pictures of 32 pixels, 2 classes" in result.stdout) == (0, True), result
-    result = frugan("train", recipe, "--data", f"images={prepared}", "--out", str(out), "--device", "cpu", "--json")
+    words = ["--data", f"images={prepared}", "--out", str(out), "--device", "cpu", "--json"]
+    result = frugan("train", recipe, "training.duration=1 step", *words)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["step"] == 4
+    assert json.loads(result.stdout)["step"] == 1
     assert "step 1 " in result.stderr
-    words = ["--interpolate", "both", "--columns", "2", "--device", "cpu", "--json"]
-    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), *words)
+
+
+BOTH = ("--columns", "2", "--rows", "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--classes", "hell,0", *BOTH), ["samples.png"]),
+        (("--npz", "3", "--random", *BOTH), ["samples.npz", "random.png"]),
+        *(
+            pytest.param(words, names, marks=pytest.mark.long)
+            for words, names in (
+                (BOTH, ["samples.png", "interpolation.png"]),
+                (("--classes", "1", *BOTH), ["samples.png"]),
+                (("--interpolate", "both", "--columns", "2"), ["interpolation-both.png"]),
+                (("--animate", "film.gif", "--frames", "4", "--rows", "2"), ["film.gif"]),
+            )
+        ),
+    ],
+)
+def test_sample(words: tuple[str, ...], names: list[str], run_folder: Path, tmp_path: Path, frugan: Frugan) -> None:
+    result = frugan("sample", str(run_folder), "--out", str(tmp_path), "--device", "cpu", "--json", *words)
     assert result.returncode == 0, result.stderr
-    assert [Path(p).is_file() for p in json.loads(result.stdout)] == [True]
-    both = ["--columns", "2", "--rows", "2"]
-    films = ["--animate", "film.gif", "--frames", "4", "--rows", "2"]
-    many = ["--npz", "3", "--random", "--rows", "2", "--columns", "2"]
-    for words, names in (
-        (both, ["samples.png", "interpolation.png"]),
-        (["--classes", "1", *both], ["samples.png"]),
-        (["--classes", "hell,0", *both], ["samples.png"]),
-        (films, ["film.gif"]),
-        (many, ["samples.npz", "random.png"]),
-    ):
-        result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *words)
-        written = [Path(path) for path in json.loads(result.stdout)]
-        assert [path.name for path in written] == names, result.stderr
-        assert all(path.parent == tmp_path / "s" and path.is_file() for path in written)
-    newest = sorted((out / "checkpoints").iterdir())[-1] / "ema.safetensors"
-    whole = newest.read_bytes()
-    newest.write_bytes(whole[:-1] + b"!")
-    result = frugan("sample", str(out), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *both)
-    assert [line for line in result.stderr.splitlines() if "damaged" in line] == [
-        f"damaged checkpoint passed over: {newest}: its digest is not the manifest's"
+    written = [Path(path) for path in json.loads(result.stdout)]
+    assert [path.name for path in written] == names
+    assert all(path.parent == tmp_path and path.is_file() for path in written)
+
+
+def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, frugan: Frugan) -> None:
+    """The one before it is sampled from."""
+    run = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    shutil.copytree(newest, newest.with_name("step-000000001"))
+    weights = newest / "ema.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    result = frugan("sample", str(run), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *BOTH)
+    assert [line for line in result.stderr.splitlines() if line.startswith("damaged")] == [
+        f"damaged checkpoint passed over: {weights}: its digest is not the manifest's"
     ]
     assert ".py" not in result.stderr
-    newest.write_bytes(whole)
-    words = ["--data", str(prepared), "--samples", "20", "--network", "tests_network:means", "--metrics", "fid,pr"]
+
+
+def test_evaluate_and_report(run_folder: Path, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Path(shutil.copytree(run_folder, tmp_path / "run"))
     (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    scored = [*words, "--out", str(tmp_path / "scores.jsonl"), "--device", "cpu"]
+    words = ["--data", str(run_folder.parent / "pictures"), "--samples", "20", "--network", "tests_network:means"]
+    scored = [*words, "--metrics", "fid,pr", "--out", str(tmp_path / "scores.jsonl"), "--device", "cpu"]
     result = frugan("evaluate", str(out), *scored, "--json")
     assert result.returncode == 0, result.stderr
     assert set(json.loads(result.stdout)["scores"]) == {"fid", "precision", "recall", "f_score"}
-    plot = str(tmp_path / "curve.png")
-    result = frugan("evaluate", str(out), *scored, "--truncations", "0.5:1:0.5", "--plot", plot)
-    assert "20 samples of seed 0" in result.stdout.replace("\n", " ")
-    assert Path(plot).is_file()
-    assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 3
+    assert len((tmp_path / "scores.jsonl").read_text("utf-8").splitlines()) == 1
     assert (out / "scores.jsonl").read_text("utf-8") == (tmp_path / "scores.jsonl").read_text("utf-8")
     result = frugan("report", str(out))
     assert "Scores by frugan evaluate" in Path(result.stdout.strip()).read_text("utf-8")
-    found = json.loads(frugan("info", str(out), "--device", "cpu", "--json").stdout)
+
+
+@pytest.mark.long
+def test_a_curve_over_truncations(
+    run_folder: Path, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["--data", str(run_folder.parent / "pictures"), "--samples", "20", "--network", "tests_network:means"]
+    words += ["--metrics", "fid", "--device", "cpu", "--truncations", "0.5:1:0.5"]
+    result = frugan("evaluate", str(out), *words, "--plot", str(tmp_path / "curve.png"))
+    assert "20 samples of seed 0" in result.stdout.replace("\n", " ")
+    assert (tmp_path / "curve.png").is_file()
+    assert len((out / "scores.jsonl").read_text("utf-8").splitlines()) == 2
+
+
+@pytest.mark.long
+def test_info(run_folder: Path, frugan: Frugan) -> None:
+    """Of a smaller family in every run of the tests, in `families/test_outside.py`: counting takes seconds."""
+    found = json.loads(frugan("info", str(run_folder), "--device", "cpu", "--json").stdout)
     assert found["networks"]["G"]["parameters"] > 0
     assert found["networks"]["G"]["latency_seconds"] > 0
     assert "do not give latency" in found["note"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to a process of its own")
 def test_interrupted_training_saves_and_goes_on(tmp_path: Path, frugan: Frugan) -> None:
     recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "100k steps"))
@@ -275,48 +294,6 @@ def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         run()
     assert ended.value.code == 130
     assert "interrupted: stopped at once; what was saved before is whole" in capsys.readouterr().err
-
-
-def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
-    found = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--json")
-    assert found.returncode == 0, found.stderr
-    values = json.loads(found.stdout)
-    assert values["fits"] is True
-    assert values["peak_bytes"] == sum(values["categories"].values()) < 6 * 2**30
-    told = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--card", "rtx-3060", "--price-per-hour", "0.2")
-    assert told.returncode == 0, told.stderr
-    for words in (
-        "biggan-digits-32 fits 6.00 GiB",
-        "in all",
-        "the peak falls in",
-        ", sample grids 0.",
-        "a guess",
-        "Next: frugan train",
-    ):
-        assert words in told.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--memory", "six"), "'six' is no size"),
-        (("--memory", "100MiB"), "the parameters alone take"),
-        (("--largest", "width"), "together with --memory"),
-        (("--largest", "depth", "--memory", "6GiB"), "expected resolution, batch, width"),
-        (("--use", "recompute", "--use", "keep-products"), "contradict each other"),
-        (("--card", "riva-128"), "'riva-128' is not known"),
-        (("--gpus", "5"), "at least one to each card"),
-        (("--gpus", "0"), "expected at least one"),
-        (("--gpus", "2", "--link", "8", "--card", "rtx-3060"), "with its unit"),
-        (("--link", "8GB/s"), "nobody to talk to"),
-        (("--micro-batch", "33"), "micro-batch 33"),
-        (("training.batch=7",), "normalisation_batch"),
-    ],
-)
-def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: str) -> None:
-    found = frugan("plan", "biggan-digits-32", *words)
-    assert found.returncode == 2
-    assert message in found.stderr.replace("\n", " ")
 
 
 def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,7 @@ def test_snapshots_in_words_and_json(tmp_path: Path, convert: Convert) -> None:
         assert message in result.stderr
 
 
+@pytest.mark.long
 def test_biggans_files_from_the_command(tmp_path: Path, convert: Convert) -> None:
     source, run = FOLDER.parent / "biggan" / "checkpoint", tmp_path / "run"
     result = convert(source, run, "--from", "biggan-pytorch", "--verify", "training.duration=9 steps")

@@ -34,7 +34,14 @@ def _python(program: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["recipes"], ["train", "--help"], ["evaluate", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recipes"],
+        ["train", "--help"],
+        *(pytest.param(words, marks=pytest.mark.long) for words in (["--help"], ["evaluate", "--help"], ["--version"])),
+    ],
+)
 def test_help_and_lists_come_without_torch(words: list[str]) -> None:
     result = _python(LOADED, *words)
     assert (result.returncode, result.stderr) == (0, "[]\n")
@@ -44,11 +51,16 @@ def test_help_and_lists_come_without_torch(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("when", "words"),
     [
-        ("rich.console", ["recipes"]),
         ("typer", ["--help"]),
-        ("frugan.cli.application", ["--help"]),
-        ("frugan.api.plan.shipped_recipes", ["recipes"]),
         ("torch", ["info", "biggan-cifar10-32"]),
+        *(
+            pytest.param(when, words, marks=pytest.mark.long)
+            for when, words in (
+                ("rich.console", ["recipes"]),
+                ("frugan.cli.application", ["--help"]),
+                ("frugan.api.plan.shipped_recipes", ["recipes"]),
+            )
+        ),
     ],
 )
 def test_an_interrupt_while_things_are_imported_is_told(when: str, words: list[str]) -> None:

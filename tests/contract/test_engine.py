@@ -2,52 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import product
 
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
 
-from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
-from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, adam, assert_same, largest_difference
+from contract.made_up import MadeUpNetworks
+from contract.rig import FP16, FP32, OPTIMIZERS, Rig, adam, assert_same, largest_difference
+from contract.trainings import FAMILY, ROUNDING, trained
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine import dense_slices, offload
 from frugan.engine.ema import EmaSettings
-from frugan.engine.offload import HostCopies
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
 from frugan.engine.probe import Probe
 from frugan.engine.progress import Duration
-from frugan.families import families
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.memory.counting import MacCounter
-
-FAMILY = MadeUpFamily()
-ROUNDING = 1e-5  # 3e-6 was seen after three steps at learning rate 1e-2; the smallest fault tried makes 1e-2
-
-
-def _trained(steps: int = 3, **settings: object) -> Rig:
-    rig = Rig.create(FAMILY, **settings)  # type: ignore[arg-type]
-    rig.run(steps)
-    return rig
-
-
-@cache
-def _plain() -> dict[str, Tensor]:
-    """What three plain steps end with; nobody may change it."""
-    return _trained().tensors()
-
-
-class Dense(MadeUpFamily):
-    """The made-up family with a plain dense layer."""
-
-    def build(self, networks: MadeUpNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-        built = super().build(networks, device)
-        built["maker"].linear = nn.Linear(LATENT, networks.width * SIDE * SIDE, device=device)
-        return built
 
 
 def test_everything_that_may_move_moves() -> None:
@@ -84,127 +54,25 @@ def test_phases_are_due_and_repeat_as_they_say() -> None:
     assert ran == [with_penalty, [x for x in with_penalty if x[0] != "penalty"], with_penalty]
 
 
-@pytest.mark.parametrize("micro_batch", [4, 12, 8])
+@pytest.mark.parametrize("micro_batch", [12, *(pytest.param(size, marks=pytest.mark.long) for size in (4, 8))])
 def test_micro_batch_changes_nothing(micro_batch: int) -> None:
     """Groups of 4 in a batch of 16 (12 leaves a remainder of one group)."""
-    whole = _trained(batch=16, micro_batch=16).tensors()
-    split = _trained(batch=16, micro_batch=micro_batch).tensors()
+    whole = trained(batch=16, micro_batch=16).tensors()
+    split = trained(batch=16, micro_batch=micro_batch).tensors()
     difference, where = largest_difference(whole, split)
     assert difference < ROUNDING, where
 
 
 def test_group_size_does_change_the_result() -> None:
     """The test above could not fail if batch norm were not there."""
-    difference, _ = largest_difference(_trained(group=4).tensors(), _trained(group=8).tensors())
+    difference, _ = largest_difference(trained(group=4).tensors(), trained(group=8).tensors())
     assert difference > 1e-3
-
-
-def test_recompute_is_bit_equal() -> None:
-    assert_same(_plain(), _trained(recompute=True).tensors())
-
-
-def test_recompute_runs_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from contract import made_up  # noqa: PLC0415
-
-    calls = 0
-    forward = made_up.Body.forward
-
-    def counted(self: made_up.Body, x: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return forward(self, x)
-
-    monkeypatch.setattr(made_up.Body, "forward", counted)
-    _trained(1)
-    plain, calls = calls, 0
-    _trained(1, recompute=True)
-    assert calls > plain
-
-
-def test_recompute_that_keeps_products_is_bit_equal() -> None:
-    """Under the penalty's double backward too."""
-    assert_same(_plain(), _trained(recompute=True, keep_products=True).tensors())
-
-
-def test_offload_is_bit_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under the penalty's double backward too; and what goes to the host comes back."""
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
-    sent, brought = 0, 0
-    send, bring = HostCopies.send, HostCopies.bring
-
-    def counted_send(self: HostCopies, tensor: Tensor) -> Tensor:
-        nonlocal sent
-        sent += 1
-        return send(self, tensor)
-
-    def counted_bring(self: HostCopies, there: Tensor, device: torch.device) -> Tensor:
-        nonlocal brought
-        brought += 1
-        return bring(self, there, device)
-
-    monkeypatch.setattr(HostCopies, "send", counted_send)
-    monkeypatch.setattr(HostCopies, "bring", counted_bring)
-    assert_same(_plain(), _trained(recompute=True, offload=True).tensors())
-    assert sent
-    assert brought >= sent / 2  # nothing asks for what a discriminator without gradient was given
-
-
-@pytest.mark.parametrize("precision", [FP32, pytest.param(BF16, marks=pytest.mark.long)], ids=lambda p: p.name)
-def test_keeping_products_makes_none_again(precision: Precision) -> None:
-    """In blocks of several convolutions; recompute of all stops before a block's last one."""
-
-    def products(**settings: object) -> int:
-        rig = Rig.create(families()["biggan"], precision=precision, **settings)  # type: ignore[arg-type]
-        with MacCounter() as counted:
-            rig.run(1)
-        return int(counted.macs())
-
-    kept = products(recompute=True, keep_products=True)
-    assert products() == kept < products(recompute=True)
-
-
-@pytest.mark.parametrize("optimizers", OPTIMIZERS)
-def test_optimizer_on_host_is_bit_equal(optimizers: Callable[[float], OptimizerSettings]) -> None:
-    here, there = _trained(optimizers=optimizers), _trained(optimizers=optimizers, optimizer_on_host=True)
-    assert_same(here.tensors(), there.tensors())
-
-
-@pytest.mark.parametrize("recompute", [False, True])
-def test_dense_layers_in_slices_change_nothing(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 100 * LATENT)  # 100 of 512 rows, the last slice smaller
-    family = Dense()
-    whole, sliced = (Rig.create(family, recompute=recompute, in_slices=s, micro_batch=4) for s in (False, True))
-    assert any(sliced.plan.in_slices.values())
-    whole.run(3)
-    sliced.run(3)
-    difference, where = largest_difference(whole.tensors(), sliced.tensors())
-    assert difference < ROUNDING, where
-
-
-def test_slices_keep_the_gradient_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bf16, beside fp32: no further away than the layer whose gradients are added up whole."""
-    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 100 * LATENT)
-    exact, whole, sliced = (
-        Rig.create(Dense(), precision=precision, in_slices=s, batch=64, micro_batch=4).run(1)[0][-1].gradients
-        for precision, s in ((FP32, False), (BF16, False), (BF16, True))
-    )
-    at = exact.names.index("maker.linear.weight")
-    assert abs(float(sliced.norms[at] / exact.norms[at]) - 1) < 2 * abs(float(whole.norms[at] / exact.norms[at]) - 1)
-
-
-def test_parts_in_sequence_change_nothing() -> None:
-    difference, where = largest_difference(_plain(), _trained(parts_in_sequence=False).tensors())
-    assert difference < ROUNDING, where
-
-
-def test_ema_on_host_changes_nothing() -> None:
-    assert_same(_plain(), _trained(ema_on_host=True).tensors())
 
 
 def test_accumulation_dropped_is_noticed() -> None:
     """The limit of the micro-batch test is below what the smallest fault would change."""
     rig = Rig.create(FAMILY, batch=16, micro_batch=4)
-    whole = _trained(batch=16, micro_batch=16).tensors()
+    whole = trained(batch=16, micro_batch=16).tensors()
 
     class Forgetful(Probe):
         def shown(self, sizes: Sequence[int]) -> Sequence[int]:
@@ -346,11 +214,13 @@ def test_originals_habit_moves_state_at_every_micro_batch() -> None:
     assert int(rig.tensors()["critic.bodies.0.norm.seen"]) == 7  # 2 micro-batches x (2 critic + maker) + half a batch
 
 
-@pytest.mark.parametrize(
-    "optimizers", [kind if kind is adam else pytest.param(kind, marks=pytest.mark.long) for kind in OPTIMIZERS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("optimizers", OPTIMIZERS)
 def test_step_never_asks_the_device(optimizers: Callable[[float], OptimizerSettings]) -> None:
-    """Under fake tensors a look at a value raises: the step runs without one, so the planner can run it too."""
+    """Under fake tensors a look at a value raises: the step runs without one, so the planner can run it too.
+
+    In every run of the tests `test_two_devices.py` sees to it, and `memory/test_prediction.py` has it predicted.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -402,8 +272,8 @@ def test_error_after_gradients_were_carried_leaves_none_behind() -> None:
 
 def test_no_batch_norm_means_no_groups() -> None:
     networks = MadeUpNetworks(batch_norm=False)
-    whole = _trained(networks=networks, micro_batch=8, group=None).tensors()
-    split = _trained(networks=networks, micro_batch=3, group=None).tensors()
+    whole = trained(networks=networks, micro_batch=8, group=None).tensors()
+    split = trained(networks=networks, micro_batch=3, group=None).tensors()
     assert largest_difference(whole, split)[0] < ROUNDING
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, Rig, adabelief, adam, assert_same, largest_difference, shows_given
+from contract.rig import BF16, OPTIMIZERS, Rig, adabelief, adam, assert_same, largest_difference, rmsprop, shows_given
 from frugan.api.doctor.made_pictures import MadePictures
 from frugan.augment.settings import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
@@ -151,7 +151,7 @@ def test_a_step_is_finite_and_moves_every_network(family: Family) -> None:
     assert reached == {key for key in before if key.split(".")[0] in updated}
 
 
-@pytest.mark.parametrize("family", in_short("made-up", "biggan-ada", "biggan-paired", "saehd", "stylegan2-ada"))
+@pytest.mark.parametrize("family", in_short("biggan-ada", "saehd"))
 def test_bf16_steps_stay_near_fp32(family: Family) -> None:
     """Half precision runs, in half, and its first losses are fp32's to within its 8 bits."""
     exact, half = plain(family)[1], Rig.create(family, precision=BF16).run(1)[0]
@@ -169,19 +169,19 @@ def _assert_recompute_equals_plain(family: Family, *, sent_to_host: bool) -> Non
     assert_same(plain(family)[2], again.tensors())
 
 
-@pytest.mark.parametrize("family", in_short("biggan-ada", "biggan-paired", "saehd", "stylegan2-ada"))
+@pytest.mark.parametrize("family", in_short("saehd", "stylegan2-ada"))
 def test_recompute_equals_plain(family: Family) -> None:
     _assert_recompute_equals_plain(family, sent_to_host=False)
 
 
-@pytest.mark.parametrize("family", in_short("biggan-ada", "saehd", "stylegan2"))
+@pytest.mark.parametrize("family", in_short("saehd"))
 def test_what_is_sent_to_the_host_comes_back_the_same(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
     _assert_recompute_equals_plain(family, sent_to_host=True)
 
 
 @pytest.mark.parametrize("micro_batch", [12, pytest.param(4, marks=pytest.mark.long)])
-@pytest.mark.parametrize("family", in_short("made-up", "biggan", "stylegan2"))
+@pytest.mark.parametrize("family", in_short("made-up", "biggan"))
 def test_split_batch_equals_whole(family: Family, micro_batch: int) -> None:
     """In whole normalisation groups; 12 of 16 leaves a remainder. A face is a group, and a step of 16 takes long."""
     group = 4 if shows_given(family) else 1
@@ -193,7 +193,7 @@ def test_split_batch_equals_whole(family: Family, micro_batch: int) -> None:
     assert difference < SPLIT, where
 
 
-@pytest.mark.parametrize("family", in_short("made-up", "biggan-ada", "biggan-paired", "saehd", "stylegan2-ada"))
+@pytest.mark.parametrize("family", in_short("biggan-paired", "saehd", "stylegan2-ada"))
 def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> None:
     """Any micro-batch, down to one sample, where no layer looks across samples."""
     batch = 4 if shows_given(family) else 8
@@ -205,8 +205,8 @@ def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> No
     assert difference < SPLIT, where
 
 
-USUAL = {("biggan-ada", adam), ("saehd", adabelief), ("stylegan2", adam), *product(["made-up"], OPTIMIZERS)}
-"""The optimizers that a family's recipes have; every kind once."""
+USUAL = {("biggan-ada", adam), ("saehd", adabelief), ("stylegan2", adam), ("made-up", adam), ("made-up", rmsprop)}
+"""The optimizers that a family's recipes have; every kind at least once."""
 
 
 @pytest.mark.parametrize(
@@ -251,11 +251,12 @@ def test_builds_without_data(family: Family) -> None:
         }
 
 
-@pytest.mark.parametrize("family", in_short("saehd", "stylegan2"))
+@pytest.mark.long
+@pytest.mark.parametrize("family", EVERY_ONE, ids=lambda family: family.name)
 def test_a_step_on_tensors_without_data(family: Family) -> None:
     """No look at a value anywhere in the step: no host synchronisation on a GPU, and a planner can run it.
 
-    BigGAN's is run so by `memory/test_shipped_predictions.py`, and augmentation on `meta` by `test_two_devices.py`.
+    In every run of the tests `test_two_devices.py` sees to it, with all families on `meta`.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from contract.made_up import MadeUpFamily
-from contract.rig import BF16, OPTIMIZERS, Rig, adam, rmsprop
+from contract.rig import BF16, OPTIMIZERS, Rig, adam
 from contract.test_families import Augmented
 from frugan.api.doctor.made_pictures import HostDraws
 from frugan.api.doctor.stand_in import META, Watcher
@@ -53,7 +53,7 @@ def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
     ("family", "optimizers"),
     [
         *(
-            pytest.param(family, kind, marks=[] if family.name == "made-up" or kind is adam else pytest.mark.long)
+            pytest.param(family, kind, marks=[] if kind is adam else pytest.mark.long)
             for family, kind in product(ALL, OPTIMIZERS)
             if (family.name, kind) != ("biggan", adam)
         ),
@@ -77,7 +77,7 @@ def test_a_step_mixes_no_devices_and_waits_for_none(
 
 
 @pytest.mark.parametrize(
-    "optimizers", [pytest.param(kind, marks=pytest.mark.long if kind is rmsprop else []) for kind in OPTIMIZERS]
+    "optimizers", [pytest.param(kind, marks=[] if kind is adam else pytest.mark.long) for kind in OPTIMIZERS]
 )
 def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
     optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch

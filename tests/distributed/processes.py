@@ -1,13 +1,17 @@
 """Starts real processes that train together over gloo, and lets them do a piece of work."""
 
+import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CONTEXT = get_context("fork") if sys.platform == "linux" else get_context("spawn")
+"""To load torch anew takes a process longer than most of its work here."""
 SECONDS = 240
 AFTER_SECONDS = 60
 """For the others, once the first rank has ended: none waits longer for one that is lost."""
@@ -44,34 +48,39 @@ def train_by_shares(
 
 def together(
     size: int, work: str, folder: Path, *words: str, module: str = "distributed.rank_work"
-) -> list[subprocess.CompletedProcess[str]]:
+) -> list["subprocess.CompletedProcess[str]"]:
     """Run a piece of a module's work on so many ranks, and wait for all of them.
 
     Args:
         folder: where each leaves what it found.
     """
     places = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    places |= {"MASTER_PORT": str(free_port()), "OTHER_PORT": str(free_port())}
-    command = [sys.executable, "-m", module, work, str(folder), *words]
-    started = [
-        subprocess.Popen(
-            command,
-            env={**environment(), **places, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(size)
-    ]
+    places |= {"MASTER_PORT": str(free_port()), "OTHER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    said = [folder / f"said-{rank}.txt" for rank in range(size)]
+    started = []
+    for rank in range(size):
+        place = {**places, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        started.append(CONTEXT.Process(target=_as_rank, args=(module, [work, str(folder), *words], place, said[rank])))
+        started[-1].start()
     try:
-        said = [started[0].communicate(timeout=SECONDS)[0]]
+        started[0].join(SECONDS)
         for each in started[1:]:
-            try:
-                said.append(each.communicate(timeout=AFTER_SECONDS)[0])
-            except subprocess.TimeoutExpired:
-                each.kill()
-                said.append(each.communicate()[0])
+            each.join(AFTER_SECONDS)
     finally:
         for each in started:
             each.kill()
-    return [subprocess.CompletedProcess(command, each.returncode, out) for each, out in zip(started, said, strict=True)]
+            each.join()
+    return [
+        subprocess.CompletedProcess([module, work], each.exitcode or 0, path.read_text("utf-8"))
+        for each, path in zip(started, said, strict=True)
+    ]
+
+
+def _as_rank(module: str, words: list[str], place: dict[str, str], said: Path) -> None:
+    """What a process does that is started as one of several."""
+    os.environ.update(place)
+    written = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(written, stream)
+    sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+    importlib.import_module(module).main(words)

@@ -1,10 +1,8 @@
 """What the processes of these tests do: a module of its own, for each of them to start with."""
 
-import json
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +10,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, FP32, Rig, adabelief, adam, shows_given
-from frugan.api.train.options import TrainingOptions
-from frugan.api.train.training import train
+from distributed.critic import by_ddp
+from distributed.run_work import go_back, train_by_shares, train_first
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine import optimizer_shards, step_log
+from frugan.engine import optimizer_shards
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
@@ -30,11 +27,8 @@ from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.joining import joined
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Ranks
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
 from frugan.errors import TrainingFailed
 from frugan.families import families
-from frugan.recipe_loading import load_recipe
 
 CPU = torch.device("cpu")
 STEPS = 2
@@ -96,12 +90,10 @@ SHARED: Mapping[str, Mapping[str, Any]] = {
 """Normalisation groups larger than what a rank holds, and how they are trained."""
 
 
-def share_groups(ranks: RankGroup, folder: Path, *names: str) -> None:
-    """Families whose normalisation groups are shared by ranks; of the first one, every way."""
-    known = every_family()
-    found: dict[str, Any] = {name: trained(known[name], ranks, **SHARED["one group"]) for name in names}
-    found |= {way: trained(known[names[0]], ranks, **settings) for way, settings in SHARED.items()}
-    found["penalties again"] = trained(known["stylegan2"], ranks, **SHARED["recompute"])
+def share_groups(ranks: RankGroup, folder: Path, name: str) -> None:
+    """A family whose normalisation groups are shared by ranks: the made-up one in every way."""
+    ways = SHARED if name == "made-up" else ("one group", "recompute")
+    found: dict[str, Any] = {way: trained(every_family()[name], ranks, **SHARED[way]) for way in ways}
     found["other plans"] = _other_plans(ranks)
     torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
@@ -124,17 +116,6 @@ def uneven(ranks: RankGroup, folder: Path, *names: str) -> None:
 
 UNEVEN = {(2, False): (1, 2), (2, True): (1, 2), (3, False): (1, 1, 1), (3, True): (1, 1, 1)}
 """(Ranks, whether the batch is three samples and not three groups) -> proportions."""
-
-
-def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str, group: str) -> None:
-    """A run by the Python interface."""
-    setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
-    longer = [f"training.normalisation_batch={group}", f"training.duration={steps} steps"]
-    said: list[str] = []
-    options = TrainingOptions(device="cpu", shares=shares or None, shard_optimizer=optimizer == "shared out")
-    recipe = str(folder / "tiny.toml")
-    result = train(recipe, folder / "pictures", folder / run, overrides=longer, options=options, say=said.append)
-    (folder / f"{run}-{steps}-{result.rank}.json").write_text(json.dumps(said))
 
 
 def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
@@ -214,7 +195,7 @@ def compare(ranks: RankGroup, folder: Path, *names: str) -> None:
     found["after out of memory"] = _out_of_memory_on_the_last(ranks)
     found["healed"] = _apart(ranks)
     found["resumed"] = _resumed(ranks, folder)
-    found["ddp"] = _by_ddp(ranks)
+    found["ddp"] = by_ddp(ranks)
     torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
 
@@ -241,38 +222,6 @@ def compare_and_lose(ranks: RankGroup, folder: Path, *names: str) -> None:
         raise
 
 
-def train_first(folder: Path) -> None:
-    """A run by the Python interface, on the recipe and the pictures that lie in the folder."""
-    os.environ["FRUGAN_BASE"] = str(folder / "base")
-    os.environ["MASTER_PORT"], port = os.environ["OTHER_PORT"], os.environ["MASTER_PORT"]
-    said: list[str] = []
-    options = TrainingOptions(device="cpu")
-    result = train(str(folder / "tiny.toml"), folder / "pictures", folder / "run", options=options, say=said.append)
-    os.environ["MASTER_PORT"] = port
-    told = {"said": said, "run": str(result.run), "step": result.step, "over": result.finished, "rank": result.rank}
-    (folder / f"train-{result.rank}.json").write_text(json.dumps(told))
-
-
-def go_back(folder: Path) -> None:
-    """A run whose updates stay not finite in the recipe's own order of data, and are sound in any other."""
-    whole: Any = Step._backward
-    seed = load_recipe(str(folder / "tiny.toml")).training.seed
-
-    def backward(step: Step, state: TrainingState, *rest: Any) -> Any:
-        terms, shares = whole(step, state, *rest)
-        if state.step >= 3 and step.draws.seed == seed:  # type: ignore[attr-defined]
-            name = next(iter(terms))
-            terms[name] = terms[name] * torch.nan
-        return terms, shares
-
-    setattr(Step, "_backward", backward)  # noqa: B010  (mypy knows the method by its types)
-    setattr(step_log, "MOST_SKIPS", 2)  # noqa: B010
-    recipe, cpu = str(folder / "tiny.toml"), TrainingOptions(device="cpu")
-    result = train(recipe, folder / "pictures", folder / "run", overrides=["training.duration=6 steps"], options=cpu)
-    told = {"step": result.step, "over": result.finished}
-    (folder / f"back-{result.rank}.json").write_text(json.dumps(told))
-
-
 def freeze_one(ranks: RankGroup, folder: Path) -> None:
     """The last rank stops without an end, as one does whose machine is cut off: nobody's message fails."""
     rig = rig_of(MadeUpFamily(), ranks)
@@ -280,42 +229,6 @@ def freeze_one(ranks: RankGroup, folder: Path) -> None:
     if ranks.rank == ranks.size - 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     rig.run(1)
-
-
-def _by_ddp(ranks: RankGroup) -> dict[str, dict[str, Tensor]]:
-    """A penalty as a phase of its own, and with `static_graph`, by torch's wrapper: does every rank get the same?"""
-    return {
-        "penalty only": _wrapped(ranks, losses=("penalty",)),
-        "with the main loss": _wrapped(ranks, losses=("main", "penalty")),
-        "static graph": _wrapped(ranks, losses=("main", "penalty"), static_graph=True),
-    }
-
-
-def critic() -> nn.Module:
-    """A small one whose last bias no gradient penalty depends on."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Softplus(), nn.Linear(8, 1)).double()
-
-
-def critic_losses(network: nn.Module, pictures: Tensor) -> Mapping[str, Tensor]:
-    """The main loss and R1, each a mean over the pictures [B, 4]."""
-    seen = pictures.clone().requires_grad_()
-    out = network(seen)
-    (slope,) = torch.autograd.grad(out.sum(), seen, create_graph=True)
-    return {"main": nn.functional.softplus(-out).mean(), "penalty": slope.square().sum(1).mean()}
-
-
-def critic_pictures() -> Tensor:
-    """[4, 4], of all ranks."""
-    return torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def _wrapped(ranks: RankGroup, losses: tuple[str, ...], *, static_graph: bool = False) -> dict[str, Tensor]:
-    network = critic()
-    wrapped = DistributedDataParallel(network, static_graph=static_graph)
-    found = critic_losses(wrapped, critic_pictures().chunk(ranks.size)[ranks.rank])
-    torch.stack([found[name] for name in losses]).sum().backward()
-    return {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}
 
 
 def _poisoned_on_the_last(ranks: RankGroup) -> dict[str, Any]:
@@ -426,9 +339,9 @@ WORK: Mapping[str, Callable[..., None]] = {
 }
 
 
-def main() -> None:
-    """Come together, and do what the command line says."""
-    work, folder, *words = sys.argv[1:]
+def main(words: Sequence[str]) -> None:
+    """Come together, and do a piece of work: its name, a folder, and words of its own."""
+    work, folder, *words = words
     if work == "go-back":
         go_back(Path(folder))
         return
@@ -440,7 +353,3 @@ def main() -> None:
     with joined(Place.here(), CPU) as ranks:
         assert dist.get_world_size() == ranks.size
         WORK[work](ranks, Path(folder), *words)
-
-
-if __name__ == "__main__":
-    main()

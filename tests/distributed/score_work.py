@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,10 +48,15 @@ def curve(folder: Path, options: EvaluationOptions = OPTIONS, **more: object) ->
     return truncation_curve(folder / "run", folder / "pictures", TRUNCATIONS, options, **more)  # type: ignore[arg-type]
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> None:
     """Score together, and train with scores; or go wrong."""
-    work, name = sys.argv[1:]
+    work, name = words
     folder, rank = Path(name), os.environ["RANK"]
+    if work == "training":
+        train(
+            str(folder / "scored.toml"), folder / "pictures", folder / "scored", options=TrainingOptions(device="cpu")
+        )
+        return
     if work != "together":
         try:
             curve(folder, replace(OPTIONS, network=f"distributed.score_work:{work}"))
@@ -62,9 +68,3 @@ def main() -> None:
     found = curve(folder, say=said.append)
     values = {"found": [each.as_json() for each in found], "said": said}
     (folder / f"scores-{rank}.json").write_text(json.dumps(values))
-    os.environ["MASTER_PORT"] = os.environ["OTHER_PORT"]
-    train(str(folder / "scored.toml"), folder / "pictures", folder / "scored", options=TrainingOptions(device="cpu"))
-
-
-if __name__ == "__main__":
-    main()

@@ -15,9 +15,15 @@ ROUNDING = 1e-5
 """In float64, where losses alone are fp32; as between micro-batches."""
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
-def test_shards_change_nothing(size: int, tmp_path: Path) -> None:
-    families = every_family()
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [
+        (2, ("made-up",)),
+        *(pytest.param(size, tuple(every_family()), marks=pytest.mark.long) for size in (2, 3)),
+    ],
+)
+def test_shards_change_nothing(size: int, names: tuple[str, ...], tmp_path: Path) -> None:
+    families = {name: every_family()[name] for name in names}
     for rank, done in enumerate(together(size, "shard", tmp_path, *families)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
     found = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]

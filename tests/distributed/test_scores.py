@@ -42,7 +42,7 @@ def _torchrun(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_scores_of_two_ranks_are_those_of_one(folder: Path) -> None:
-    """A curve with every metric; and a training's, whose networks neither it nor the other rank moves."""
+    """A curve with every metric."""
     before = {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("*")}
     for rank, done in enumerate(together(2, "together", folder, module=WORK)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
@@ -59,6 +59,12 @@ def test_scores_of_two_ranks_are_those_of_one(folder: Path) -> None:
         assert len(theirs["scores"]) == 9
         assert theirs["provenance"] == mine["provenance"]
 
+
+@pytest.mark.long
+def test_a_training_is_scored_by_two_ranks_as_by_one(folder: Path) -> None:
+    """Its networks neither the scores nor the other rank moves."""
+    for rank, done in enumerate(together(2, "training", folder, module=WORK)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
     train(str(folder / "scored.toml"), folder / "pictures", folder / "scored-alone", options=CPU)
     both = [
         {e["step"]: e["scores"] for e in read_events(folder / name / "events.jsonl") if e["event"] == "metrics"}

@@ -27,47 +27,51 @@ from frugan.nn.minibatch_std import MinibatchStd
 from frugan.recipe_loading import load_recipe
 
 Found = list[dict[str, Any]]
-Run = Callable[[int], Found]
+Run = Callable[[int, str], Found]
 ROUNDING = 1e-5
 """In float64, where losses alone are fp32; as between micro-batches."""
 NAMES = ("made-up", "biggan", "stylegan2")
 """Families with layers that normalise or compare samples."""
-SIZES = [2, pytest.param(3, marks=pytest.mark.long)]
+SHORT = ("one group", "two groups", "recompute")
+long = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Run:
     @cache
-    def run(size: int) -> Found:
-        folder = tmp_path_factory.mktemp(f"share-{size}")
-        for rank, done in enumerate(together(size, "share-groups", folder, *NAMES)):
+    def run(size: int, name: str) -> Found:
+        folder = tmp_path_factory.mktemp(f"share-{size}-{name}")
+        for rank, done in enumerate(together(size, "share-groups", folder, name)):
             assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
         return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
 
     return run
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=long)])
+@pytest.mark.parametrize("way", [way if way in SHORT else pytest.param(way, marks=long) for way in SHARED])
+def test_in_every_way(size: int, way: str, found: Run) -> None:
+    """One group of 12 or two of 6; the penalty, batch norm and recomputed blocks among it."""
+    _as_alone(trained(MadeUpFamily(), OneRank(), **SHARED[way]), found(size, "made-up"), way)
+
+
+@long
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", NAMES[1:])
 def test_a_group_is_shared_by_ranks(size: int, name: str, found: Run) -> None:
     """One group of 12: R1 through minibatch standard deviation, path lengths and batch norm among it."""
-    _as_alone(trained(every_family()[name], OneRank(), **SHARED["one group"]), found(size), name)
+    _as_alone(trained(every_family()[name], OneRank(), **SHARED["one group"]), found(size, name), "one group")
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("way", SHARED)
-def test_in_every_way(size: int, way: str, found: Run) -> None:
-    _as_alone(trained(MadeUpFamily(), OneRank(), **SHARED[way]), found(size), way)
-
-
+@long
 def test_recompute_under_penalties(found: Run) -> None:
     """R1 and path lengths differentiate twice through blocks that run again, and sum again."""
     alone = trained(every_family()["stylegan2"], OneRank(), **SHARED["one group"])
-    _as_alone(alone, found(2), "penalties again")
+    _as_alone(alone, found(2, "stylegan2"), "recompute")
 
 
 def test_plans_that_recompute_other_blocks_are_refused_by_name(found: Run) -> None:
-    for rank in found(2):
+    for rank in found(2, "made-up"):
         assert rank["other plans"].startswith("phase critic: rank 1 (")
         assert "share a normalisation group, and their plans recompute different blocks" in rank["other plans"]
 

@@ -14,6 +14,7 @@ import pytest
 from api.pictures import RECIPE, write_pictures, write_recipe
 from contract.rig import assert_same
 from distributed.processes import SECONDS, environment
+from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import list_checkpoints
@@ -119,17 +120,18 @@ def test_a_signal_saves_and_the_same_command_goes_on(number: signal.Signals, fol
     assert f"step {STEPS}, finished" in again.stdout.decode()
 
 
-def test_chained_jobs_train_as_one(folder: Path) -> None:
-    recipe, pictures, four = str(folder / "tiny.toml"), folder / "pictures", ["training.duration=4 steps"]
-    short = TrainingOptions(device="cpu", stop_after="0.1s")
+def test_chained_jobs_train_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    (recipe, pictures), folder, three = minigan_and_pictures(tmp_path), tmp_path, ["training.duration=3 steps"]
+    short = TrainingOptions(device="cpu", stop_after="0.001s")
     jobs = 1
-    while not train(recipe, pictures, folder / "chain", overrides=four, options=short).finished:
+    while not train(recipe, pictures, folder / "chain", overrides=three, options=short).finished:
         jobs += 1
     assert jobs > 1
     stops = [e["signal"] for e in read_events(folder / "chain" / "events.jsonl") if e["event"] == "stop"]
     assert stops[:-1] == ["stop-after"] * (jobs - 1)
-    train(recipe, pictures, folder / "one", overrides=four, options=TrainingOptions(device="cpu"))
-    newest = Path("checkpoints", "step-000000004", "networks.safetensors")
+    train(recipe, pictures, folder / "one", overrides=three, options=TrainingOptions(device="cpu"))
+    newest = Path("checkpoints", "step-000000003", "networks.safetensors")
     assert_same(*(read_tensors(folder / run / newest)[0] for run in ("chain", "one")))
 
 

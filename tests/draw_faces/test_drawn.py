@@ -27,7 +27,9 @@ TURNS = [
     Moment(yaw=0.6, pitch=0.2, roll=0.25, jaw=0.6, smile=0.8),
     Moment(yaw=-0.6, pitch=-0.2, roll=-0.25, jaw=1.0, lids=0.0),
 ]
-EITHER = pytest.mark.parametrize("person", PEOPLE, ids=lambda person: person.name)
+EITHER = pytest.mark.parametrize(
+    "person", [PEOPLE[0], *(pytest.param(each, marks=pytest.mark.long) for each in PEOPLE[1:])]
+)
 
 
 def under_landmarks(frame: DrawnFrame, which: list[int]) -> NDArray[np.float32]:
@@ -38,10 +40,10 @@ def under_landmarks(frame: DrawnFrame, which: list[int]) -> NDArray[np.float32]:
 
 
 def test_the_same_numbers_draw_the_same_frame() -> None:
-    first, second = (draw_frame(PEOPLE[0], draw_moment(3, 0, 7), SIZE) for _ in range(2))
+    first, second = (draw_frame(PEOPLE[0], draw_moment(3, 0, 7), 64) for _ in range(2))
     np.testing.assert_array_equal(first.picture, second.picture)
     np.testing.assert_array_equal(first.landmarks, second.landmarks)
-    assert first.picture.shape == (SIZE, SIZE, 3)
+    assert first.picture.shape == (64, 64, 3)
     assert first.picture.dtype == np.uint8
     assert first.landmarks.dtype == np.float32
 
@@ -60,6 +62,7 @@ def test_moments_cover_what_a_face_model_has_to_learn() -> None:
     assert max(m.smile for m in moments) > 0.8
 
 
+@pytest.mark.long
 def test_the_two_people_differ_in_colour_and_shape() -> None:
     her, him = (draw_frame(person, EVENLY_LIT, SIZE) for person in PEOPLE)
     nose = [28, 29]
@@ -74,7 +77,7 @@ def test_the_two_people_differ_in_colour_and_shape() -> None:
 
 
 @EITHER
-@pytest.mark.parametrize("moment", TURNS)
+@pytest.mark.parametrize("moment", [pytest.param(TURNS[0], marks=pytest.mark.long), *TURNS[1:]])
 def test_the_picture_is_the_face_where_the_landmarks_say(person: Person, moment: Moment) -> None:
     frame = draw_frame(person, moment, SIZE)
     elsewhere = draw_frame(person, replace(moment, scene=moment.scene + 1), SIZE)
@@ -108,7 +111,7 @@ def test_open_mouth_and_shut_eyes_move_the_landmarks_and_the_paint(person: Perso
 
 
 @EITHER
-@pytest.mark.parametrize("turn", [-0.5, -0.2, 0.2, 0.5])
+@pytest.mark.parametrize("turn", [-0.5, *(pytest.param(turn, marks=pytest.mark.long) for turn in (-0.2, 0.2)), 0.5])
 def test_turns_are_those_that_the_pose_finds(person: Person, turn: float) -> None:
     for moment in (Moment(yaw=turn), Moment(pitch=turn / 2)):
         frame = draw_frame(person, moment, SIZE)

@@ -47,6 +47,7 @@ def test_unseen_faces_are_those_of_the_program(which: Unseen) -> None:
     assert apart(faces.pictures[0], pictures[0]) > 10 * LEVELS
 
 
+@pytest.mark.long
 def test_what_is_written_is_what_is_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shipped: dict[str, Faceset]
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_step_tells_how_long_it_waited_for_data(tmp_path: Path) -> None:
     assert all(wait <= e["data_seconds"] <= e["took_seconds"] for e in steps)
 
 
+@pytest.mark.long
 def test_carried_state_is_told_where_gradients_are_reported(tmp_path: Path) -> None:
     _, events, _ = train(tmp_path, 9)
     told = {e["step"]: e["carried"]["path length"] for e in events if e["event"] == "step" and "carried" in e}
@@ -144,6 +145,7 @@ def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:
         newest_whole(tmp_path / "checkpoints")
 
 
+@pytest.mark.long
 def test_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(tmp_path, 4)
 
@@ -161,6 +163,7 @@ def test_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pyte
     assert_same(whole.tensors(), resumed.tensors())
 
 
+@pytest.mark.long
 def test_skips_in_a_row_stop_the_run_and_name_the_cause(tmp_path: Path) -> None:
     rig = Rig.create(MadeUpFamily())
     maker = next(p for p in rig.phases if p.name == "maker")
@@ -177,6 +180,7 @@ def test_skips_in_a_row_stop_the_run_and_name_the_cause(tmp_path: Path) -> None:
     assert int(rig.state.skipped["maker"]) in (20, 21)  # read a step later
 
 
+@pytest.mark.long
 def test_a_divergence_names_where_to_go_on_from(tmp_path: Path) -> None:
     rig = Rig.create(MadeUpFamily())
     maker = next(p for p in rig.phases if p.name == "maker")
@@ -207,6 +211,7 @@ def test_every_save_is_told_once(tmp_path: Path) -> None:
     assert [e for e in events if e["event"] == "checkpoint"] == []
 
 
+@pytest.mark.long
 def test_images_are_counted_over_resumptions(tmp_path: Path) -> None:
     _, whole, _ = train(tmp_path / "whole", 7)
     train(tmp_path / "parts", 3)

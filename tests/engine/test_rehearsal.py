@@ -14,7 +14,13 @@ from frugan.engine.rehearsal import rehearse
 from frugan.families import families
 
 
-@pytest.mark.parametrize("family", [MadeUpFamily(), *families().values()], ids=lambda family: family.name)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(MadeUpFamily(), id="made-up"),
+        *(pytest.param(family, id=name, marks=pytest.mark.long) for name, family in families().items()),
+    ],
+)
 def test_a_rehearsal_leaves_no_trace(family: Family) -> None:
     plain, rehearsed = Rig.create(family), Rig.create(family)
     random = torch.get_rng_state()

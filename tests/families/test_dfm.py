@@ -28,6 +28,14 @@ ODD_ARCHIS = ("df-c", "df-t", "df-dc", "liae-d", "liae-td", "liae-utc", "liae-ud
 DIMS = {"ae_dims": 10, "e_dims": 4, "d_dims": 6, "d_mask_dims": 2}  # small, and all different
 
 
+IN_SHORT = ("df-udtc", "liae-udt")
+
+
+def in_short(*archis: str) -> list[Any]:
+    """Architectures as parameters; all but two with every letter between them are `long`."""
+    return [pytest.param(archi, marks=[] if archi in IN_SHORT else pytest.mark.long) for archi in archis]
+
+
 def config(archi: str, resolution: int = 64, dims: Mapping[str, int] = DIMS) -> SAEHDNetworks:
     """Smaller networks than a recipe may ask for."""
     options: dict[str, Any] = {"archi": archi, "resolution": resolution, "gan_patch_size": 8, "gan_dims": 4, **dims}
@@ -91,7 +99,7 @@ def recorded_swap(archi: str) -> tuple[Array, list[Array]]:
         return file["x_dst"], [file[f"merge__{name}"] for name in ("dst_mask", "src_dst_img", "src_mask")]
 
 
-@pytest.mark.parametrize("archi", [*ARCHIS, *ODD_ARCHIS])
+@pytest.mark.parametrize("archi", in_short(*ARCHIS, *ODD_ARCHIS))
 def test_the_graph_computes_what_the_networks_do(tmp_path: Path, archi: str) -> None:
     built = networks(archi)
     write_dfm(tmp_path / "x.dfm", config(archi), parameters(built), half=False, note={})
@@ -110,7 +118,7 @@ def test_other_resolutions(tmp_path: Path) -> None:
     assert difference(check_dfm(tmp_path / "x.dfm", pictures(2, 96)), expected) < 1e-5
 
 
-@pytest.mark.parametrize("archi", ARCHIS)
+@pytest.mark.parametrize("archi", in_short(*ARCHIS))
 def test_the_originals_weights_give_its_recorded_swap(tmp_path: Path, archi: str) -> None:
     faces, expected = recorded_swap(archi)
     write_dfm(tmp_path / "x.dfm", *original(archi), half=False, note={})
@@ -125,7 +133,7 @@ def test_the_originals_own_dfm_gives_the_same(tmp_path: Path) -> None:
     assert difference(check_dfm(tmp_path / "x.dfm", faces), expected) < 1e-5
 
 
-@pytest.mark.parametrize("archi", ["df-ud", "df-udtc", "liae-udt"])
+@pytest.mark.parametrize("archi", in_short("df-ud", "df-udtc", "liae-udt"))
 def test_half_precision_is_close(tmp_path: Path, archi: str) -> None:
     faces, expected = recorded_swap(archi)
     write_dfm(tmp_path / "x.dfm", *original(archi), half=True, note={})

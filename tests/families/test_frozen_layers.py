@@ -18,8 +18,16 @@ FROZEN = NETWORKS.model_copy(update={"frozen_discriminator_layers": 5})
 LAYERS = ("D.b16.fromrgb.", "D.b16.conv0.", "D.b16.conv1.", "D.b16.skip.", "D.b8.conv0.")
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("precision", [FP32, BF16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("precision", "recompute"),
+    [
+        (FP32, False),
+        (BF16, True),
+        pytest.param(FP32, True, marks=pytest.mark.long),
+        pytest.param(BF16, False, marks=pytest.mark.long),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
 def test_what_is_not_frozen_gets_the_same_gradients(precision: Precision, recompute: bool) -> None:
     free, frozen = (
         Rig.create(FAMILY, networks=networks, precision=precision, recompute=recompute, micro_batch=4)
@@ -42,6 +50,7 @@ def test_what_is_not_frozen_gets_the_same_gradients(precision: Precision, recomp
     }
 
 
+@pytest.mark.long
 def test_batches_in_parts_are_the_same_training() -> None:
     whole, parts = (
         Rig.create(FAMILY, networks=FROZEN, dtype=torch.float64, micro_batch=micro_batch) for micro_batch in (8, 4)

@@ -13,11 +13,13 @@ import pytest
 from PIL import Image
 from torch import nn
 
+from frugan.api.plan import network_costs
 from frugan.cli.main import run
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.memory import prediction_store
+from frugan.memory.machine import Peaks
 from frugan.memory.prediction import predict
 from memory.formula import predicted_by_formula
 
@@ -60,7 +62,7 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_it_is_planned_trained_resumed_sampled_and_reported(
-    frugan: Callable[..., str], pictures: Path, tmp_path: Path
+    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))
     assert plan["fits"]
@@ -75,7 +77,10 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
     frugan("sample", folder, "--out", tmp_path / "sheets", "--device", "cpu")
     sheets = list((tmp_path / "sheets").glob("*.png"))
     assert sheets
-    assert "minigan" in frugan("info", folder, "--device", "cpu")
+    monkeypatch.setattr(network_costs, "measure_peaks", lambda *_: Peaks(1e11, 1e10))  # takes a second
+    found = json.loads(frugan("info", folder, "--device", "cpu", "--json"))
+    assert (found["family"], found["networks"]["G"]["latency_seconds"] > 0) == ("minigan", True)
+    assert "do not give latency" in found["note"]
     frugan("report", folder)
     assert "minigan" in (folder / "report.html").read_text("utf-8")
 

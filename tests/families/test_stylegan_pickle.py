@@ -71,7 +71,7 @@ def test_snapshots_of_any_protocol(tmp_path: Path, protocol: int, changes: dict[
 def test_cut_anywhere(tmp_path: Path) -> None:
     whole, cut = SCRUBBED.read_bytes(), tmp_path / "cut.pkl"
     random = Random(0)
-    for length in [0, 1, 2, len(whole) - 1, *(random.randrange(len(whole)) for _ in range(30))]:
+    for length in [0, 1, 2, len(whole) - 1, *(random.randrange(len(whole)) for _ in range(8))]:
         cut.write_bytes(whole[:length])
         with pytest.raises(BadInput, match=r"cut\.pkl: is damaged or cut off"):
             read_snapshot(cut)
@@ -80,7 +80,7 @@ def test_cut_anywhere(tmp_path: Path) -> None:
 def test_nothing_but_bad_input_comes_of_damage(tmp_path: Path) -> None:
     whole, path, refused = SCRUBBED.read_bytes(), tmp_path / "damaged.pkl", 0
     random = Random(1)
-    for _ in range(60):
+    for _ in range(30):
         damaged = bytearray(whole)
         for _ in range(20):
             damaged[random.randrange(len(damaged))] = random.randrange(256)
@@ -89,7 +89,7 @@ def test_nothing_but_bad_input_comes_of_damage(tmp_path: Path) -> None:
             read_snapshot(path)
         except BadInput:
             refused += 1
-    assert refused > 20
+    assert refused > 10
 
 
 class Call:

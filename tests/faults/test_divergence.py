@@ -82,7 +82,7 @@ def _finite(run: Path) -> bool:
     return all(bool(torch.isfinite(each).all()) for each in tensors.values() if each.is_floating_point())
 
 
-@pytest.mark.parametrize("what", [bad_term, bad_gradient])
+@pytest.mark.parametrize("what", [pytest.param(bad_term, marks=pytest.mark.long), bad_gradient])
 def test_one_bad_update_is_skipped(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], what: Inject
 ) -> None:
@@ -95,7 +95,10 @@ def test_one_bad_update_is_skipped(
     assert _finite(tmp_path / "run")
 
 
-@pytest.mark.parametrize(("what", "to"), [(bad_term, 6), (bad_gradient, 6), (bad_weight, 2)])
+@pytest.mark.parametrize(
+    ("what", "to"),
+    [(bad_term, 6), *(pytest.param(*case, marks=pytest.mark.long) for case in ((bad_gradient, 6), (bad_weight, 2)))],
+)
 def test_what_persists_is_gone_back_from(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], what: Inject, to: int
 ) -> None:
@@ -139,7 +142,7 @@ def test_a_bad_weight_in_a_checkpoint_that_seems_sound(
     assert _finite(run)
 
 
-@pytest.mark.parametrize("most", [0, 2])
+@pytest.mark.parametrize("most", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_it_stops_with_the_cause_at_last(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], most: int
 ) -> None:
@@ -170,6 +173,7 @@ def _in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "cpu_has_bf16_units", lambda: False)
 
 
+@pytest.mark.long
 def test_an_overflow_storm_is_weathered(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

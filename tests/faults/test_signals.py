@@ -23,7 +23,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     return minigan_and_pictures(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_once_ends_the_step_and_saves(tmp_path: Path, recipe: tuple[str, Path], number: signal.Signals) -> None:
     run = tmp_path / "run"
     training = Training(*recipe, run, LONG).start()
@@ -41,7 +41,7 @@ def test_once_ends_the_step_and_saves(tmp_path: Path, recipe: tuple[str, Path], 
     assert_same(run, tmp_path / "whole")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
 def test_twice_ends_it_now(tmp_path: Path, recipe: tuple[str, Path], number: signal.Signals) -> None:
     run = tmp_path / "run"
 
@@ -68,7 +68,14 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize(("number", "after"), [(signal.SIGINT, 0.35), (signal.SIGTERM, 0.6), (signal.SIGINT, 0.9)])
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [
+        pytest.param(signal.SIGINT, 0.35, marks=pytest.mark.long),
+        (signal.SIGTERM, 0.6),
+        pytest.param(signal.SIGINT, 0.9, marks=pytest.mark.long),
+    ],
+)
 def test_in_the_first_second(tmp_path: Path, recipe: tuple[str, Path], number: signal.Signals, after: float) -> None:
     run, words = tmp_path / "run", ["train", recipe[0], *LONG, "--data", str(recipe[1]), "--device", "cpu"]
     command = [sys.executable, "-m", "frugan", *words, "--out", str(run)]

@@ -49,7 +49,7 @@ class Target:
         make: case number and an empty folder -> what to read, written there.
         read: reads it.
         bound_bytes: of memory that a case may take.
-        cases: in the short mode.
+        cases: the first ones; `test_damaged.py` says how many of them, and how many more, run in which mode.
         named: names that the reader's own unpickler (torch's, of weights only) may look up by their first part.
     """
 

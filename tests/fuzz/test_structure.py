@@ -23,6 +23,7 @@ from frugan.pickles.reader import load_pickle
 from frugan.recipe_loading import parse_recipe
 from fuzz.whole_files import run_recipe_folder
 
+LONG_EXAMPLES = settings.get_profile("long").max_examples
 CHECKED = settings(
     derandomize=True,
     database=None,
@@ -30,6 +31,12 @@ CHECKED = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 OURS = (BadInput, Unreadable)
+
+
+def examples(count: int) -> settings:
+    """So many in the long profile, a quarter of them in the short one."""
+    return settings(CHECKED, max_examples=count * settings().max_examples // LONG_EXAMPLES)
+
 
 TEXT = st.text(max_size=8)
 SIZES = st.sampled_from((0, 1, 2, 3, 255, 65_535, (1 << 31) - 1, (1 << 32) - 1, 1 << 62, -1))
@@ -69,7 +76,7 @@ OPCODES = st.one_of(
 )
 
 
-@settings(CHECKED, max_examples=150)
+@examples(150)
 @given(st.lists(OPCODES, max_size=25))
 def test_pickles_of_any_opcodes(opcodes: list[bytes]) -> None:
     with suppress(*OURS):
@@ -83,7 +90,7 @@ SEGMENTS = st.builds(
 )
 
 
-@settings(CHECKED, max_examples=80)
+@examples(80)
 @given(st.lists(SEGMENTS, max_size=8))
 def test_jpegs_of_any_segments(parts: list[bytes]) -> None:
     with suppress(*OURS):
@@ -93,7 +100,7 @@ def test_jpegs_of_any_segments(parts: list[bytes]) -> None:
 LABELS = st.lists(st.tuples(st.sampled_from(("a.png", "b.png")), VALUES).map(list), max_size=3)
 
 
-@settings(CHECKED, max_examples=50)
+@examples(50)
 @given(st.fixed_dictionaries({"labels": LABELS | VALUES}) | VALUES)
 def test_listings_of_any_labels(content: Any) -> None:
     with suppress(*OURS):
@@ -110,7 +117,7 @@ POINTS = st.builds(
 POLYGONS = st.fixed_dictionaries({"polys": st.lists(st.fixed_dictionaries({"type": LEAVES, "pts": POINTS | VALUES}))})
 
 
-@settings(CHECKED, max_examples=60)
+@examples(60)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES | POLYGONS, max_size=4), POINTS, VALUES)
 def test_faces_of_any_metadata(about: dict[str, Any], landmarks: Any, mask: Any) -> None:
     with suppress(*OURS):
@@ -128,7 +135,7 @@ TENSOR = st.fixed_dictionaries(
 )
 
 
-@settings(CHECKED, max_examples=80)
+@examples(80)
 @given(st.dictionaries(TEXT | st.just("__metadata__"), TENSOR | VALUES, max_size=3), st.binary(max_size=32))
 def test_tensor_files_of_any_header(tmp_path: Path, header: dict[str, Any], data: bytes) -> None:
     text = json.dumps(header).encode()
@@ -164,7 +171,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@settings(CHECKED, max_examples=50)
+@examples(50)
 @given(st.lists(EVENTS | VALUES, max_size=6))
 def test_reports_of_any_events(tmp_path: Path, events: list[Any]) -> None:
     path = tmp_path / "events.jsonl"
@@ -173,7 +180,7 @@ def test_reports_of_any_events(tmp_path: Path, events: list[Any]) -> None:
     assert "</html>" in page_of([tmp_path])
 
 
-@settings(CHECKED, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_recipes_of_any_values(data: st.DataObject) -> None:
     values = json.loads(run_recipe_folder()["recipe.json"])

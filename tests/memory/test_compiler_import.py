@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PLAN = """
 import sys
 from frugan.memory.compiler_import import no_compiler
@@ -13,6 +15,8 @@ with no_compiler():
     (x * 2).backward(torch.ones(2))
     assert "sympy" not in sys.modules
 assert "torch._dynamo" not in sys.modules and "torch.fx.experimental.symbolic_shapes" not in sys.modules
+"""
+AFTERWARDS = """
 with no_compiler():
     assert torch._dynamo.is_compiling() is False  # more than to be left alone: the real one
 assert "sympy" in sys.modules
@@ -20,6 +24,7 @@ torch.optim.SGD([x], lr=0.1).zero_grad()
 """
 
 
-def test_it_is_not_imported_and_not_missed() -> None:
-    done = subprocess.run([sys.executable, "-c", PLAN], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("program", [PLAN, pytest.param(PLAN + AFTERWARDS, marks=pytest.mark.long)])
+def test_it_is_not_imported_and_not_missed(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

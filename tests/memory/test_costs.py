@@ -159,9 +159,11 @@ SKIP_G32, SKIP_D32 = 3 * 256**2 * (8**2 + 16**2 + 32**2) // 4, 3 * 256**2 * 16**
 @pytest.mark.parametrize(
     ("config", "name", "gflop", "fewer", "norm_gflop"),
     [
-        (BigGANNetworks(), "G", 42.243, SKIP_G128 + UP_G128 - M * (96 - 24), 0.4217),
-        (BigGANNetworks(), "D", 21.673, SKIP_D128 - M * (48 - 12), 0.5278),
-        pytest.param(CIFAR, "G", 3.362, SKIP_G32 + UP_G32, 0.0256, marks=pytest.mark.long),
+        pytest.param(
+            BigGANNetworks(), "G", 42.243, SKIP_G128 + UP_G128 - M * (96 - 24), 0.4217, marks=pytest.mark.long
+        ),
+        pytest.param(BigGANNetworks(), "D", 21.673, SKIP_D128 - M * (48 - 12), 0.5278, marks=pytest.mark.long),
+        (CIFAR, "G", 3.362, SKIP_G32 + UP_G32, 0.0256),
         pytest.param(CIFAR, "D", 2.162, SKIP_D32, 0.0252, marks=pytest.mark.long),
     ],
 )
@@ -182,6 +184,7 @@ def test_biggan_costs_what_the_reference_says(
     assert cost.parameters == sum(p.numel() for p in network.parameters())
 
 
+@pytest.mark.long
 def test_saved_activations_are_those_of_a_real_forward() -> None:
     networks, _ = BigGANFamily().tiny()
     generator = BigGANFamily().build(networks)["G"].train()
@@ -194,6 +197,7 @@ def test_saved_activations_are_those_of_a_real_forward() -> None:
     assert counter.saved_bytes == expected
 
 
+@pytest.mark.long
 def test_a_loaded_network_is_left_as_it_is() -> None:
     networks, _ = BigGANFamily().tiny()
     generator = make_callable(BigGANFamily().build(networks)["G"].train())
@@ -204,6 +208,7 @@ def test_a_loaded_network_is_left_as_it_is() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in generator.state_dict().items())
 
 
+@pytest.mark.long
 def test_groups_are_respected() -> None:
     networks, _ = BigGANFamily().tiny()
     discriminator = BigGANFamily().build(networks, "meta")["D"]

@@ -42,7 +42,7 @@ def by_formula(wishes: Wishes | None = None, sample_bytes: int = MIB, ranks: int
 
 
 @given(st.integers(60, 400), st.integers(60, 400), st.integers(1, 5))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_more_memory_is_never_slower(one_mib: int, other_mib: int, sample_mib: int) -> None:
     asked = by_formula(sample_bytes=sample_mib * MIB)
     less, more = (asked.within(mib * MIB) for mib in sorted((one_mib, other_mib)))

@@ -26,7 +26,7 @@ def _measured(precision: Precision, *, fake: bool, recompute: bool) -> StepMemor
 @pytest.mark.parametrize(
     ("precision", "recompute"),
     [
-        (BF16, True),
+        pytest.param(BF16, True, marks=pytest.mark.long),
         pytest.param(BF16, False, marks=pytest.mark.long),
         pytest.param(FP32, True, marks=pytest.mark.long),
         pytest.param(FP32, False, marks=pytest.mark.long),
@@ -34,6 +34,7 @@ def _measured(precision: Precision, *, fake: bool, recompute: bool) -> StepMemor
     ids=str,
 )
 def test_predicted_is_measured(precision: Precision, recompute: bool) -> None:
+    """In every run of the tests `test_prediction.py` sees to it, by the tracker that `predict` runs."""
     real, fake = (_measured(precision, fake=fake, recompute=recompute) for fake in (False, True))
     assert fake.peak.size_bytes == pytest.approx(real.peak.size_bytes, rel=0.01)
     assert fake.peak.place == real.peak.place

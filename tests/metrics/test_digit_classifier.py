@@ -66,6 +66,7 @@ def test_wrong_classes_score_low(digits: Digits) -> None:
     assert class_accuracy(classifier, noise, torch.arange(500) % 10) < 0.2
 
 
+@pytest.mark.long
 def test_poor_variety_is_punished(digits: Digits) -> None:
     (pictures, labels), other = halves(digits)
     classifier = DigitClassifier.fit(pictures, labels)

@@ -43,7 +43,7 @@ def network() -> Inception:
 
 
 @pytest.mark.parametrize(
-    "size", ["32x32", "299x299", *(pytest.param(size, marks=pytest.mark.long) for size in ("128x128", "384x512"))]
+    "size", ["32x32", *(pytest.param(size, marks=pytest.mark.long) for size in ("128x128", "299x299", "384x512"))]
 )
 def test_features(network: Inception, size: str) -> None:
     recorded = np.load(GOLDEN)
@@ -53,6 +53,7 @@ def test_features(network: Inception, size: str) -> None:
         assert np.abs(found[name].numpy() - expected).max() <= 1e-4 * np.abs(expected).max(), name
 
 
+@pytest.mark.long
 def test_another_pool_at_the_end_is_noticed(network: Inception) -> None:
     """The limit is far below what the original's oddity amounts to."""
     recorded = np.load(GOLDEN)
@@ -73,15 +74,18 @@ def test_the_resize_has_no_half_pixel_shift() -> None:
     assert resize_as_tensorflow_1(ramp, 2, 2)[0, 0, 0].tolist() == [0, 2]
 
 
-def test_a_weight_file_is_found_and_checked(
-    network: Inception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_weight_file_is_looked_for_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(INCEPTION_SETTING, raising=False)
     with pytest.raises(BadInput, match=f"{INCEPTION_FILE} from the release v0.2.0 of torch-fidelity"):
         load_inception(None, tmp_path, CPU)
-    torch.save(network.state_dict(), tmp_path / INCEPTION_FILE)
+    (tmp_path / INCEPTION_FILE).write_bytes(b"other weights")
     with pytest.raises(BadInput, match=r"SHA-256 begins with .{8}, expected 6726825d"):
         load_inception(None, tmp_path, CPU)
+
+
+@pytest.mark.long
+def test_a_weight_file_is_loaded(network: Inception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save(network.state_dict(), tmp_path / INCEPTION_FILE)
     named = tmp_path / "elsewhere.pth"
     (tmp_path / INCEPTION_FILE).replace(named)
     monkeypatch.setenv(INCEPTION_SETTING, str(named))

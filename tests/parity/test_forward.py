@@ -100,7 +100,9 @@ def test_wrong_batch_norm_eps_is_noticed(name: str) -> None:
     assert error(case, "fwd.G_train", out) > 2 * limit(case, "fwd.G_train")
 
 
-@pytest.mark.parametrize("name", ["sngan64", "sagan64", "cifar32"])
+@pytest.mark.parametrize(
+    "name", ["sngan64", *(pytest.param(e, marks=pytest.mark.long) for e in ("sagan64", "cifar32"))]
+)
 def test_one_power_iteration_too_many_is_noticed(name: str) -> None:
     # The others' first weights are orthogonal: all their singular values are 1, and no iteration changes a thing.
     case = load(name)

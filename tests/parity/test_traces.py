@@ -41,6 +41,7 @@ FAST = ("bg32_hier", "cifar32")
 """In every run of the tests: with accumulation, and with several D steps. Forwards and first gradients of the other
 architectures are compared in every run too."""
 
+FAST_TRACES = (*(("bg32_hier", which) for which in ORTHOGONALITY), ("cifar32", "train_plain"))
 FAULTY = ("bg32_hier",)
 """In every run of the tests: where a fault is put in, which one recording is enough to notice."""
 
@@ -106,7 +107,7 @@ def beyond(found: Mapping[str, float], allowed: Mapping[str, float]) -> set[str]
 @pytest.mark.parametrize(
     ("name", "which"),
     [
-        pytest.param(name, which, marks=[] if name in FAST else pytest.mark.long)
+        pytest.param(name, which, marks=[] if (name, which) in FAST_TRACES else pytest.mark.long)
         for name in CASES
         for which in ORTHOGONALITY
     ],
@@ -203,6 +204,7 @@ def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name
     assert max(found.values()) <= 1e-3, max(found, key=lambda key: found[key])
 
 
+@pytest.mark.long
 @after
 def test_regularised_trace_in_float64(done: int) -> None:
     # In fp32 the third iteration's G loss is 1.9e-3 off (relative), and D's movement 4e-3. A unit of D whose input is
@@ -211,6 +213,7 @@ def test_regularised_trace_in_float64(done: int) -> None:
     assert not beyond(found, limits_in_float64("bg32_hier", "train_ortho", done)), found
 
 
+@pytest.mark.long
 @each_case_with_a_fault
 def test_wrong_momentum_is_noticed(name: str) -> None:
     """Beta2 off by 10 %."""

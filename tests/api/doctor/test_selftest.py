@@ -108,6 +108,7 @@ def test_everything_holds_for_every_family() -> None:
     assert {each.subject for each in found if each.verdict == "passed"} == set(families())
 
 
+@pytest.mark.long
 def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a made-up one, at the size of the contract tests."""
     monkeypatch.setattr(selftest, "_anywhere", lambda *_: ())

@@ -205,6 +205,7 @@ def ended(script: Path, content: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.long
 def test_processes_end_with_a_killed_trainer(tmp_path: Path) -> None:
     found = ended(tmp_path / "train.py", KILLED_TRAINER)
     assert found.stdout == "2\n", found.stderr

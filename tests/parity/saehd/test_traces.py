@@ -18,8 +18,8 @@ from parity.saehd.rounding import RATE, STEPS, limits
 from parity.saehd.runs import Run, final_weights, pictures, run, statistics
 from parity.saehd.weights import read
 
-IN_SHORT = ("df-ud_adabelief", "liae-ud_rmsprop")
-"""Both architectures and both optimizers."""
+IN_SHORT = ("df-ud_adabelief",)
+"""The other architecture is in `test_forward.py` and `test_terms.py`, the other optimizer in `test_optimizers.py`."""
 
 
 def in_short(*names: str) -> list[Any]:
@@ -81,6 +81,7 @@ def test_pictures_after_training(name: str) -> None:
         assert (picture - nchw(case.trace[f"pred_{key}_final"])).abs().max() <= limits(name)["pictures"], key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", in_short(*FAULTS))
 def test_another_constant_of_the_optimizer_is_noticed(name: str) -> None:
     case = recording(name)

@@ -86,6 +86,7 @@ def test_outputs_on_generated_pictures(name: str) -> None:
     assert off(outputs, case.io("D_fake")[rows]) <= OUTPUTS
 
 
+@pytest.mark.long
 @each_case
 def test_half_precision_in_the_highest_resolutions(name: str) -> None:
     """With the release's clamp of 256, and weights and styles scaled before."""

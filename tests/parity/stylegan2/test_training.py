@@ -28,6 +28,10 @@ is rounding, they differ, for the release against itself with another order of s
 against an independent program with this demodulation: 99 % within 1.6e-4, 2 % beyond 1e-4."""
 
 each_case = pytest.mark.parametrize("name", CASES)
+each_trace = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "res32" else pytest.mark.long) for name in CASES]
+)
+"""Of several steps; every case is in what is compared of one."""
 each_phase = pytest.mark.parametrize("phase", ORIGINAL_NAMES)
 
 
@@ -110,7 +114,7 @@ def beyond(found: Mapping[str, Tensor]) -> set[str]:
     }
 
 
-@each_case
+@each_trace
 def test_two_iterations(name: str) -> None:
     state, results = trained(name)
     assert [[result.phase for result in each] for each in results] == [list(ORIGINAL_NAMES), ["G", "D"]]
@@ -128,7 +132,7 @@ def test_two_iterations(name: str) -> None:
         assert float(first.gradients.norm) == pytest.approx(total, rel=5e-5), phase
 
 
-@each_case
+@each_trace
 def test_rates_that_are_not_slowed_down_are_noticed(name: str) -> None:
     state, _ = trained(name, lazy=False)
     assert {"G"} <= beyond(distances(name, 1, state))

@@ -1,0 +1,94 @@
+"""Scores while training: training does not notice them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from api.pictures import RECIPE, write_pictures, write_recipe
+from api.scored import CPU, EVALUATED, OPTIONS, low, silent
+from frugan.api.evaluate.scorer import Scorer
+from frugan.api.train import scores as training_scores
+from frugan.api.train.training import train
+from frugan.engine.events import read_events
+from frugan.errors import BadInput
+
+
+@pytest.mark.long
+def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_path: Path) -> None:
+    text = RECIPE + EVALUATED + 'statistics = "standing"\nstanding_batches = 3\nstanding_size = 8\n'
+    recipe = write_recipe(tmp_path, text.replace('metrics = ["fid", "is"]', 'metrics = ["fid"]'))
+    train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU, say=silent)
+    cards = [e["provenance"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "metrics"]
+    assert cards
+    assert {provenance["statistics"] for provenance in cards} == {"standing, 3 batches of 8"}
+
+
+def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights, averages, optimizers: bit for bit; and the best checkpoint is kept besides the newest."""
+    monkeypatch.setattr(training_scores, "low_recall", low)
+    pictures = write_pictures(tmp_path / "pictures")
+    for name, text in (("plain", RECIPE), ("scored", RECIPE + EVALUATED)):
+        train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=silent)
+    newest = "checkpoints/step-000000004"
+    for file in ("networks", "ema", "optimizers"):
+        plain, scored = (load_file(tmp_path / n / newest / f"{file}.safetensors") for n in ("plain", "scored"))
+        assert plain.keys() == scored.keys()
+        assert all(torch.equal(plain[key], scored[key]) for key in plain)
+    events = list(read_events(tmp_path / "scored" / "events.jsonl"))
+    assert [e["line"] for e in events if e["event"] == "warning"] == ["words at 1"]  # twice seen, once said
+    scores = {e["step"]: e["scores"]["fid"] for e in events if e["event"] == "metrics"}
+    assert list(scores) == [2, 4]
+    kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
+    assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
+    assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"
+
+
+@pytest.mark.parametrize(
+    "kind", [BadInput, *(pytest.param(e, marks=pytest.mark.long) for e in (RuntimeError, OSError, ValueError))]
+)
+def test_a_score_that_fails_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise kind("it does not work")
+
+    monkeypatch.setattr(Scorer, "score", failing)
+    recipe = write_recipe(tmp_path, RECIPE + EVALUATED)
+    result = train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
+    assert result.finished
+    warnings = [e["line"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "warning"]
+    assert len(warnings) == 2
+    assert all("no scores" in line and "it does not work" in line for line in warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (EVALUATED.replace('"fid", "is"', '"is"'), "best_by = fid: needs fid among metrics"),
+        (EVALUATED.replace(OPTIONS.network, "nothing"), "--network nothing"),
+        (EVALUATED.replace("samples = 20", "samples = 2"), "greater than or equal to 10"),
+        (EVALUATED.replace(":colours", ":no_scores"), "gives no class probabilities"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path: Path, text: str, message: str) -> None:
+    recipe = write_recipe(tmp_path, RECIPE + text)
+    with pytest.raises(BadInput, match=message):
+        train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
+
+
+@pytest.mark.long
+def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "pictures")
+    run = tmp_path / "run"
+    train(recipe, pictures, run, options=CPU, say=silent)
+    shutil.rmtree(run / "checkpoints" / "step-000000004")
+    (kept,) = [p for p in (run / "best").iterdir() if p.is_dir()]
+    kept.replace(run / "best" / "step-000000004")
+    lines: list[str] = []
+    train(recipe, pictures, run, options=CPU, say=lines.append)
+    assert any("deleted" in line and "step-000000004" in line for line in lines)
+    events = [e for e in read_events(run / "events.jsonl") if e["event"] == "metrics"]
+    assert [e["step"] for e in events] == [2, 4, 4]

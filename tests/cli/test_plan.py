@@ -1,0 +1,49 @@
+"""`frugan plan` by exit code and output."""
+
+import json
+
+import pytest
+
+from cli.calling import Frugan
+
+
+def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
+    found = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--json")
+    assert found.returncode == 0, found.stderr
+    values = json.loads(found.stdout)
+    assert values["fits"] is True
+    assert values["peak_bytes"] == sum(values["categories"].values()) < 6 * 2**30
+    told = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--card", "rtx-3060", "--price-per-hour", "0.2")
+    assert told.returncode == 0, told.stderr
+    for words in (
+        "biggan-digits-32 fits 6.00 GiB",
+        "in all",
+        "the peak falls in",
+        ", sample grids 0.",
+        "a guess",
+        "Next: frugan train",
+    ):
+        assert words in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--memory", "six"), "'six' is no size"),
+        (("--memory", "100MiB"), "the parameters alone take"),
+        (("--largest", "width"), "together with --memory"),
+        (("--largest", "depth", "--memory", "6GiB"), "expected resolution, batch, width"),
+        (("--use", "recompute", "--use", "keep-products"), "contradict each other"),
+        (("--card", "riva-128"), "'riva-128' is not known"),
+        (("--gpus", "5"), "at least one to each card"),
+        (("--gpus", "0"), "expected at least one"),
+        (("--gpus", "2", "--link", "8", "--card", "rtx-3060"), "with its unit"),
+        (("--link", "8GB/s"), "nobody to talk to"),
+        (("--micro-batch", "33"), "micro-batch 33"),
+        (("training.batch=7",), "normalisation_batch"),
+    ],
+)
+def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: str) -> None:
+    found = frugan("plan", "biggan-digits-32", *words)
+    assert found.returncode == 2
+    assert message in found.stderr.replace("\n", " ")

@@ -1,0 +1,58 @@
+"""Runs by the Python interface, for processes that train together."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frugan.api.train.options import TrainingOptions
+from frugan.api.train.training import train
+from frugan.engine import optimizer_shards, step_log
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.recipe_loading import load_recipe
+
+
+def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str, group: str) -> None:
+    """A run by the Python interface."""
+    setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
+    longer = [f"training.normalisation_batch={group}", f"training.duration={steps} steps"]
+    said: list[str] = []
+    options = TrainingOptions(device="cpu", shares=shares or None, shard_optimizer=optimizer == "shared out")
+    recipe = str(folder / "tiny.toml")
+    result = train(recipe, folder / "pictures", folder / run, overrides=longer, options=options, say=said.append)
+    (folder / f"{run}-{steps}-{result.rank}.json").write_text(json.dumps(said))
+
+
+def train_first(folder: Path) -> None:
+    """A run by the Python interface, on the recipe and the pictures that lie in the folder."""
+    os.environ["FRUGAN_BASE"] = str(folder / "base")
+    os.environ["MASTER_PORT"], port = os.environ["OTHER_PORT"], os.environ["MASTER_PORT"]
+    said: list[str] = []
+    options = TrainingOptions(device="cpu")
+    result = train(str(folder / "tiny.toml"), folder / "pictures", folder / "run", options=options, say=said.append)
+    os.environ["MASTER_PORT"] = port
+    told = {"said": said, "run": str(result.run), "step": result.step, "over": result.finished, "rank": result.rank}
+    (folder / f"train-{result.rank}.json").write_text(json.dumps(told))
+
+
+def go_back(folder: Path) -> None:
+    """A run whose updates stay not finite in the recipe's own order of data, and are sound in any other."""
+    whole: Any = Step._backward
+    seed = load_recipe(str(folder / "tiny.toml")).training.seed
+
+    def backward(step: Step, state: TrainingState, *rest: Any) -> Any:
+        terms, shares = whole(step, state, *rest)
+        if state.step >= 3 and step.draws.seed == seed:  # type: ignore[attr-defined]
+            name = next(iter(terms))
+            terms[name] = terms[name] * torch.nan
+        return terms, shares
+
+    setattr(Step, "_backward", backward)  # noqa: B010  (mypy knows the method by its types)
+    setattr(step_log, "MOST_SKIPS", 2)  # noqa: B010
+    recipe, cpu = str(folder / "tiny.toml"), TrainingOptions(device="cpu")
+    result = train(recipe, folder / "pictures", folder / "run", overrides=["training.duration=6 steps"], options=cpu)
+    told = {"step": result.step, "over": result.finished}
+    (folder / f"back-{result.rank}.json").write_text(json.dumps(told))
