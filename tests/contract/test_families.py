@@ -93,8 +93,22 @@ class Unconditional(StyleGAN2Family):
         )
 
 
+class PairedStyles(StyleGAN2Family):
+    """StyleGAN2 as its demo has it: pairs of a real and a generated picture of one class."""
+
+    def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
+        networks, objective = super().tiny()
+        return networks, objective.model_copy(update={"loss": "relativistic"})
+
+
 AUGMENTED = Augmented("biggan-ada")
-EVERY_ONE = (*ALL, AUGMENTED, Paired("biggan-paired"), Unconditional("stylegan2-ada"))
+EVERY_ONE = (
+    *ALL,
+    AUGMENTED,
+    Paired("biggan-paired"),
+    Unconditional("stylegan2-ada"),
+    PairedStyles("stylegan2-paired"),
+)
 """For where random inputs, carried state or double backward matter."""
 
 
@@ -193,7 +207,7 @@ def test_split_batch_equals_whole(family: Family, micro_batch: int) -> None:
     assert difference < SPLIT, where
 
 
-@pytest.mark.parametrize("family", in_short("biggan-paired", "saehd", "stylegan2-ada"))
+@pytest.mark.parametrize("family", in_short("biggan-paired", "saehd", "stylegan2-ada", "stylegan2-paired"))
 def test_split_batch_equals_whole_without_batch_statistics(family: Family) -> None:
     """Any micro-batch, down to one sample, where no layer looks across samples."""
     batch = 4 if shows_given(family) else 8
