@@ -9,6 +9,8 @@ import sys
 from multiprocessing import get_context
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).parents[2]
 CONTEXT = get_context("fork") if sys.platform == "linux" else get_context("spawn")
 """To load torch anew takes a process longer than most of its work here."""
@@ -83,4 +85,5 @@ def _as_rank(module: str, words: list[str], place: dict[str, str], said: Path) -
     for stream in (1, 2):
         os.dup2(written, stream)
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+    torch.set_num_threads(1)  # a pool of threads does not come along in a fork, and would be waited for
     importlib.import_module(module).main(words)

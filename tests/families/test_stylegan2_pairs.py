@@ -63,9 +63,7 @@ def test_pairs_are_of_one_class() -> None:
         torch.testing.assert_close(terms["D"]["relativistic"], relativistic(real, fake))
         torch.testing.assert_close(terms["G"]["adversarial"], relativistic(fake, real))
         real, fake = outputs(LABELS.flip(0))  # other classes would be noticed
-        assert (
-            abs(float(terms["D"]["relativistic"] - relativistic(real, fake))) > 1e-4
-        )
+        assert abs(float(terms["D"]["relativistic"] - relativistic(real, fake))) > 1e-4
 
 
 def test_it_draws_no_classes_but_for_path_lengths() -> None:
