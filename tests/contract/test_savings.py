@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
 from contract.rig import BF16, FP32, Rig, adabelief, adam, assert_same, largest_difference, rmsprop
 from contract.trainings import ROUNDING, plain, trained
+from frugan.contract import layers
 from frugan.contract.layers import Observer
 from frugan.engine import dense_slices, offload
 from frugan.engine.gradients import GradientReport
@@ -72,6 +73,17 @@ def test_recompute_runs_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recompute_that_keeps_products_is_bit_equal() -> None:
     """Under the penalty's double backward too."""
     assert_same(plain(), trained(recompute=True, keep_products=True).tensors())
+
+
+def test_products_are_kept_wherever_the_room_for_observations_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Normalisations share it from block to block, and torch asks that a repetition begins as the block began."""
+    biggan = families()["biggan"]
+    whole = Rig.create(biggan)
+    whole.run(1)
+    monkeypatch.setattr(layers, "ROOM", 112)  # seven of the tiny network's normalisations, two a block
+    kept = Rig.create(biggan, recompute=True, keep_products=True)
+    kept.run(1)
+    assert largest_difference(whole.tensors(), kept.tensors())[0] < 1e-6
 
 
 def test_offload_is_bit_equal(monkeypatch: pytest.MonkeyPatch) -> None:

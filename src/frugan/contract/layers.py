@@ -55,6 +55,10 @@ class Observer:
         self._room = left[count:]
         return left[:count]
 
+    def leave_room(self) -> None:
+        """Let `room` begin anew: what is to be repeated must not depend on how much was left of it."""
+        self._room = None
+
     def stage(self, layer: Stateful, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Add an observation of `buffer`; what is committed is the mean over all of them, by weight."""
         if self.recomputing:

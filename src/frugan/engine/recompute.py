@@ -54,19 +54,16 @@ class _Forward:
     _ran: bool = False
 
     def __call__(self, *args: Any) -> Any:
-        if not self._ran:
-            self._ran = True
-            return self.forward(*args)
-        self._flag(True)
+        observers = {m.observer for m in self.block.modules() if isinstance(m, Stateful) and m.observer is not None}
+        for observer in observers:
+            observer.leave_room()  # torch has products kept only for a repetition by the very same operations
+            observer.recomputing = self._ran
+        self._ran = True
         try:
             return self.forward(*args)
         finally:
-            self._flag(False)
-
-    def _flag(self, recomputing: bool) -> None:
-        for module in self.block.modules():
-            if isinstance(module, Stateful) and module.observer is not None:
-                module.observer.recomputing = recomputing
+            for observer in observers:
+                observer.recomputing = False
 
 
 def _contexts_with_products() -> Contexts:
