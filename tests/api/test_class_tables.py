@@ -172,12 +172,36 @@ def test_words(tmp_path: Path) -> None:
         train("biggan-small-32", tmp_path, tmp_path / "run", init_classes="mean")
 
 
-def test_families_without_such_tables(folder: Path, tmp_path: Path) -> None:
+def test_stylegan2s_mappings_are_such_tables(tmp_path: Path) -> None:
+    """Their embeddings have a column for each class; what is shared by all classes is taken as it is."""
+    from api.test_starting_weights import RECIPE  # noqa: PLC0415
+
+    text = RECIPE.replace("resolution = 16\n", "resolution = 16\nclasses = 3\n", 1)
+    of = load_recipe(write_recipe(tmp_path, text))
+    networks = build_networks(of)
+    save(networks, of, tmp_path / "w.safetensors")
+    pictures = write_pictures(tmp_path / "two", classes=("a", "b"), each=4)
+    recipe = write_recipe(tmp_path, text.replace("classes = 3", "classes = 2"), "two.toml")
+    (tmp_path / "map.txt").write_text("a = 2\nb = 0\n", "utf-8")
+    with pytest.raises(BadInput, match="these weights know 3 classes, and this run has 2"):
+        train(recipe, pictures, tmp_path / "refused", options=CPU, init=tmp_path / "w.safetensors")
+    way = f"copy={tmp_path / 'map.txt'}"
+    run = train(recipe, pictures, tmp_path / "run", options=CPU, init=tmp_path / "w.safetensors", init_classes=way).run
+    found = load_file(sorted((run / "checkpoints").iterdir())[-1] / "networks.safetensors")
+    for name in ("G", "D"):
+        before = networks[name].get_parameter("mapping.embed.weight")  # [style, 3]
+        torch.testing.assert_close(found[f"{name}.mapping.embed.weight"], before[:, [2, 0]].detach())
+        torch.testing.assert_close(
+            found[f"{name}.mapping.fc0.weight"], networks[name].get_parameter("mapping.fc0.weight").detach()
+        )
+
+
+def test_networks_without_such_tables(tmp_path: Path) -> None:
     from api.test_starting_weights import RECIPE  # noqa: PLC0415
 
     recipe = write_recipe(tmp_path, RECIPE)
     pictures = write_pictures(tmp_path / "flat", classes=(), each=4)
     of = load_recipe(recipe)
     save(build_networks(of), of, tmp_path / "w.safetensors")
-    with pytest.raises(BadInput, match="family stylegan2 has no tables of classes"):
+    with pytest.raises(BadInput, match="no table of classes is both in"):
         train(recipe, pictures, tmp_path / "run", options=CPU, init=tmp_path / "w.safetensors", init_classes="mean")

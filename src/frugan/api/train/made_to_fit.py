@@ -52,6 +52,11 @@ def with_classes(
         if weights.tensors[key].ndim == own[key].ndim
     }
     if not sizes:
+        if classes is not None:
+            raise BadInput(
+                f"--init-classes: no table of classes is both in {weights.path} and in this run's networks; "
+                "leave it out"
+            )
         return weights
     (theirs, ours), *others = sorted(sizes)
     where = f"--init {weights.path}"

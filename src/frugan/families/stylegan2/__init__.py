@@ -124,6 +124,10 @@ class StyleGAN2Family:
         """See `StartsInPart`: layers, and the mapping as a whole."""
         return pieces.piece_of(key)
 
+    def class_dimension(self, key: str, networks: StyleGAN2Networks) -> int | None:
+        """See `HasClassTables`: the embeddings of both mappings."""
+        return pieces.class_dimension(key)
+
     def variants(self, networks: StyleGAN2Networks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         """By resolution, or by channels of both networks."""
         return variants(networks)

@@ -11,3 +11,8 @@ def piece_of(key: str) -> Piece | None:
     if path[0] == "mapping":
         return Piece(network, "mapping")
     return None if path[1] == "resample_filter" else Piece(network, path[0], path[1])
+
+
+def class_dimension(key: str) -> int | None:
+    """Dimension of the tensor "network.parameter" that runs over the classes; None: none does."""
+    return 1 if key in ("G.mapping.embed.weight", "D.mapping.embed.weight") else None
