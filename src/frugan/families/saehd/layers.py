@@ -61,6 +61,9 @@ def spread_leaky_relu(x: Tensor, slope: float) -> Tensor:
     Returns:
         [B, C, 2·H, 2·W].
     """
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        # a graph is traced: its compiler joins them by itself, and cannot follow a result written into a view
+        return depth_to_space(F.leaky_relu(x, slope))
     return cast(Tensor, _SpreadLeakyReLU.apply(x, slope))
 
 
