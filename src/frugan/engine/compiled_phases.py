@@ -152,10 +152,12 @@ class CompiledPhases:
         with ExitStack() as stack:
             if self.backend == INDUCTOR:
                 from torch._inductor import config  # noqa: PLC0415  (seconds to import)
+                from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # noqa: PLC0415
 
                 stack.enter_context(config.patch({"cpp.dynamic_threads": True}))
-                if self.cache is not None:
-                    stack.enter_context(_set_if_unset(CACHE_VARIABLE, str(self.cache)))
+                # torch notes its own choice there as soon as it is imported: only another one is a person's
+                if self.cache is not None and os.environ.get(CACHE_VARIABLE) in (None, default_cache_dir()):
+                    stack.enter_context(_set_for_now(CACHE_VARIABLE, str(self.cache)))
             yield
 
 
@@ -196,12 +198,13 @@ def _in_a_line(error: Exception) -> str:
 
 
 @contextmanager
-def _set_if_unset(variable: str, value: str) -> Iterator[None]:
-    if variable in os.environ:
-        yield
-        return
+def _set_for_now(variable: str, value: str) -> Iterator[None]:
+    before = os.environ.get(variable)
     os.environ[variable] = value
     try:
         yield
     finally:
-        os.environ.pop(variable, None)
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
