@@ -175,7 +175,8 @@ def picture_error(name: str, trace: Trace, average: bool = False) -> float:
 @each_case_with_a_fault
 def test_picture_after_three_iterations(name: str) -> None:
     # Cancelled biases shift pictures in evaluation mode, where running means lag behind them: as random as they are.
-    allowed = 6 * float(load(name).record["fp32_vs_fp64_noise"]["train_plain.G_eval_after3"])
+    # Measured: up to 6.3 times the original's own distance from float64 (sngan64; the order of sums decides).
+    allowed = 8 * float(load(name).record["fp32_vs_fp64_noise"]["train_plain.G_eval_after3"])
     for average in (False, True) if name in AVERAGED else (False,):
         assert picture_error(name, sound(name, "train_plain"), average) <= allowed
         assert picture_error(name, repeated_inputs(name, "train_plain"), average) > allowed
