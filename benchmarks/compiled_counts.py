@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -94,7 +94,7 @@ def phases_of(case: Case) -> dict[str, Grouped]:
     micro_batch = _micro_batch(case)
     words = [*case.overrides, f"training.batch={MICRO_BATCHES * micro_batch}"]
     recipe = load_recipe(case.recipe, words).at_step(0)
-    compiled = CompiledPhases(lambda line: print(line, flush=True), _refuse, backend=cast(str, backend))
+    compiled = CompiledPhases(lambda line: print(line, flush=True), _refuse, backend=backend)
     state, step, plan = set_up(recipe, torch.device("cpu"), case.precision, micro_batch=micro_batch, backward=compiled)
     state.step = 1
     step.run(state, plan)

@@ -1,9 +1,7 @@
 """`frugan convert` as a person or a program calls it."""
 
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,8 @@ import pytest
 from api.hub_modules import make_module
 from api.leras_models import allow_narrow, assert_same_model, model_of, write
 from bundles.written import write_bundle
+from cli.calling import Frugan, Result
 from families.snapshots import SCRUBBED
-from frugan.cli.main import run
 from frugan.families.saehd.files.leras import read_model
 from frugan.recipe_loading import load_recipe
 from parity.saehd.golden import FOLDER
@@ -20,36 +18,14 @@ from parity.saehd.golden import FOLDER
 FACES = FOLDER / "faceset" / "aligned"
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 Convert = Callable[..., Result]
 
 
 @pytest.fixture
-def convert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Convert:
-    """Run the command in this process."""
+def convert(monkeypatch: pytest.MonkeyPatch, frugan: Frugan) -> Convert:
+    """`frugan convert` with such words; narrow models are read too."""
     allow_narrow(monkeypatch)
-
-    def call(*words: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["frugan", "convert", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "200")
-        capsys.readouterr()
-        code = 0
-        try:
-            run()
-        except SystemExit as error:
-            code = int(error.code or 0)
-        out, err = capsys.readouterr()
-        return Result(code, out, err)
-
-    return call
+    return lambda *words: frugan("convert", *map(str, words))
 
 
 def test_there_and_back_in_words_and_json(tmp_path: Path, convert: Convert) -> None:

@@ -195,9 +195,7 @@ def _print_plan(console: Console, name: str, report: "PlanReport", again: str | 
     if report.fits:
         if again is None:
             return
-        from frugan.recipe_loading import load_recipe
-
-        data = "DATA" if load_recipe(name).shows_given else "PICTURES"
+        data = "DATA" if report.shows_given else "PICTURES"
         console.print(f"Next: frugan train {again} --data {data} --out RUN", markup=False, soft_wrap=True)
         return
     console.print(f"\nsmallest budget that would do: {needed_size(report.peak_bytes)}")

@@ -33,10 +33,10 @@ def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, 
             average.lerp_(value.to(average.dtype), ((1 - held_back) * weight).to(average.dtype))
     for old, new in alike.values():
         if weight < 1:
-            _move(old, new, weight, held_back, decay=1.0)
+            _step(old, new, [], held_back, rate=weight, decay=1.0, climb=True)
         else:
-            _move(old, old, -1.0, held_back)  # 0, and then what is new: neither rounds
-            _move(old, new, 1.0, held_back)
+            _step(old, old, [], held_back, rate=-1.0, climb=True)  # 0, and then what is new: neither rounds
+            _step(old, new, [], held_back, rate=1.0, climb=True)
 
 
 def follow_and_subtract(averages: list[Tensor], values: list[Tensor], weight: float, held_back: Tensor) -> None:
@@ -44,20 +44,7 @@ def follow_and_subtract(averages: list[Tensor], values: list[Tensor], weight: fl
 
     Momentum is such an average, and a step of rate 1 subtracts it. `held_back` as for `follow`.
     """
-    torch._fused_sgd_(
-        values,
-        values,
-        averages,
-        weight_decay=0.0,
-        momentum=1 - weight,
-        lr=1.0,
-        dampening=1 - weight,
-        nesterov=False,
-        maximize=False,
-        is_first_step=False,
-        grad_scale=None,
-        found_inf=held_back,
-    )
+    _step(values, values, averages, held_back, rate=1.0, momentum=1 - weight)
 
 
 def descend_by_roots(
@@ -100,24 +87,33 @@ def descend_by_roots(
     )
 
 
-def _move(
+def _step(
     weights: list[Tensor],
     changes: list[Tensor],
-    rate: float,
+    averages: list[Tensor],
     held_back: Tensor,
+    *,
+    rate: float,
     decay: float = 0.0,
+    momentum: float = 0.0,
+    climb: bool = False,
 ) -> None:
-    """weights += rate·(changes - decay·weights)."""
+    """averages <- momentum·averages + (1 - momentum)·changes; weights -= rate·averages.
+
+    Args:
+        averages: empty: the changes themselves count, and weights -= rate·(changes + decay·weights).
+        climb: weights += rate·(changes - decay·weights) instead.
+    """
     torch._fused_sgd_(
         weights,
         changes,
-        [],
+        averages,
         weight_decay=decay,
-        momentum=0.0,
+        momentum=momentum,
         lr=rate,
-        dampening=0.0,
+        dampening=momentum,
         nesterov=False,
-        maximize=True,
+        maximize=climb,
         is_first_step=False,
         grad_scale=None,
         found_inf=held_back,

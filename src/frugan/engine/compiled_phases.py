@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.backward import forward_and_backward
 from frugan.engine.out_of_memory import ran_out_of_memory
-from frugan.engine.phase_graph import PhaseGraph, PhaseInputs
+from frugan.engine.phase_graph import Operations, PhaseGraph, PhaseInputs
 from frugan.engine.plan import Plan
 
 INDUCTOR = "inductor"
@@ -29,6 +30,8 @@ INDUCTOR = "inductor"
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 MANY_GRAPHS = 4
 """Of one phase under one plan: two sizes of micro-batch, and once more where memory ran out, are to be expected."""
+
+Compiler = Callable[[GraphModule, list[Tensor]], Operations]
 
 Key = tuple[Mapping[str, tuple[object, ...]], float]
 """What a graph is made for: shapes of its inputs, and the factor of the loss."""
@@ -59,13 +62,14 @@ class CompiledPhases:
         say: is given a line before and after each phase is compiled.
         warn: is given a line where one is not, or again and again.
         cache: folder of compiled kernels, unless the environment names one; None: torch's own choice.
-        backend: of torch.compile: "inductor", or "aot_eager", which runs the graph's operations one by one.
+        backend: of torch.compile: "inductor", or "aot_eager", which runs the graph's operations one by one; or a
+            function that makes of a graph and examples of its inputs what runs it.
     """
 
     say: Callable[[str], None]
     warn: Callable[[str], None]
     cache: Path | None = None
-    backend: str = INDUCTOR
+    backend: str | Compiler = INDUCTOR
     _plan: Plan | None = None
     _phases: dict[str, _Compiled] = field(default_factory=dict)
 
@@ -138,7 +142,8 @@ class CompiledPhases:
                 fake.from_tensor(given.tensors[name].detach(), static_shapes=True) for name in graph.inputs
             ]
             with tracing(TracingContext(fake)):
-                graph.run = lookup_backend(self.backend)(graph.module, examples)
+                make = lookup_backend(self.backend) if isinstance(self.backend, str) else self.backend
+                graph.run = make(graph.module, examples)
         seconds = time.perf_counter() - began
         self.say(
             f"compiled phase {phase.name}: {graph.operations:,} operations in {seconds:.0f} s, {traced - began:.0f} of "

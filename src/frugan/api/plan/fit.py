@@ -172,6 +172,7 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
         normalisation_batch=recipe.training.normalisation_batch,
         card=card,
         decisions=tuple(_decisions(planner, rungs[0], budget_bytes, found is not None, between)),
+        shows_given=recipe.shows_given,
         ladder=tuple(rungs) if ladder else (),
         nearest_change=change,
         duration_seconds=duration_seconds(recipe, choice.whole_seconds),

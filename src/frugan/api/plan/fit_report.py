@@ -61,6 +61,7 @@ class PlanReport:
         decisions: a line for each choice: why, and how to override it.
         ladder: plans from the fastest to the smallest, where no budget was given.
         nearest_change: recipe fields with which it would fit, where it does not.
+        shows_given: whether samples are made of given data, such as faces, and not drawn from random inputs.
         duration_seconds: predicted for the recipe's whole training, or its own where it is given as a time; None: the
             card's speed is not known, or there is no end.
         together: what several cards cost that share every batch; the rest is then of the one with the least room. None:
@@ -81,6 +82,7 @@ class PlanReport:
     normalisation_batch: int | None
     card: Card
     decisions: tuple[str, ...]
+    shows_given: bool = False
     ladder: tuple[Rung, ...] = ()
     nearest_change: tuple[str, ...] | None = None
     duration_seconds: float | None = None
