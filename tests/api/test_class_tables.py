@@ -183,8 +183,10 @@ def test_stylegan2s_mappings_are_such_tables(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "two", classes=("a", "b"), each=4)
     recipe = write_recipe(tmp_path, text.replace("classes = 3", "classes = 2"), "two.toml")
     (tmp_path / "map.txt").write_text("a = 2\nb = 0\n", "utf-8")
+    said: list[str] = []
     with pytest.raises(BadInput, match="these weights know 3 classes, and this run has 2"):
-        train(recipe, pictures, tmp_path / "refused", options=CPU, init=tmp_path / "w.safetensors")
+        train(recipe, pictures, tmp_path / "refused", options=CPU, init=tmp_path / "w.safetensors", say=said.append)
+    assert not any("in their places" in line for line in said)
     way = f"copy={tmp_path / 'map.txt'}"
     run = train(recipe, pictures, tmp_path / "run", options=CPU, init=tmp_path / "w.safetensors", init_classes=way).run
     found = load_file(sorted((run / "checkpoints").iterdir())[-1] / "networks.safetensors")

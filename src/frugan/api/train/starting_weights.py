@@ -73,7 +73,8 @@ def start_from(
         averages = content == EMA_FILE
         if weights.recipe is not None and weights.recipe.family != recipe.family:
             raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {recipe.family}")
-        other_classes = weights.class_names and class_names and weights.class_names != tuple(class_names)
+        as_many = len(weights.class_names) == len(class_names)  # of others, nothing has a place yet
+        other_classes = class_names and as_many and weights.class_names != tuple(class_names)
         if not averages and classes is None and other_classes:
             say(
                 f"--init {path}: its classes are {first_names(weights.class_names)}; this run's are "
