@@ -179,7 +179,7 @@ def test_stylegan2s_mappings_are_such_tables(tmp_path: Path) -> None:
     text = RECIPE.replace("resolution = 16\n", "resolution = 16\nclasses = 3\n", 1)
     of = load_recipe(write_recipe(tmp_path, text))
     networks = build_networks(of)
-    save(networks, of, tmp_path / "w.safetensors")
+    save(networks, of, tmp_path / "w.safetensors", ("x", "y", "z"))
     pictures = write_pictures(tmp_path / "two", classes=("a", "b"), each=4)
     recipe = write_recipe(tmp_path, text.replace("classes = 3", "classes = 2"), "two.toml")
     (tmp_path / "map.txt").write_text("a = 2\nb = 0\n", "utf-8")
