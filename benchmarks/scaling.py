@@ -4,8 +4,8 @@
 
 Writes `benchmarks/results/scaling.json` and prints two tables.
 
-Measured: `biggan-digits-32`, a batch of 32 in groups of 16, on blank pictures, one thread a rank: seconds of a step (median), and bytes
-that each rank adds up with the others in it.
+Measured: `biggan-digits-32`, a batch of 32 in groups of 16, on blank pictures, one thread a rank: seconds of a step
+(median), and bytes that each rank adds up with the others in it.
 
 Predicted, nothing of it measured: each card takes its share of the recipe's batch, but no less than a normalisation
 group (or a sample); where that makes the batch larger, it is another training. Nothing travels while a card computes,
