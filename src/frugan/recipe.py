@@ -76,7 +76,7 @@ class TrainingSettings(BaseModel):
     def _whole_groups(self) -> Self:
         group = self.normalisation_batch or 1
         if self.batch % group:
-            raise ValueError(f"batch {self.batch} is not a whole number of normalisation_batch {group}")
+            raise ValueError(f"batch {self.batch} is not a multiple of normalisation_batch {group}")
         return self
 
 

@@ -41,47 +41,52 @@ def evaluate(
     data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(help="what FID compares with: an .npz file of mu and sigma, such as `prepare --reference` makes"),
+        typer.Option(help="instead of --data, for FID: an .npz file of mu and sigma, as `prepare --reference` writes"),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help=f"some of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, but no is where the feature "
+            help=f"any of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, without is if the feature "
             "network gives no class probabilities"
         ),
     ] = None,
     samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000,
     network: Annotated[
-        str, typer.Option(help="of features: inception, digits, a TorchScript file, or module:callable")
+        str, typer.Option(help="feature network: inception, digits, a TorchScript file, or module:callable")
     ] = "inception",
     network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0,
     psi: Annotated[
-        float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
+        float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
     ] = 1.0,
-    psi_layers: Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")] = None,
+    psi_layers: Annotated[int | None, typer.Option(help="apply --psi to this many first layers only")] = None,
     noise: Annotated[
-        NoiseOf, typer.Option(help="StyleGAN2: of each layer its own, another for each picture, or none")
+        NoiseOf, typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none")
     ] = NoiseOf.CONST,
     truncations: Annotated[
-        str | None, typer.Option(help="a curve over several, FROM:TO:STEP or numbers with commas")
+        str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None,
-    statistics: Annotated[StatisticsOf, typer.Option(help="what batch normalisation uses")] = StatisticsOf.RUNNING,
-    standing_batches: Annotated[int, typer.Option(help="batches for standing statistics")] = STANDING_BATCHES,
-    standing_size: Annotated[int | None, typer.Option(help="samples in each; default: the recipe's groups")] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="generate these only, by number or name: 0,3,7-9 or cat,dog")
+    statistics: Annotated[StatisticsOf, typer.Option(help="statistics for batch normalisation")] = StatisticsOf.RUNNING,
+    standing_batches: Annotated[
+        int, typer.Option(help="batches to measure standing statistics over")
+    ] = STANDING_BATCHES,
+    standing_size: Annotated[
+        int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")
     ] = None,
-    ema: Annotated[bool, typer.Option(help="score the averaged networks")] = True,
-    split: Annotated[str, typer.Option(help="what the real pictures are, for the record")] = "all",
-    seed: Annotated[int, typer.Option(help="of the latents")] = 0,
+    classes: Annotated[
+        str | None, typer.Option(help="generate only these classes, by number or name: 0,3,7-9 or cat,dog")
+    ] = None,
+    ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True,
+    split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all",
+    seed: Annotated[int, typer.Option(help="random seed of the latents")] = 0,
     micro_batch: Annotated[
-        int | None, typer.Option(help="samples in one forward; memory, not the result; default: at most as trained")
+        int | None,
+        typer.Option(help="samples per forward pass; changes memory, not the result; default: at most as in training"),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="append the results to this file, a line of JSON each")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
     """Score generated pictures against real ones: FID, IS, KID, precision and recall.
 
