@@ -146,5 +146,5 @@ def test_a_snapshot_of_a_generator_alone(tmp_path: Path) -> None:
     said: list[str] = []
     made = from_stylegan_pickle(source, tmp_path / "one.safetensors", say=said.append)
     assert made.networks == ("G_ema",)
-    assert "the snapshot has no D: training it starts anew" in said
+    assert "the snapshot has no D: in training it starts afresh" in said
     assert set(frugan.load(made.path)) == {"G"}

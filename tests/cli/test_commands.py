@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, fruga
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     result = frugan("sample", str(run), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *BOTH)
     assert [line for line in result.stderr.splitlines() if line.startswith("damaged")] == [
-        f"damaged checkpoint passed over: {weights}: its digest is not the manifest's"
+        f"damaged checkpoint skipped: {weights}: its digest is not the manifest's"
     ]
     assert ".py" not in result.stderr
 

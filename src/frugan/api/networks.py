@@ -111,7 +111,7 @@ def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
-        say(f"damaged checkpoint passed over: {line}")
+        say(f"damaged checkpoint skipped: {line}")
     return weights_file(newest[0].path, content, say)
 
 

@@ -49,7 +49,7 @@ def doctor(
     try:
         import torch  # noqa: F401
     except (ImportError, OSError) as error:
-        cure = "install torch anew, by the command of PyTorch's own install selector (Get started)"
+        cure = "reinstall torch, with the command from PyTorch's own install selector (Get started)"
         found = [Finding("versions", "impossible", f"torch cannot be loaded: {error}", cure)]
     else:
         if selftest:

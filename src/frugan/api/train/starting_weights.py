@@ -137,7 +137,7 @@ def _take(
         found = load_networks(networks, tensors, f"--init {weights.path}")
         say(f"init: {kind} {', '.join(networks) or 'none'}: {len(found)} tensors from {weights.path}")
         if differing and kind == "networks":
-            say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make it the same")
+            say(f"init: {'; '.join(differing)}: to take all of it over, override networks.KEY=VALUE")
         return found
     agreeing, new = _agreement(recipe.kind, own, tensors)
     taken = [key for keys in agreeing.values() for key in keys]
@@ -151,7 +151,7 @@ def _take(
     for name in networks:
         say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
     if differing and kind == "networks":
-        say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make more of it agree")
+        say(f"init: {'; '.join(differing)}: to take more over, override networks.KEY=VALUE")
     return taken
 
 
