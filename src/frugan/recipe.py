@@ -346,6 +346,9 @@ def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str
     return _read(kinds[word], values, f"optimizers.{name}")
 
 
+PLAIN_WORDS = {"a valid integer": "a whole number", "a valid number": "a number", "a valid boolean": "true or false"}
+
+
 def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
     """One line for each fault: the key, what is wrong with it, and the nearest valid key."""
     lines = []
@@ -353,6 +356,10 @@ def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> st
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
         key = ".".join(place)
         message = fault["msg"].removeprefix("Value error, ")
+        if message.startswith("Input should"):  # pydantic's own, in our words
+            message = message.replace("Input should", "must", 1).partition(", unable to")[0]
+            for theirs, ours in PLAIN_WORDS.items():
+                message = message.replace(theirs, ours)
         if not key:
             lines.append(message)  # a fault of the recipe as a whole, or one explained already
             continue
@@ -362,7 +369,8 @@ def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> st
                 known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in _keys(kind)]
             lines.append(f"{key}: unknown key{nearest(key, [one for one in known if one != key])}")
         elif fault["type"] == "missing":
-            lines.append(f"{key}: missing")
+            other = "; an optimizer that the recipe has already goes by its name, such as optimizers.D"
+            lines.append(f"{key}: missing" + (other if key.startswith("optimizers.") else ""))
         else:
             given = fault["input"] if isinstance(fault["input"], str | int | float | bool | list | tuple) else None
             lines.append(f"{key}: {message}" + (f" (got {given!r})" if given is not None else ""))

@@ -129,7 +129,7 @@ def test_networks_of_which_nothing_agrees(recipe: str, pictures: Path, first: Pa
 
 def test_another_family(tmp_path: Path, recipe: str, first: Path) -> None:
     pictures = write_pictures(tmp_path / "classes")
-    with pytest.raises(BadInput, match=r"--init .*: weights of family stylegan2, not biggan"):
+    with pytest.raises(BadInput, match=r"--init .*: weights of a stylegan2 model; the recipe is biggan"):
         train(write_recipe(tmp_path, name="biggan.toml"), pictures, tmp_path / "second", options=CPU, init=first)
 
 

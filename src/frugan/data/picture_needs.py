@@ -64,8 +64,8 @@ class PictureNeeds:
         self._check(where, source)
         if self.classes is None and source.labelled and len(source.class_names) > 1:
             options.say(
-                "classes: not used, this recipe has none; if its family knows classes, "
-                f"networks.classes={len(source.class_names)} trains by class"
+                "classes: not used, because this recipe trains without them; to train by class, if this model can: "
+                f"networks.classes={len(source.class_names)}"
             )
         return self._in_channels(name, source, options)
 

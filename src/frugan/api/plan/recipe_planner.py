@@ -183,7 +183,7 @@ def planned_precision(recipe: Recipe, card: Card) -> Precision:
     if card.capability is not None:
         return card_precision(asked, card.name, card.capability)
     if asked == "auto":
-        return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes the same")
+        return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much")
     return Precision(asked, DTYPES[asked], "asked for")
 
 

@@ -72,7 +72,7 @@ def start_from(
         weights = read_starting_weights(path, content, say)
         averages = content == EMA_FILE
         if weights.recipe is not None and weights.recipe.family != recipe.family:
-            raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {recipe.family}")
+            raise BadInput(f"--init {path}: weights of a {weights.recipe.family} model; the recipe is {recipe.family}")
         as_many = len(weights.class_names) == len(class_names)  # of others, nothing has a place yet
         other_classes = class_names and as_many and weights.class_names != tuple(class_names)
         if not averages and classes is None and other_classes:

@@ -90,7 +90,7 @@ def to_biggan_pytorch(
 def _weights(source: Path, content: str, say: Say) -> Weights:
     weights = read_weights(weights_file(source, content, say))
     if weights.recipe.family != "biggan":
-        raise BadInput(f"{source}: weights of family {weights.recipe.family}; expected biggan")
+        raise BadInput(f"{source}: weights of a {weights.recipe.family} model; expected biggan")
     return weights
 
 

@@ -77,5 +77,5 @@ def to_stylegan_safetensors(
 def _read(source: Path, content: str, say: Say) -> Weights:
     weights = read_weights(weights_file(source, content, say))
     if weights.recipe.family != "stylegan2":
-        raise BadInput(f"{source}: weights of family {weights.recipe.family}; expected stylegan2")
+        raise BadInput(f"{source}: weights of a {weights.recipe.family} model; expected stylegan2")
     return weights
