@@ -102,6 +102,34 @@ def test_imports_point_down(part: str) -> None:
         assert _imported(path) - {part} <= ALLOWED[part], path
 
 
+def _imported_files(path: Path) -> set[Path]:
+    """Files that a file imports when it runs, inside functions too."""
+    for_types = {
+        id(node)
+        for test in _nodes(path)
+        if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+    found = set()
+    for node in _nodes(path):
+        if not isinstance(node, ast.ImportFrom) or id(node) in for_types:
+            continue
+        for name in (node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)):
+            if (file := PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")).is_file():
+                found.add(file)
+    return found
+
+
+def test_no_circles() -> None:
+    """Taking away whatever imports nothing that is left, over and over, leaves nothing."""
+    left = {path: _imported_files(path) - {path} for path in FILES}
+    assert any(left.values())
+    while ground := [path for path, imported in left.items() if not imported & left.keys()]:
+        for path in ground:
+            del left[path]
+    assert not left, sorted(path.relative_to(PACKAGE).as_posix() for path in left)
+
+
 def test_families_do_not_import_each_other() -> None:
     families = [p for p in (PACKAGE / "families").iterdir() if (p / "__init__.py").is_file()]
     assert families
