@@ -10,7 +10,7 @@ import torch
 
 from frugan.api.card_support import cpu_build
 from frugan.api.doctor.driver import LEAST_DRIVER, Driver
-from frugan.api.doctor.environment import CARDS
+from frugan.api.environment_variables import CARDS
 
 _BY_WORDS = (
     (
