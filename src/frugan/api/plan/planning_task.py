@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from frugan.api.sample.sample_grids import with_pictures
+from frugan.api.sample.given_pictures import with_pictures
 from frugan.api.setup import normalisation_group, setup_of
 from frugan.contract.phase import Networks
 from frugan.memory.blank_pictures import BlankPictures

@@ -16,8 +16,9 @@ from frugan.api.devices import use_device
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Say
 from frugan.api.sample.generation import check_truncation, pixels
+from frugan.api.sample.given_pictures import with_pictures
 from frugan.api.sample.row_labels import row_labels
-from frugan.api.sample.sample_grids import provenance, with_pictures
+from frugan.api.sample.sample_grids import provenance
 from frugan.api.sample.style_requests import check_numbered, check_psi, extent, words
 from frugan.contract.samples import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
