@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from frugan.api.progress import Say
-from frugan.contract.data import Forgiving, Reader, Shared, Source
+from frugan.contract.data import Forgiving, OpenedSource, Reader, Shared
 from frugan.data.prefetch import Prefetcher
 from frugan.recipe import Recipe
 
@@ -73,7 +73,7 @@ class SourceFeed:
         lost: is told of every picture that cannot be read any more: source, picture, reason, and how many so far.
     """
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, OpenedSource]
     recipe: Recipe
     pinned: bool
     workers: int
@@ -143,7 +143,7 @@ class SourceFeed:
 
 @contextmanager
 def feeding(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, OpenedSource],
     recipe: Recipe,
     *,
     pinned: bool,

@@ -75,7 +75,7 @@ class StandingStatistics(Observer):
 
 
 @dataclass
-class Generator:
+class Sampler:
     """Draws pictures from prepared networks; see `generating`.
 
     Attributes:
@@ -219,7 +219,7 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
 @contextmanager
 def generating(
     recipe: Recipe, networks: Mapping[str, nn.Module], layout: Layout, request: DrawRequest
-) -> Iterator[Generator]:
+) -> Iterator[Sampler]:
     """Draw pictures while the block is open; afterwards the networks are as they were.
 
     Raises:
@@ -236,7 +236,7 @@ def generating(
         for network in networks.values():
             network.eval()
             set_normalisation_batch(network, recipe.training.normalisation_batch)
-        made = Generator(recipe, networks, request, known_classes(recipe))
+        made = Sampler(recipe, networks, request, known_classes(recipe))
         if request.statistics == "standing":
             _train_norms(layers)
             for network in networks.values():

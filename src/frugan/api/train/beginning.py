@@ -38,7 +38,7 @@ from frugan.engine.checkpoint import (
     set_aside_newer,
 )
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop, Stage
+from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
@@ -135,7 +135,7 @@ def begin(
     shares.plans = run.ranks.gather(plan.as_json())
     kept |= shares.kept(run.ranks)
 
-    def by_speed(loop: Loop, stage: Stage) -> None:
+    def by_speed(loop: Loop, stage: RunningStage) -> None:
         loop.plan, samples = take_by_speed(run.ranks, stage.step, loop.state, loop.plan, planner)
         taken = ShareChoice(samples, run.ranks.gather(loop.plan.as_json()))
         kept.update(taken.kept(run.ranks))

@@ -24,7 +24,7 @@ from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.scores import PartOfScores
 from frugan.api.train.share_choice import ShareChoice, own_plan, take_by_speed
-from frugan.contract.data import RunData, Source
+from frugan.contract.data import OpenedSource, RunData
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.out_of_memory import release_memory
@@ -143,7 +143,7 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
     """
     name = ranks.watch.names[ranks.rank]
     aloud: Callable[[str], None] = lambda line: say(f"{name}: {line}")  # noqa: E731
-    sources: dict[str, Source] | None = None
+    sources: dict[str, OpenedSource] | None = None
     with stop_on_signals(_quiet) as stop, _requests_ignored():
         ranks.pass_on(stop)
         while True:
@@ -156,7 +156,9 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
             release_memory(ranks.device)  # what was trained is gone, before the next takes its room
 
 
-def _sources_of(begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str, Source] | None) -> dict[str, Source]:
+def _sources_of(
+    begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str, OpenedSource] | None
+) -> dict[str, OpenedSource]:
     """This rank's pictures; `opened`, if they are open since an earlier beginning. The first rank waits along.
 
     Raises:
@@ -176,7 +178,7 @@ def _sources_of(begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str
 
 
 def _along(
-    begin: Beginning, sources: Mapping[str, Source], ranks: RankGroup, options: TrainingOptions, aloud: Say
+    begin: Beginning, sources: Mapping[str, OpenedSource], ranks: RankGroup, options: TrainingOptions, aloud: Say
 ) -> tuple[Order, int]:
     """Train with the others until the first rank ends it: how, and at which step."""
     device, recipe = ranks.device, parse_recipe(begin.recipe, "the first rank's recipe")
