@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from frugan.api.progress import Say
 from frugan.engine.checkpoint import (
-    EMA,
-    NETWORKS,
+    EMA_FILE,
+    NETWORKS_FILE,
     load_networks,
     newest_whole,
     refuse_others,
@@ -27,7 +27,6 @@ from frugan.errors import BadInput
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe, parse_recipe
 
-EMA_FILE, NETWORKS_FILE = EMA, NETWORKS
 MOST_DIGITS = 15
 """Of a number of steps: files come from anywhere."""
 

@@ -18,6 +18,7 @@ from frugan.contract.samples import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
 from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
@@ -94,7 +95,7 @@ def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Even
         of_generated = class_accuracy(classifier, generated, asked)
         of_unseen = class_accuracy(classifier, pictures, labels)
         by_generated = trained_on_generated(generated, asked, pictures, labels)
-    sheets = result.run / "samples"
+    sheets = RunFolder(result.run).samples
     return DemoResult(
         class_accuracy=of_generated,
         trained_on_generated=by_generated,

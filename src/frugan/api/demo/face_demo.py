@@ -16,6 +16,7 @@ from frugan.api.train.training import train
 from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
 from frugan.engine.working_weights import prepared
 from frugan.families.saehd import flows
@@ -117,6 +118,6 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
         run=run,
         workspace=workspace,
         finished=result.finished,
-        preview=newest_sheet(run / "samples", "preview"),
+        preview=newest_sheet(RunFolder(run).samples, "preview"),
         comparison=comparison,
     )

@@ -13,13 +13,14 @@ from frugan.api.devices import use_device
 from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
+from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.precision import resolve_precision
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Order

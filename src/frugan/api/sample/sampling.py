@@ -23,6 +23,7 @@ from frugan.api.sample.style_requests import check_numbered, check_psi, extent, 
 from frugan.contract.samples import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.checkpoint import STATE_FILE
 from frugan.engine.layout import Layout
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -149,7 +150,7 @@ def _quiet(_: str) -> None:
 def default_micro_batch(source: str | Path) -> int:
     """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
     try:
-        state = json.loads((weights_file(Path(source), say=_quiet).parent / "state.json").read_text("utf-8"))
+        state = json.loads((weights_file(Path(source), say=_quiet).parent / STATE_FILE).read_text("utf-8"))
         trained = int(state["plan"]["micro_batch"])
     except (OSError, ValueError, KeyError, TypeError):
         return MOST_AT_ONCE  # no run, or of another program

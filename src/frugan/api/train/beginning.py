@@ -10,12 +10,7 @@ from typing import Any
 import torch
 
 from frugan.api.devices import misspelt_cards, use_device
-from frugan.api.networks import (
-    NETWORKS_FILE,
-    build_networks,
-    recipe_of,
-    weights_metadata,
-)
+from frugan.api.networks import build_networks, recipe_of, weights_metadata
 from frugan.api.setup import setup_of
 from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
@@ -31,12 +26,7 @@ from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
-from frugan.engine.checkpoint import (
-    Checkpoint,
-    newest_whole,
-    restore,
-    set_aside_newer,
-)
+from frugan.engine.checkpoint import NETWORKS_FILE, Checkpoint, newest_whole, restore, set_aside_newer
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.optimizers import named_parameters

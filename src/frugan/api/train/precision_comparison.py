@@ -143,7 +143,7 @@ def _curves(folder: Path) -> tuple[dict[tuple[str, str], NDArray[np.float64]], i
     """(phase, what) -> value of every step; and updates skipped."""
     found: dict[tuple[str, str], list[float]] = {}
     skipped = 0
-    for event in read_events(folder / "events.jsonl"):
+    for event in read_events(RunFolder(folder).events):
         if event["event"] != "step":
             continue
         for phase, entry in event["phases"].items():

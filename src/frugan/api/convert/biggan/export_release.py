@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, Weights, read_weights, step_of, weights_file
+from frugan.api.networks import Weights, read_weights, step_of, weights_file
 from frugan.api.progress import Say
-from frugan.engine.checkpoint import OPTIMIZERS
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
@@ -74,7 +74,7 @@ def to_biggan_pytorch(
     for line in lines:
         say(line)
     files = _networks(trained, averaged, options)
-    beside = trained.path.parent / OPTIMIZERS
+    beside = trained.path.parent / OPTIMIZERS_FILE
     if beside.is_file() and step:
         files |= _optimizers(beside, files, trained.recipe, step)
     else:

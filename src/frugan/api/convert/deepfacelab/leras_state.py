@@ -8,7 +8,7 @@ from frugan.api.convert.deepfacelab.leras_recipe import AUTOENCODER
 from frugan.api.networks import build_networks
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
-from frugan.engine.checkpoint import NETWORKS, OPTIMIZERS, load_networks
+from frugan.engine.checkpoint import NETWORKS_FILE, OPTIMIZERS_FILE, load_networks
 from frugan.engine.layout import in_layout_of
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
@@ -97,7 +97,7 @@ class Importer:
         state = setup.state(setup.used(build_networks(self._recipe)), plan, CPU)
         state.step = self._model.iteration
         state.loss_scales.clear()  # the precision, and with it the scale, is chosen where training goes on
-        state.parked.update({NETWORKS: {}, OPTIMIZERS: {}})
+        state.parked.update({NETWORKS_FILE: {}, OPTIMIZERS_FILE: {}})
         return state
 
     def _take_network(self, name: str, state: TrainingState) -> None:
@@ -116,7 +116,7 @@ class Importer:
         if name in state.networks:
             load_networks({name: state.networks[name]}, tensors, file)
         else:
-            state.parked[NETWORKS] |= tensors
+            state.parked[NETWORKS_FILE] |= tensors
             self._say(f"{name}: not used at present; kept as it is")
 
     def _leave_out(self, name: str, arrays: Arrays, state: TrainingState) -> None:
@@ -133,7 +133,7 @@ class Importer:
         file, arrays = self._model.file(OPTIMIZER_FILES[name]), self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
         moved = self._autoencoder if name == AUTOENCODER else (name,)
         optimizer = state.optimizers.get(name)
-        there = {*state.networks, *(key.split(".")[0] for key in state.parked[NETWORKS])}
+        there = {*state.networks, *(key.split(".")[0] for key in state.parked[NETWORKS_FILE])}
         if arrays is None or not there.issuperset(moved):
             if optimizer is not None:
                 self._say(f"optimizer {name}: {file} is not there; its statistics start anew")
@@ -150,7 +150,7 @@ class Importer:
             statistics = {
                 f"{name}/{n}.{p}/{slot}": from_file(arrays[key]) for (n, p, slot), (key, _) in expected.items()
             }
-            state.parked[OPTIMIZERS] |= {f"{name}/updates": updates, **statistics}
+            state.parked[OPTIMIZERS_FILE] |= {f"{name}/updates": updates, **statistics}
             return
         optimizer.updates.copy_(updates)
         parameters = named_parameters(state.networks, moved)
