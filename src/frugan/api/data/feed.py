@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.contract.data import Forgiving, OpenedSource, Reader, Shared
 from frugan.data.prefetch import Prefetcher
 from frugan.recipe import Recipe
@@ -78,7 +78,7 @@ class SourceFeed:
     pinned: bool
     workers: int
     seed: int | None = None
-    say: Say = lambda _: None
+    say: Say = quiet
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None
     _open: ExitStack = field(default_factory=ExitStack)
     _streams: dict[str, Prefetcher] = field(default_factory=dict)
@@ -149,7 +149,7 @@ def feeding(
     pinned: bool,
     workers: int,
     seed: int | None = None,
-    say: Say = lambda _: None,
+    say: Say = quiet,
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None,
 ) -> Iterator[SourceFeed]:
     """A feed whose reading threads and processes end with the block."""

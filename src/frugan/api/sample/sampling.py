@@ -14,7 +14,7 @@ from frugan.api.data.feed import feeding
 from frugan.api.data.sources import Data, open_sources
 from frugan.api.devices import use_device
 from frugan.api.networks import networks_from, read_weights, step_of, weights_file
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.sample.generation import check_truncation, pixels
 from frugan.api.sample.given_pictures import with_pictures
 from frugan.api.sample.row_labels import row_labels
@@ -143,14 +143,10 @@ def open_networks(source: str | Path, device: str, say: Say) -> Opened:
     return Opened(recipe, networks, layout, where, weights.path, weights.class_names)
 
 
-def _quiet(_: str) -> None:
-    """Say nothing: what is damaged is told of when the weights are opened."""
-
-
 def default_micro_batch(source: str | Path) -> int:
     """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
-    try:
-        state = json.loads((weights_file(Path(source), say=_quiet).parent / STATE_FILE).read_text("utf-8"))
+    try:  # what is damaged is told of when the weights are opened
+        state = json.loads((weights_file(Path(source), say=quiet).parent / STATE_FILE).read_text("utf-8"))
         trained = int(state["plan"]["micro_batch"])
     except (OSError, ValueError, KeyError, TypeError):
         return MOST_AT_ONCE  # no run, or of another program

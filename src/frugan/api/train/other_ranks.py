@@ -14,7 +14,7 @@ from frugan.api.data.feed import default_workers, feeding
 from frugan.api.data.sources import Data, open_sources
 from frugan.api.devices import choose_device
 from frugan.api.networks import build_networks
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.setup import setup_of
 from frugan.api.train.compiling import backward_of
 from frugan.api.train.open_run import OpenRun
@@ -133,7 +133,7 @@ def ranks_in_words(ranks: RankGroup) -> str:
 
 
 def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say) -> TrainingResult:
-    """Take part in a training that the first rank leads; touches no run folder.
+    """Take part in a training that the first rank leads, and leave to it what there is to say; touches no run folder.
 
     Returns:
         What there is to say of it on this rank.
@@ -144,7 +144,7 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
     name = ranks.watch.names[ranks.rank]
     aloud: Callable[[str], None] = lambda line: say(f"{name}: {line}")  # noqa: E731
     sources: dict[str, OpenedSource] | None = None
-    with stop_on_signals(_quiet) as stop, _requests_ignored():
+    with stop_on_signals(quiet) as stop, _requests_ignored():
         ranks.pass_on(stop)
         while True:
             begin: Beginning = ranks.send()
@@ -168,7 +168,7 @@ def _sources_of(
     sources = opened
     for first_here in (True, False):  # what is prepared of the pictures, is prepared once on each machine
         if sources is None and (ranks.place.local_rank == 0) == first_here:
-            sources = open_sources(recipe, data, _quiet, None, begin.known, begin.map_classes)
+            sources = open_sources(recipe, data, quiet, None, begin.known, begin.map_classes)
         ranks.wait_for_all()
     assert sources is not None
     for source, known in begin.data.items():
@@ -207,7 +207,7 @@ def _along(
         with feeding(
             sources, recipe.at_step(step), pinned=device.type == "cuda", workers=workers, seed=seed, say=aloud
         ) as feed:
-            backward = backward_of(recipe, device, _quiet, aloud)
+            backward = backward_of(recipe, device, quiet, aloud)
             yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks, backward=backward)
 
     def by_speed(step: Step, in_force: Plan) -> Plan:
@@ -238,7 +238,3 @@ def _requests_ignored() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _quiet(_: str) -> None:
-    """The first rank has said it."""

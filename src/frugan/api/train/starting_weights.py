@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.networks import weights_file
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.made_to_fit import numbered_as_here, with_classes
 from frugan.api.train.starting_file import StartingWeights, read_starting_weights
@@ -41,7 +41,7 @@ def find_starting_weights(path: Path) -> None:
                 f"`frugan convert {path.parent} {out} --from biggan-pytorch`"
             )
         raise BadInput(f"--init {path}: a pickle, which is not read here; {cure}")
-    weights_file(path, say=lambda _: None)
+    weights_file(path, say=quiet)
 
 
 def start_from(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
-from frugan.api.progress import Progress, Say
+from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.class_tables import ClassStart, parse_class_start
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
@@ -39,10 +39,6 @@ from frugan.recipe_loading import load_recipe, parse_recipe, read_run_recipe, ru
 from frugan.recipe_toml import RECIPE_FILE
 
 
-def _quiet(_: object) -> None:
-    """Show nothing."""
-
-
 def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
     """Show until the console is gone (its window was closed): no reason to lose what was trained."""
     gone = False
@@ -68,8 +64,8 @@ def train(
     init_classes: str | None = None,
     map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
-    say: Say = _quiet,
-    show: Callable[[Event], None] = _quiet,
+    say: Say = quiet,
+    show: Callable[[Event], None] = quiet,
     progress: Progress | None = None,
 ) -> TrainingResult:
     """Train a recipe, or go on with the run in `out` if there is one.
