@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frugan.api.networks import networks_from, read_weights
+from frugan.api.networks import networks_from
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights
 from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order

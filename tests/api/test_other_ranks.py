@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.api.devices import misspelt_cards
+from frugan.api.machine.devices import misspelt_cards
 from frugan.api.train import other_ranks
 from frugan.api.train.other_ranks import device_of_rank
 from frugan.api.train.precision_comparison import compare_precision

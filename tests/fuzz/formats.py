@@ -9,8 +9,9 @@ import numpy as np
 
 from families.snapshots import SCRUBBED
 from frugan.api.convert.deepfacelab.leras_recipe import imported_recipe
-from frugan.api.networks import networks_from, read_weights
+from frugan.api.networks import networks_from
 from frugan.api.report.run_report import page_of
+from frugan.api.weights import read_weights
 from frugan.data.decoding import read_picture, read_size
 from frugan.data.faces.dfl_jpeg import read_face_jpeg
 from frugan.data.faces.faceset import open_faceset

@@ -41,7 +41,7 @@ def choose_classes(text: str, source: Path) -> tuple[int, ...]:
 
 
 def _class_names(source: Path) -> tuple[str, ...]:
-    from frugan.api.networks import class_names_of, weights_file
+    from frugan.api.weights import class_names_of, weights_file
 
     return class_names_of(weights_file(source, say=quiet))  # damage is told of when the weights are opened
 

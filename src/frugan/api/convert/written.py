@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from frugan.api.networks import weights_metadata
+from frugan.api.weights import weights_metadata
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, save_checkpoint
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder

@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.api.networks import networks_from, read_weights, weights_file
+from frugan.api.networks import networks_from
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights, weights_file
 from frugan.contract.samples import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet

@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.api.networks import networks_from, read_weights, weights_file
+from frugan.api.networks import networks_from
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet, provenance
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights, weights_file
 from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event

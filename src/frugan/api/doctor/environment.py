@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from frugan.api.doctor.finding import Finding
-from frugan.api.environment_variables import READ, misspelt
+from frugan.api.machine.environment_variables import READ, misspelt
 
 CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
 """Debugging aids that are left on by mistake: each kernel is waited for."""

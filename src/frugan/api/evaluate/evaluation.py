@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from frugan.api.data.sources import open_real
 from frugan.api.defaults import METRICS
-from frugan.api.devices import use_device
 from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
-from frugan.api.networks import networks_from, read_weights, step_of, weights_file
+from frugan.api.machine.devices import use_device
+from frugan.api.networks import networks_from
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
+from frugan.api.weights import read_weights, step_of, weights_file
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import other_classes

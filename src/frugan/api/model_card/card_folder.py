@@ -7,9 +7,9 @@ from typing import Any
 
 from frugan.api.model_card.card_facts import CardFacts, Told, json_of, newest_grid, taken_later, told_by_events
 from frugan.api.model_card.card_text import CARD, PICTURE, WEIGHTS, card_text
-from frugan.api.networks import Weights, read_weights, step_of, weights_file, weights_metadata
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Say, quiet
+from frugan.api.weights import Weights, read_weights, step_of, weights_file, weights_metadata
 from frugan.contract.data import RunData
 from frugan.engine.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run_folder import RunFolder

@@ -12,14 +12,15 @@ from torch import Tensor, nn
 
 from frugan.api.data.feed import feeding
 from frugan.api.data.sources import Data, open_sources
-from frugan.api.devices import use_device
-from frugan.api.networks import networks_from, read_weights, step_of, weights_file
+from frugan.api.machine.devices import use_device
+from frugan.api.networks import networks_from
 from frugan.api.progress import Say, quiet
 from frugan.api.sample.generation import check_truncation, pixels
 from frugan.api.sample.given_pictures import with_pictures
 from frugan.api.sample.row_labels import row_labels
 from frugan.api.sample.sample_grids import provenance
 from frugan.api.sample.style_requests import check_numbered, check_psi, extent, words
+from frugan.api.weights import read_weights, step_of, weights_file
 from frugan.contract.samples import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.arithmetic import pin_arithmetic

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import misspelt_cards, use_device
-from frugan.api.networks import build_networks, recipe_of, weights_metadata
+from frugan.api.machine.devices import misspelt_cards, use_device
+from frugan.api.networks import build_networks
 from frugan.api.setup import setup_of
 from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
@@ -24,6 +24,7 @@ from frugan.api.train.share_choice import SHARES, ShareChoice, take_by_speed
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
+from frugan.api.weights import recipe_of, weights_metadata
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import NETWORKS_FILE, Checkpoint, newest_whole, restore, set_aside_newer

@@ -12,7 +12,7 @@ import torch
 
 from frugan.api.data.feed import default_workers, feeding
 from frugan.api.data.sources import Data, open_sources
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.networks import build_networks
 from frugan.api.progress import Say, quiet
 from frugan.api.setup import setup_of

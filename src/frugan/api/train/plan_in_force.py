@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.card_support import card_identity
+from frugan.api.machine.card_support import card_identity
 from frugan.api.plan.fit import report_of
 from frugan.api.plan.fit_report import PlanReport, needed_size
 from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions

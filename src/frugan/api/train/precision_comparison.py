@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from frugan.api.data.sources import Data
 from frugan.api.defaults import COMPARED_STEPS
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train

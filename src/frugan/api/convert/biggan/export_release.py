@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.api.networks import Weights, read_weights, step_of, weights_file
 from frugan.api.progress import Say
+from frugan.api.weights import Weights, read_weights, step_of, weights_file
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frugan.api.networks import Weights, read_weights
 from frugan.api.progress import Say
+from frugan.api.weights import Weights, read_weights
 from frugan.data.run_data import read_run_data
 from frugan.engine.checkpoint import (
     MANIFEST_FILE,

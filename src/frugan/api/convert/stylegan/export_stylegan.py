@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from frugan.api.networks import Weights, read_weights, weights_file
 from frugan.api.progress import Say
+from frugan.api.weights import Weights, read_weights, weights_file
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput

@@ -4,8 +4,8 @@ import os
 
 import torch
 
-from frugan.api.card_support import cpu_build, not_served
-from frugan.api.environment_variables import CARDS, misspelt
+from frugan.api.machine.card_support import cpu_build, not_served
+from frugan.api.machine.environment_variables import CARDS, misspelt
 from frugan.errors import BadInput
 
 
