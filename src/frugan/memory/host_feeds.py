@@ -15,7 +15,7 @@ OutOfSight = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
-class HostPictures:
+class UnwatchedPictures:
     """Pictures in host memory."""
 
     feed: PictureFeed
@@ -27,7 +27,7 @@ class HostPictures:
 
 
 @dataclass(frozen=True)
-class HostDraws:
+class UnwatchedDraws:
     """Small random inputs in host memory, and large ones on the card."""
 
     feed: DrawFeed

@@ -22,7 +22,7 @@ from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.compiler_import import no_compiler
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
-from frugan.memory.host_feeds import HostDraws, HostPictures
+from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.prediction import CardPlan
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import WorkCounter
@@ -101,8 +101,8 @@ def count_step(task: Task, plan: Plan, stage: Stage, *, step: int = 0) -> StepCo
         for optimizer in state.optimizers.values():
             optimizer.works_as_on("cuda")
         counter = _Counter(dataless)
-        pictures = HostPictures(BlankPictures(stage.needs), counter.uncounted)
-        made = stage.setup.step(pictures, HostDraws(Streams(0), counter.uncounted))
+        pictures = UnwatchedPictures(BlankPictures(stage.needs), counter.uncounted)
+        made = stage.setup.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted))
         with counter, _watched(state, counter, task.recomputable(networks)):
             _probed(made, counter).run(state, plan)
     return StepCounts(counter.found)

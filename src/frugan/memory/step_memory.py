@@ -22,7 +22,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.working_weights import pending_gradient
 from frugan.memory.dataless import Dataless
-from frugan.memory.host_feeds import HostDraws, HostPictures
+from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.trace import Category, Peak, Replay, Trace
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import Work, WorkCounter
@@ -105,8 +105,8 @@ def measure_step(
     if as_card:
         watched = replace(
             watched,
-            pictures=HostPictures(step.pictures, tracker.elsewhere),
-            draws=HostDraws(step.draws, tracker.elsewhere),
+            pictures=UnwatchedPictures(step.pictures, tracker.elsewhere),
+            draws=UnwatchedDraws(step.draws, tracker.elsewhere),
         )
     with tracker, tracker.saved(), _named_places(state, tracker, blocks or {}):
         watched.run(state, plan, count_zeros=count_zeros)
