@@ -13,6 +13,7 @@ from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.files.snapshot_networks import constructor_arguments
+from frugan.whole_files import whole_file
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,9 @@ def to_stylegan_safetensors(
     networks = tuple(dict.fromkeys(key.partition(".")[0] for key in tensors))
     arguments = constructor_arguments(settings, trained.recipe.training.normalisation_batch)
     made_with = json.dumps({name: arguments[name] for name in networks})
-    beside = out.with_name(f".unfinished-{out.name}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with whole_file(out) as beside:
         write_tensors(beside, tensors, {"format": "stylegan2-ada-pytorch", "init_kwargs": made_with})
-        beside.replace(out)
-    finally:
-        beside.unlink(missing_ok=True)
     return ExportedStates(out, networks)
 
 
