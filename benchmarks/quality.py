@@ -28,7 +28,7 @@ from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.precision_recall import precision_recall

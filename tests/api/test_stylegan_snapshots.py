@@ -20,7 +20,7 @@ from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
 from frugan.api.weights import read_weights
 from frugan.contract.samples import SheetRequest
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
 from frugan.recipe_loading import load_recipe
 from parity.stylegan2.golden import load

@@ -26,8 +26,8 @@ from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.events import read_events
+from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
-from frugan.engine.working_weights import prepared
 from frugan.metrics.diversity import DiversityRatios
 from frugan.recipe_loading import load_recipe
 from frugan.report import collapse_signs

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
 from frugan.engine.layout import Layout
-from frugan.engine.working_weights import make_callable, working_weights
+from frugan.engine.prepared import make_callable
+from frugan.engine.working_weights import working_weights
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.generator import Generator

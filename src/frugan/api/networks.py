@@ -8,9 +8,10 @@ from torch import nn
 
 from frugan.api.weights import Weights, read_weights, weights_file, weights_metadata
 from frugan.engine.checkpoint import load_networks, refuse_others
+from frugan.engine.normalisation_groups import set_normalisation_batch
+from frugan.engine.prepared import make_callable
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import write_tensors
-from frugan.engine.working_weights import make_callable, set_normalisation_batch
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe

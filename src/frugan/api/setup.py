@@ -6,8 +6,8 @@ from dataclasses import replace
 from torch import nn
 
 from frugan.contract.phase import Phase
+from frugan.engine.normalisation_groups import normalises_groups
 from frugan.engine.setup import TrainingSetup
-from frugan.engine.working_weights import normalises_groups
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 

@@ -19,9 +19,9 @@ from frugan.contract.samples import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
+from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
-from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.recipe_loading import load_recipe
 

@@ -17,9 +17,9 @@ from frugan.api.weights import read_weights, weights_file
 from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
+from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
-from frugan.engine.working_weights import prepared
 from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.recipe_loading import load_recipe

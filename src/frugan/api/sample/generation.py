@@ -13,8 +13,9 @@ from frugan.contract.layers import GroupNormalised, Observer, Stateful
 from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import Noise
 from frugan.engine.layout import Layout
+from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.streams import derive_seed
-from frugan.engine.working_weights import set_normalisation_batch, working_weights
+from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.metrics.provenance import Statistics
 from frugan.recipe import Recipe
