@@ -1,6 +1,5 @@
 """`evaluate`: how good a generator's pictures are, by scores that say what they were measured with."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
 from frugan.api.machine.devices import use_device
+from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
 from frugan.api.networks import networks_from
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
@@ -26,6 +26,7 @@ from frugan.engine.precision import resolve_precision
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Order
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
@@ -92,7 +93,6 @@ def truncation_curve(
     place = Place.here()
     if place.alone:
         return _curve(source, data, truncations, options, say, progress, None)
-    from frugan.api.train.other_ranks import device_of_rank, ranks_in_words  # noqa: PLC0415  (several alone need it)
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     device = device_of_rank(options.device, place)
@@ -134,7 +134,7 @@ def _curve(
         say(f"precision {precision.name}: {precision.warning}")
     network = choose_network(options.network, options.network_file, device, say)
     if ranks is not None:
-        ranks.send((_digest(file), network.digest))
+        ranks.send((digest(file), network.digest))
     given = None if options.reference is None else _given(options.reference, network, recipe, say)
     pictures = None if data is None else _pictures(recipe, data, say, progress)
     doubt = None if pictures is None else other_classes(weights.class_names, pictures)
@@ -167,7 +167,7 @@ def _draw_along(source: str | Path, options: EvaluationOptions, ranks: "RankGrou
     network = choose_network(options.network, options.network_file, ranks.device, quiet)
     known: tuple[str, str] = ranks.send()
     of_weights, of_network = known
-    if _digest(file) != of_weights:
+    if digest(file) != of_weights:
         raise BadInput(f"{name}: {file} holds other weights there than on the first rank")
     if network.digest != of_network:
         raise BadInput(f"{name}: --network {options.network} is another network there than on the first rank")
@@ -177,11 +177,6 @@ def _draw_along(source: str | Path, options: EvaluationOptions, ranks: "RankGrou
     while ranks.hear() is Order.DRAW:
         artist.help()
     return ranks.send()
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> FileMoments:

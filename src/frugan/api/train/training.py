@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
+from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.class_tables import ClassStart, parse_class_start
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.other_ranks import device_of_rank, ranks_in_words, train_along
+from frugan.api.train.other_ranks import train_along
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.starting_weights import find_starting_weights
