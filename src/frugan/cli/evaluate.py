@@ -105,7 +105,7 @@ def evaluate(
     from frugan.api.evaluate.scorer import EvaluationOptions
     from frugan.api.evaluate.truncation_plot import plot_truncation_curve
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.sampling import default_micro_batch
+    from frugan.api.sample.opened_networks import default_micro_batch
 
     draw = DrawRequest(
         seed=seed,

@@ -100,7 +100,7 @@ def sample(
     from frugan.api.sample.drawing import animate as make_film
     from frugan.api.sample.drawing import draw as draw_many
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.sampling import default_micro_batch
+    from frugan.api.sample.opened_networks import default_micro_batch
     from frugan.api.sample.sampling import sample as draw
     from frugan.contract.samples import SheetRequest
 

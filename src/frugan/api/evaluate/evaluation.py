@@ -11,18 +11,17 @@ from frugan.api.defaults import METRICS
 from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
-from frugan.api.machine.devices import use_device
 from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
 from frugan.api.networks import networks_from
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
+from frugan.api.sample.opened_networks import device_and_precision
 from frugan.api.weights import read_weights, step_of, weights_file
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
-from frugan.engine.precision import resolve_precision
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Order
 from frugan.engine.run_folder import RunFolder
@@ -126,12 +125,7 @@ def _curve(
     recipe = weights.recipe
     asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
     _check(options, asked, recipe)
-    device, why = use_device(options.device)
-    say(f"weights: {file}")
-    say(f"device: {device} ({why})")
-    precision = resolve_precision(recipe.training.precision, device)
-    if precision.warning:
-        say(f"precision {precision.name}: {precision.warning}")
+    device, _ = device_and_precision(weights, options.device, say)
     network = choose_network(options.network, options.network_file, device, say)
     if ranks is not None:
         ranks.send((digest(file), network.digest))

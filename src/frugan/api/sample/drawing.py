@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, Sampler, generating, pixels
-from frugan.api.sample.sampling import check_request, check_sheet, open_networks
+from frugan.api.sample.opened_networks import open_networks
+from frugan.api.sample.sheet_requests import check_request, check_sheet
 from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
