@@ -114,6 +114,18 @@ def read_weights(path: Path) -> Weights:
     return Weights(path, _recipe(metadata, path), tensors, _class_names(metadata, path), metadata.get("licence", ""))
 
 
+def weights_of_family(source: Path, content: str, family: str, say: Say) -> Weights:
+    """Read what `weights_file` finds, where only one family will do.
+
+    Raises:
+        BadInput: as both; or of another family.
+    """
+    weights = read_weights(weights_file(source, content, say))
+    if weights.recipe.family != family:
+        raise BadInput(f"{source}: weights of family {weights.recipe.family}; expected {family}")
+    return weights
+
+
 def recipe_of(path: Path) -> Recipe:
     """The recipe that a weights file was trained by; its tensors are not read.
 

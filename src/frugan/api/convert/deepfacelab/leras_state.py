@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from frugan.api.convert.deepfacelab.leras_recipe import AUTOENCODER
+from frugan.api.convert.many_faults import first_of
 from frugan.api.networks import build_networks
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
@@ -32,7 +33,6 @@ from frugan.families.saehd.files.leras_names import (
 from frugan.recipe import Recipe
 
 CPU = torch.device("cpu")
-MOST_SHOWN = 8
 
 
 class Importer:
@@ -87,9 +87,8 @@ class Importer:
             self._say(f"{', '.join(sorted(left))}: no part of {self._config.archi}; passed over")
 
     def _unfit(self, lines: list[str]) -> BadInput:
-        more = [f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
-        shown = "\n  ".join(lines[:MOST_SHOWN] + more)
-        return BadInput(f"{self._folder}: options and arrays of model {self._model.name!r} do not agree:\n  {shown}")
+        model = self._model.name
+        return BadInput(f"{self._folder}: options and arrays of model {model!r} do not agree:\n  {first_of(lines)}")
 
     def _fresh_state(self) -> TrainingState:
         setup = setup_of(self._recipe)
