@@ -120,7 +120,7 @@ class SavingSettings(BaseModel):
     )
 
 
-class Stage(BaseModel):
+class StageSettings(BaseModel):
     """Fields that take other values from a point of training on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -159,7 +159,7 @@ class Recipe(BaseModel):
     data: DataSettings = DataSettings(flip=False, allow_upscale=False)
     training: TrainingSettings
     optimizers: Annotated[dict[str, SerializeAsAny[OptimizerSettings]], Field(min_length=1)]
-    stages: tuple[Stage, ...] = Field((), json_schema_extra=CHANGEABLE)
+    stages: tuple[StageSettings, ...] = Field((), json_schema_extra=CHANGEABLE)
     ema: EmaSettings = EmaSettings(decay=0.9999, half_life_images=None, start=Duration.parse("0 steps"))
     saving: SavingSettings = Field(default_factory=lambda: SavingSettings.model_validate({}))
     evaluation: EvaluationSettings = Field(default_factory=lambda: EvaluationSettings.model_validate({}))
@@ -279,10 +279,10 @@ class Recipe(BaseModel):
         """Steps at which a stage begins, in order."""
         return sorted({stage.at.steps(self.training.batch) for stage in self.stages})
 
-    def _in_order(self) -> list[Stage]:
+    def _in_order(self) -> list[StageSettings]:
         return sorted(self.stages, key=lambda stage: stage.at.steps(self.training.batch))
 
-    def _with(self, stage: Stage) -> "Recipe":
+    def _with(self, stage: StageSettings) -> "Recipe":
         values = self.model_dump(mode="json", exclude={"stages"})
         known = known_keys(self.family, self.optimizers)
         for key, value in stage.set.items():

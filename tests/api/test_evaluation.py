@@ -17,7 +17,7 @@ from frugan.api.evaluate.evaluation import evaluate, save_evaluations, truncatio
 from frugan.api.evaluate.reference import reference_of
 from frugan.api.evaluate.truncation_plot import plot_truncation_curve
 from frugan.api.sample.generation import DrawRequest
-from frugan.api.sample.sampling import Opened
+from frugan.api.sample.opened_networks import Opened
 from frugan.cli.application import application
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput

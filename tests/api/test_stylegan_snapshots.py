@@ -16,11 +16,11 @@ from api.test_training import CPU
 from families.snapshots import GOLDEN, SCRUBBED, module, write, write_snapshot
 from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors
 from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
-from frugan.api.networks import read_weights
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights
 from frugan.contract.samples import SheetRequest
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
 from frugan.recipe_loading import load_recipe
 from parity.stylegan2.golden import load

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from frugan.api.demo.digits_demo import DemoResult
 
 
-class Subject(StrEnum):
+class DemoOf(StrEnum):
     """What the demo is of."""
 
     DIGITS = "digits"
@@ -23,8 +23,8 @@ class Subject(StrEnum):
 
 def demo(
     subject: Annotated[
-        Subject, typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD")
-    ] = Subject.DIGITS,
+        DemoOf, typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD")
+    ] = DemoOf.DIGITS,
     out: Annotated[Path | None, typer.Option(help="run folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,
 ) -> None:
@@ -32,9 +32,9 @@ def demo(
 
     Example: frugan demo faces --out runs/faces
     """
-    if subject == Subject.FACES:
+    if subject == DemoOf.FACES:
         _faces(out if out is not None else Folders.from_environment().runs / "demo-faces", as_json)
-    elif subject == Subject.STYLEGAN2:
+    elif subject == DemoOf.STYLEGAN2:
         _stylegan2(out if out is not None else Folders.from_environment().runs / "demo-stylegan2", as_json)
     else:
         _digits(out if out is not None else Folders.from_environment().runs / "demo", as_json)

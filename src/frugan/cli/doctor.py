@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.cli.main import FAILED
+from frugan.cli.endings import FAILED
 from frugan.cli.output import print_json, say
 from frugan.data.wording import count
 from frugan.errors import BadInput

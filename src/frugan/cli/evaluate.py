@@ -10,8 +10,19 @@ from rich.table import Table
 
 from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
 from frugan.cli.class_choice import choose_classes
+from frugan.cli.drawing_options import (
+    Device,
+    MicroBatch,
+    Noise,
+    NoiseOf,
+    Psi,
+    PsiLayers,
+    Seed,
+    StandingSize,
+    StatisticsOf,
+    WeightsFrom,
+)
 from frugan.cli.output import Bar, print_json, say
-from frugan.cli.sample import NoiseOf, StatisticsOf
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,7 +48,7 @@ def parse_truncations(text: str) -> tuple[float, ...]:
 
 
 def evaluate(
-    source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
+    source: WeightsFrom,
     data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None,
     reference: Annotated[
         Path | None,
@@ -56,13 +67,9 @@ def evaluate(
     ] = "inception",
     network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0,
-    psi: Annotated[
-        float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
-    ] = 1.0,
-    psi_layers: Annotated[int | None, typer.Option(help="apply --psi to this many first layers only")] = None,
-    noise: Annotated[
-        NoiseOf, typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none")
-    ] = NoiseOf.CONST,
+    psi: Psi = 1.0,
+    psi_layers: PsiLayers = None,
+    noise: Noise = NoiseOf.CONST,
     truncations: Annotated[
         str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
     ] = None,
@@ -71,20 +78,15 @@ def evaluate(
     standing_batches: Annotated[
         int, typer.Option(help="batches to measure standing statistics over")
     ] = STANDING_BATCHES,
-    standing_size: Annotated[
-        int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")
-    ] = None,
+    standing_size: StandingSize = None,
     classes: Annotated[
         str | None, typer.Option(help="generate only these classes, by number or name: 0,3,7-9 or cat,dog")
     ] = None,
     ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True,
     split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all",
-    seed: Annotated[int, typer.Option(help="random seed of the latents")] = 0,
-    micro_batch: Annotated[
-        int | None,
-        typer.Option(help="samples per forward pass; changes memory, not the result; default: at most as in training"),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    seed: Seed = 0,
+    micro_batch: MicroBatch = None,
+    device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
@@ -105,7 +107,7 @@ def evaluate(
     from frugan.api.evaluate.scorer import EvaluationOptions
     from frugan.api.evaluate.truncation_plot import plot_truncation_curve
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.sampling import default_micro_batch
+    from frugan.api.sample.opened_networks import default_micro_batch
 
     draw = DrawRequest(
         seed=seed,

@@ -132,7 +132,7 @@ def plan(
 
 def _check_price(price_per_hour: float | None, card: str | None, *, calibrate: bool) -> None:
     """Refuse a price that is none, or of a card whose speed is not known."""
-    from frugan.api.devices import choose_device
+    from frugan.api.machine.devices import choose_device
     from frugan.api.plan.recipe_planner import choose_card
 
     if price_per_hour is None:

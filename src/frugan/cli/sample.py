@@ -9,20 +9,24 @@ import typer
 
 from frugan.api.defaults import STANDING_BATCHES
 from frugan.cli.class_choice import choose_classes
+from frugan.cli.drawing_options import (
+    Device,
+    MicroBatch,
+    Noise,
+    NoiseOf,
+    Psi,
+    PsiLayers,
+    Seed,
+    StandingSize,
+    StatisticsOf,
+    WeightsFrom,
+)
 from frugan.cli.numbers import parse_mixing, parse_numbers
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.sample.generation import DrawRequest
-
-
-class StatisticsOf(StrEnum):
-    """What batch normalisation uses."""
-
-    RUNNING = "running"
-    STANDING = "standing"
-    BATCH = "batch"
 
 
 class Interpolation(StrEnum):
@@ -33,16 +37,8 @@ class Interpolation(StrEnum):
     BOTH = "both"
 
 
-class NoiseOf(StrEnum):
-    """What the layers of a StyleGAN2 add."""
-
-    CONST = "const"
-    RANDOM = "random"
-    NONE = "none"
-
-
 def sample(
-    source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
+    source: WeightsFrom,
     out: Annotated[Path, typer.Option(help="folder for the pictures")],
     classes: Annotated[
         str | None, typer.Option(help="draw these classes, a row for each, by number or name: 0,3,7-9 or cat,dog")
@@ -52,13 +48,9 @@ def sample(
     truncation: Annotated[
         float, typer.Option(help="standard deviation of the latents; below 1: cleaner, but less variety")
     ] = 1.0,
-    psi: Annotated[
-        float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
-    ] = 1.0,
-    psi_layers: Annotated[int | None, typer.Option(help="apply --psi to this many first layers only")] = None,
-    noise: Annotated[
-        NoiseOf, typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none")
-    ] = NoiseOf.CONST,
+    psi: Psi = 1.0,
+    psi_layers: PsiLayers = None,
+    noise: Noise = NoiseOf.CONST,
     seeds: Annotated[
         str | None,
         typer.Option(help="StyleGAN2: seeds as in its authors' programs, such as 42,600-605"),
@@ -96,18 +88,13 @@ def sample(
     standing_batches: Annotated[
         int | None, typer.Option(help=f"batches to measure standing statistics over; default: {STANDING_BATCHES}")
     ] = None,
-    standing_size: Annotated[
-        int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")
-    ] = None,
+    standing_size: StandingSize = None,
     data: Annotated[
         list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model, or of pictures, for --nearest")
     ] = None,
-    seed: Annotated[int, typer.Option(help="random seed of the latents")] = 0,
-    micro_batch: Annotated[
-        int | None,
-        typer.Option(help="samples per forward pass; changes memory, not the result; default: at most as in training"),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    seed: Seed = 0,
+    micro_batch: MicroBatch = None,
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False,
 ) -> None:
     """Draw samples: grids by class, interpolations, many single pictures, animations, or previews of faces.
@@ -125,7 +112,7 @@ def sample(
     from frugan.api.sample.drawing import animate as make_film
     from frugan.api.sample.drawing import draw as draw_many
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.sampling import default_micro_batch
+    from frugan.api.sample.opened_networks import default_micro_batch
     from frugan.api.sample.sampling import sample as draw
     from frugan.contract.samples import SheetRequest
 

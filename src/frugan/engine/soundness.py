@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frugan.engine.checkpoint import DIVERGED, Checkpoint, list_checkpoints, set_aside_newer
+from frugan.engine.checkpoint import DIVERGED, STATE_FILE, Checkpoint, list_checkpoints, set_aside_newer
 from frugan.errors import TrainingFailed
 
 LONG = 100
@@ -95,7 +95,7 @@ def sound_checkpoints(folder: Path) -> list[Checkpoint]:
 def finite_steps(checkpoint: Checkpoint) -> int:
     """Steps before a checkpoint without a skipped update, all of them where it does not say; -1: it is damaged."""
     try:
-        state = json.loads((checkpoint.path / "state.json").read_text("utf-8"))
+        state = json.loads((checkpoint.path / STATE_FILE).read_text("utf-8"))
         return int(state.get(FINITE_STEPS, checkpoint.step))
     except (OSError, ValueError, TypeError, AttributeError):
         return -1

@@ -9,16 +9,16 @@ from typing import Any
 from frugan.api.data.remote_data import local_path
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
-from frugan.contract.data import Needs, RunData, Source, SourceOptions
+from frugan.contract.data import Needs, OpenedSource, RunData, SourceOptions
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
-from frugan.engine.checkpoint import list_checkpoints
+from frugan.engine.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe import Recipe
 
-Data = str | Path | Mapping[str, str | Path] | Mapping[str, Source]
+Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path or address of shards, several by source name, or opened sources by name."""
 
 
@@ -119,7 +119,7 @@ def last_run_data(run: RunFolder) -> dict[str, RunData]:
     """
     for checkpoint in reversed(list_checkpoints(run.checkpoints)):
         try:
-            return read_run_data(json.loads((checkpoint.path / "state.json").read_text("utf-8")))
+            return read_run_data(json.loads((checkpoint.path / STATE_FILE).read_text("utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # damaged: passed over by name when the run goes on
     return {}
@@ -127,7 +127,7 @@ def last_run_data(run: RunFolder) -> dict[str, RunData]:
 
 def run_data_of(
     recipe: Recipe,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, OpenedSource],
     known: Mapping[str, RunData],
     map_classes: Mapping[str, str] | None,
 ) -> dict[str, RunData]:

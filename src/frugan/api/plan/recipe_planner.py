@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.prediction_helper import PredictionHelper
+from frugan.api.progress import quiet
 from frugan.engine.precision import DTYPES, Precision, card_precision
 from frugan.errors import BadInput
 from frugan.families import family_code
@@ -59,7 +60,7 @@ class Planner:
     share: int | None = None
     in_parts: bool = False
     shipped: Path | None = None
-    tell: Callable[[int], None] = lambda _: None
+    tell: Callable[[int], None] = quiet
 
     @cached_property
     def search(self) -> Search:

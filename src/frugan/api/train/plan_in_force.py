@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.card_support import card_identity
-from frugan.api.devices import choose_plan, normalisation_group, refuse_micro_batch
+from frugan.api.machine.card_support import card_identity
 from frugan.api.plan.fit import report_of
 from frugan.api.plan.fit_report import PlanReport, needed_size
 from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
 from frugan.api.progress import Say
+from frugan.api.setup import normalisation_group
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.plan_without_search import choose_plan, refuse_micro_batch
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision

@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, weights_file
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.made_to_fit import numbered_as_here, with_classes
 from frugan.api.train.starting_file import StartingWeights, read_starting_weights
+from frugan.api.weights import weights_file
 from frugan.contract.starting import HasClassTables, Piece, StartsInPart
 from frugan.data.wording import first_names
-from frugan.engine.checkpoint import OPTIMIZERS, load_networks, restore_optimizers
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE, load_networks, restore_optimizers
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -41,7 +41,7 @@ def find_starting_weights(path: Path) -> None:
                 f"`frugan convert {path.parent} {out} --from biggan-pytorch`"
             )
         raise BadInput(f"--init {path}: a pickle, which is not read here; {cure}")
-    weights_file(path, say=lambda _: None)
+    weights_file(path, say=quiet)
 
 
 def start_from(
@@ -91,7 +91,7 @@ def start_from(
             refuse_untaught(networks, taken, f"--init {path}")
         if fresh := sorted(set(networks) - set(present)):
             say(f"init: fresh: {', '.join(fresh)}")
-        if anew and (weights.path.parent / OPTIMIZERS).is_file():
+        if anew and (weights.path.parent / OPTIMIZERS_FILE).is_file():
             for note in restore_optimizers(weights.path.parent, state, fresh):
                 say(note)
             say("init: the pretrained networks' optimizer state is taken over as well")
