@@ -216,7 +216,7 @@ class Recipe(BaseModel):
             need.check_settings(self.data)
         if self.shows_given and self.evaluation.every is not None:
             raise ValueError(
-                "evaluation.every: face models draw no pictures of their own, only what they make of given ones, so "
+                "evaluation.every: this model draws no pictures of its own, only what it makes of given ones, so "
                 "there is nothing to score"
             )
         return self
