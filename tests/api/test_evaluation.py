@@ -238,10 +238,10 @@ def test_references_that_cannot_be_used(scored: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("moments.npz",), "an .npz file holds the moments of pictures; say --reference"),
+        (("moments.npz",), "an .npz file is for the mean and covariance of features; add --reference"),
         (("moments.txt", "--reference", "--resolution", "32"), "moments go into an .npz file"),
         (("moments.npz", "--reference"), "--resolution is missing"),
-        (("set", "--resolution", "32", "--network", "digits"), "--network digits: goes with --reference only"),
+        (("set", "--resolution", "32", "--network", "digits"), "--network digits: only goes with --reference"),
         (("there.npz", "--reference", "--resolution", "32"), "exists already"),
     ],
 )

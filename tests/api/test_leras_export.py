@@ -85,7 +85,7 @@ def test_a_checkpoint_by_path_and_damaged_ones(tmp_path: Path) -> None:
     (later / "state.json").write_text("{}", "utf-8")
     found, said = back(run, tmp_path / "more")
     assert found.iteration == 1234
-    assert "damaged checkpoint passed over" in said
+    assert "damaged checkpoint skipped" in said
     with pytest.raises(BadInput, match="take another checkpoint"):
         back(later, tmp_path / "none")
 

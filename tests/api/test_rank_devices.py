@@ -58,5 +58,5 @@ def test_a_comparison_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     for name, value in (places | {"MASTER_ADDR": "here", "MASTER_PORT": "1"}).items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(BadInput, match="leave torchrun away"):
+    with pytest.raises(BadInput, match="run it without torchrun"):
         compare_precision("biggan-digits-32", "pictures", "out", "bf16")

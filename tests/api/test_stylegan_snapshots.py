@@ -115,7 +115,7 @@ def test_back_under_the_authors_names(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_another_familys_weights_are_not_written_back(tmp_path: Path) -> None:
     train(write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU)
-    with pytest.raises(BadInput, match="weights of family biggan; expected stylegan2"):
+    with pytest.raises(BadInput, match="weights of a biggan model; expected stylegan2"):
         to_stylegan_safetensors(tmp_path / "run", tmp_path / "states.safetensors", say=lambda _: None)
 
 
@@ -146,5 +146,5 @@ def test_a_snapshot_of_a_generator_alone(tmp_path: Path) -> None:
     said: list[str] = []
     made = from_stylegan_pickle(source, tmp_path / "one.safetensors", say=said.append)
     assert made.networks == ("G_ema",)
-    assert "the snapshot has no D: training it starts anew" in said
+    assert "the snapshot has no D: in training it starts afresh" in said
     assert set(frugan.load(made.path)) == {"G"}

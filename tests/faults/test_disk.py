@@ -132,7 +132,7 @@ def _check_damage(half: Path, whole: Path, recipe: tuple[str, Path], kind: str, 
     said: list[str] = []
     overrides = ["training.duration=8 steps", "saving.keep_checkpoints=9"]
     train(*recipe, run, overrides=overrides, options=CPU, say=said.append)
-    told = next(line for line in said if line.startswith("damaged checkpoint passed over"))
+    told = next(line for line in said if line.startswith("damaged checkpoint skipped"))
     assert str(newest.path) in told
     assert [e["step"] for e in events(run, "resume")] == [4]
     aside = run / "checkpoints" / f"damaged-{newest.path.name}"

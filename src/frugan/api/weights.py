@@ -100,7 +100,7 @@ def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
     if newest is None:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
-        say(f"damaged checkpoint passed over: {line}")
+        say(f"damaged checkpoint skipped: {line}")
     return weights_file(newest[0].path, content, say)
 
 
@@ -122,7 +122,7 @@ def weights_of_family(source: Path, content: str, family: str, say: Say) -> Weig
     """
     weights = read_weights(weights_file(source, content, say))
     if weights.recipe.family != family:
-        raise BadInput(f"{source}: weights of family {weights.recipe.family}; expected {family}")
+        raise BadInput(f"{source}: weights of a {weights.recipe.family} model; expected {family}")
     return weights
 
 

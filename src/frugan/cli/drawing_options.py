@@ -25,13 +25,16 @@ class NoiseOf(StrEnum):
 
 WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
 Psi = Annotated[
-    float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
+    float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
 ]
-PsiLayers = Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")]
-Noise = Annotated[NoiseOf, typer.Option(help="StyleGAN2: of each layer its own, another for each picture, or none")]
-StandingSize = Annotated[int | None, typer.Option(help="samples in each; default: the recipe's groups")]
-Seed = Annotated[int, typer.Option(help="of the latents")]
+PsiLayers = Annotated[int | None, typer.Option(help="apply --psi to this many first layers only")]
+Noise = Annotated[NoiseOf, typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none")]
+StandingSize = Annotated[
+    int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")
+]
+Seed = Annotated[int, typer.Option(help="random seed of the latents")]
 MicroBatch = Annotated[
-    int | None, typer.Option(help="samples in one forward; memory, not the result; default: at most as trained")
+    int | None,
+    typer.Option(help="samples per forward pass; changes memory, not the result; default: at most as in training"),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]

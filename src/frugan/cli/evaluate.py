@@ -52,18 +52,18 @@ def evaluate(
     data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(help="what FID compares with: an .npz file of mu and sigma, such as `prepare --reference` makes"),
+        typer.Option(help="instead of --data, for FID: an .npz file of mu and sigma, as `prepare --reference` writes"),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help=f"some of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, but no is where the feature "
+            help=f"any of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, without is if the feature "
             "network gives no class probabilities"
         ),
     ] = None,
     samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000,
     network: Annotated[
-        str, typer.Option(help="of features: inception, digits, a TorchScript file, or module:callable")
+        str, typer.Option(help="feature network: inception, digits, a TorchScript file, or module:callable")
     ] = "inception",
     network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0,
@@ -71,22 +71,24 @@ def evaluate(
     psi_layers: PsiLayers = None,
     noise: Noise = NoiseOf.CONST,
     truncations: Annotated[
-        str | None, typer.Option(help="a curve over several, FROM:TO:STEP or numbers with commas")
+        str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None,
-    statistics: Annotated[StatisticsOf, typer.Option(help="what batch normalisation uses")] = StatisticsOf.RUNNING,
-    standing_batches: Annotated[int, typer.Option(help="batches for standing statistics")] = STANDING_BATCHES,
+    statistics: Annotated[StatisticsOf, typer.Option(help="statistics for batch normalisation")] = StatisticsOf.RUNNING,
+    standing_batches: Annotated[
+        int, typer.Option(help="batches to measure standing statistics over")
+    ] = STANDING_BATCHES,
     standing_size: StandingSize = None,
     classes: Annotated[
-        str | None, typer.Option(help="generate these only, by number or name: 0,3,7-9 or cat,dog")
+        str | None, typer.Option(help="generate only these classes, by number or name: 0,3,7-9 or cat,dog")
     ] = None,
-    ema: Annotated[bool, typer.Option(help="score the averaged networks")] = True,
-    split: Annotated[str, typer.Option(help="what the real pictures are, for the record")] = "all",
+    ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True,
+    split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all",
     seed: Seed = 0,
     micro_batch: MicroBatch = None,
     device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="append the results to this file, a line of JSON each")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
     """Score generated pictures against real ones: FID, IS, KID, precision and recall.
 

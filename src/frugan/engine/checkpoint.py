@@ -230,7 +230,7 @@ def newest_whole(folder: Path) -> tuple[Checkpoint, dict[str, Any], list[str]] |
         raise BadInput(
             "no checkpoint is whole:\n"
             + "\n".join(damage)
-            + "\nrestore one from backups/ if there are any, or start anew"
+            + "\nrestore one from backups/ if there are any, or begin a new run"
         )
     return None
 

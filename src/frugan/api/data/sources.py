@@ -39,14 +39,15 @@ def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Map
             return dict(found)
         if len(needs) != 1:
             raise BadInput(
-                f"--data {data}: this family has several sources, name them: --data {next(iter(needs))}=PATH"
+                f"--data {data}: this model needs several kinds of data; name each: --data {next(iter(needs))}=PATH"
             )
         data = {next(iter(needs)): data}
     if unknown := sorted(set(data) - set(needs)):
-        raise BadInput(f"--data {unknown[0]}=...: no such source; this family reads {', '.join(sorted(needs))}")
+        raise BadInput(f"--data {unknown[0]}=...: unknown name; this model reads {', '.join(sorted(needs))}")
     if missing := sorted(set(needs) - set(data)):
-        name = f"{missing[0]}=" if len(needs) > 1 else ""
-        raise BadInput(f"no pictures given for {missing[0]!r}: add --data {name}PATH")
+        if len(needs) == 1:
+            raise BadInput("no pictures given: add --data PATH")
+        raise BadInput(f"no pictures given for {missing[0]!r}: add --data {missing[0]}=PATH")
     return {name: Path(path) for name, path in data.items()}
 
 
@@ -83,7 +84,7 @@ def open_sources(
             opened[name] = wanted[name].open(name, path, options)
         where[name] = f" {path}"
     if unknown := sorted(set(opened) - set(needs)):
-        raise BadInput(f"data {unknown[0]!r}: no such source; this family reads {', '.join(sorted(needs))}")
+        raise BadInput(f"data {unknown[0]!r}: unknown name; this model reads {', '.join(sorted(needs))}")
     fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], options) for name, need in needs.items()}
     for kind in {type(need) for need in needs.values()}:
         alike = [name for name, need in needs.items() if type(need) is kind]

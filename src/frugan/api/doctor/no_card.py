@@ -36,7 +36,7 @@ _BY_WORDS = (
     (
         r"couldn't communicate|no devices were found|driver/library|failed to initialize nvml",
         "the driver's program is there, the driver does not run",
-        "install the driver anew, or restart the computer if it was just installed",
+        "reinstall the driver, or restart the computer if it was just installed",
     ),
     (
         r"error 46|busy or unavailable",

@@ -201,7 +201,8 @@ def _precision(run: OpenRun, device: torch.device, saved: Mapping[str, Any] | No
     else:
         precision = resolve_precision(asked, device)
     if asked == before == "auto":
-        run.choose(f"precision: {precision.name} ({precision.reason}; a new run can have training.precision=fp32)")
+        other = "" if precision.name == "fp32" else "; for full precision begin a run with training.precision=fp32"
+        run.choose(f"precision: {precision.name} ({precision.reason}{other})")
     if precision.warning:
         run.choose(f"precision {precision.name}: {precision.warning}")
     return precision
@@ -210,13 +211,13 @@ def _precision(run: OpenRun, device: torch.device, saved: Mapping[str, Any] | No
 def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, init: str | Path | None) -> None:
     checkpoint, saved, damage = found
     for fault in damage:
-        run.choose(f"damaged checkpoint passed over: {fault}")
+        run.choose(f"damaged checkpoint skipped: {fault}")
     for moved in set_aside_newer(run.folder.checkpoints, checkpoint):
         run.choose(f"set aside as {moved}; delete it when it is of no more use")
     run.log.write("resume", step=step)
     run.choose(f"resuming {run.folder.path} at step {step:,}")
     if init is not None:
-        run.choose(f"--init {init} is passed over: the run exists and goes on from its own checkpoint")
+        run.choose(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
     for key, change in differences(before.at_step(step), run.recipe.at_step(step)).items():
         run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
         run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
@@ -282,7 +283,7 @@ def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Differen
     if fixed:
         lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())
         raise BadInput(
-            f"run {run} was begun with another recipe, in fields that cannot change:\n{lines}\n"
-            "choose another --out, or take these values back"
+            f"run {run} was begun with other values of fields that cannot change:\n{lines}\n"
+            "choose another --out, or use the run's values"
         )
     return changed

@@ -84,7 +84,7 @@ class Opening:
             return
         taken = threads.fastest(found)
         self._set(taken)
-        so = f"{taken} from here on" if taken != before else f"still {before}; something else slows this machine down"
+        so = f"{taken} from here on" if taken != before else f"still {before}; something else is slowing this machine"
         self.say(
             f"threads at step {loop.state.step:,}: steps take {slower:.1f} times as long as they did "
             f"(timed again: {_times(found)}): {so}"
@@ -96,7 +96,7 @@ class Opening:
         if (asked := threads.asked_for()) is not None:
             number = torch.get_num_threads()
             changed = before and before["number"] != number
-            other = f"; the run had {before['number']}: from here on its bits may differ" if changed else ""
+            other = f"; the run had {before['number']}: from here on results may differ by rounding" if changed else ""
             self._set(number)
             self.say(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
             return None
@@ -127,7 +127,7 @@ class Opening:
             if not ran_out_of_memory(error):
                 raise
         release_memory(loop.state.device)
-        self.say("no estimate of the time: memory ran out; the first step looks for a plan that takes less")
+        self.say("no estimate of the time: memory ran out; the first step will look for a smaller plan")
         return None
 
     def _estimate(self, loop: Loop, seconds: float) -> None:

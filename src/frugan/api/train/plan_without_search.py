@@ -70,5 +70,5 @@ def refuse_micro_batch(micro_batch: int, share: Share) -> None:
     assert share.team is not None
     raise BadInput(
         f"--micro-batch {micro_batch}: {len(share.team)} ranks share a normalisation group of {share.group}, and each "
-        f"takes its part of it in one forward, here {len(share.samples)}; leave --micro-batch away"
+        f"takes its part of it in one forward, here {len(share.samples)}; leave out --micro-batch"
     )

@@ -89,7 +89,7 @@ def compare_precision(
         BadInput: fewer than 20 steps, runs that exist, or twice the same precision.
     """
     if not Place.here().alone:
-        raise BadInput("--compare-precision: one process compares; leave torchrun away")
+        raise BadInput("--compare-precision: needs a single process; run it without torchrun")
     if steps < 2 * WINDOWS:
         raise BadInput(f"--compare-steps {steps}: expected at least {2 * WINDOWS}")
     if precision not in ("fp32", "fp16", "bf16"):

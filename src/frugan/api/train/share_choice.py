@@ -49,7 +49,7 @@ class ShareChoice:
         kept = saved.get(SHARES)
         if ranks.size == 1:
             if words is not None:
-                say(f"--shares {words} is passed over: this process trains alone")
+                say(f"--shares {words} is ignored: this process trains alone")
             return cls()
         if isinstance(asked, tuple):
             check_shares(asked, batch, group)

@@ -72,7 +72,7 @@ def start_from(
         weights = read_starting_weights(path, content, say)
         averages = content == EMA_FILE
         if weights.recipe is not None and weights.recipe.family != recipe.family:
-            raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {recipe.family}")
+            raise BadInput(f"--init {path}: weights of a {weights.recipe.family} model; the recipe is {recipe.family}")
         as_many = len(weights.class_names) == len(class_names)  # of others, nothing has a place yet
         other_classes = class_names and as_many and weights.class_names != tuple(class_names)
         if not averages and classes is None and other_classes:
@@ -137,7 +137,7 @@ def _take(
         found = load_networks(networks, tensors, f"--init {weights.path}")
         say(f"init: {kind} {', '.join(networks) or 'none'}: {len(found)} tensors from {weights.path}")
         if differing and kind == "networks":
-            say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make it the same")
+            say(f"init: {'; '.join(differing)}: to take all of it over, override networks.KEY=VALUE")
         return found
     agreeing, new = _agreement(recipe.kind, own, tensors)
     taken = [key for keys in agreeing.values() for key in keys]
@@ -151,7 +151,7 @@ def _take(
     for name in networks:
         say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
     if differing and kind == "networks":
-        say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make more of it agree")
+        say(f"init: {'; '.join(differing)}: to take more over, override networks.KEY=VALUE")
     return taken
 
 

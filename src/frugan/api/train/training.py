@@ -163,7 +163,7 @@ def _lead(
             say(line)
     trained_on = run_data_of(loaded, sources, known, map_classes)
     if map_classes is not None and not known:
-        say("--map-class is passed over: a new run takes its classes from its pictures")
+        say("--map-class is ignored: a new run takes its classes from its pictures")
     for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
         say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
 

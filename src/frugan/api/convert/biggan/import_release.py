@@ -125,7 +125,7 @@ def _weights(checkpoint: ReleaseCheckpoint, recipe: Recipe, say: Say, *, raw: bo
         say(f"{checkpoint.file(wanted)} is not there: {generator} stands for it")
     tensors = _translated(checkpoint, generator, recipe)
     if "D" not in checkpoint.networks:
-        say(f"{checkpoint.file('D')} is not there: in training it starts anew")
+        say(f"{checkpoint.file('D')} is not there: in training it starts afresh")
         return tensors
     return tensors | _translated(checkpoint, "D", recipe)
 
@@ -172,7 +172,7 @@ def _take_optimizer(checkpoint: ReleaseCheckpoint, name: str, state: TrainingSta
     file = checkpoint.file(f"{name}_optim")
     adam = checkpoint.optimizers.get(name)
     if adam is None:
-        say(f"{file} is not there: the optimizer's statistics start anew")
+        say(f"{file} is not there: the optimizer's statistics start afresh")
         return
     table = release_table(own_batch_norm=checkpoint.options["mybn"] is True)
     parameters = named_parameters(state.networks, (name,))
@@ -184,4 +184,4 @@ def _take_optimizer(checkpoint: ReleaseCheckpoint, name: str, state: TrainingSta
             placed = value if slot == "step" else in_layout_of(of, value.float())
             optimizer.state[of][slot].copy_(placed)
     if unmoved := parameters.keys() - {f"{name}.{key}" for key in adam.slots}:
-        say(f"{file}: has no state for {first_of(sorted(unmoved), ', ')}, which starts anew")
+        say(f"{file}: has no state for {first_of(sorted(unmoved), ', ')}, which starts afresh")

@@ -155,7 +155,7 @@ class _Exporter:
             if name not in OPTIMIZER_FILES:
                 raise BadInput(f"{self.trained.checkpoint.path}: its {name} is not that of its recipe")
             if any(tensor is not None for tensor in tensors.values()):
-                self.say(f"{name}: left out, it does not fit the options any more and would start anew anyway")
+                self.say(f"{name}: left out, it does not fit the options any more and would start afresh anyway")
         return found
 
     def optimizers(self) -> dict[str, Arrays]:

@@ -78,13 +78,13 @@ class Importer:
                 lines += faults(file, found, dict(weight_keys(self._built[name]).values()))
             elif not wrong:
                 raise BadInput(
-                    f"{self._folder / file}: missing. Copy it from where the others came; if it was taken away so that "
-                    "the network starts anew, let DeepFaceLab train one iteration first, which writes it"
+                    f"{self._folder / file}: missing. Copy it from where the others came; if it was removed to make "
+                    "the network start afresh, let DeepFaceLab train one iteration first, which writes it"
                 )
         if wrong or lines:
             raise self._unfit([*wrong, *lines])
         if left := self._model.networks.keys() - {file_of(name) for name in self._built}:
-            self._say(f"{', '.join(sorted(left))}: no part of {self._config.archi}; passed over")
+            self._say(f"{', '.join(sorted(left))}: not part of {self._config.archi}; left out")
 
     def _unfit(self, lines: list[str]) -> BadInput:
         model = self._model.name
@@ -110,7 +110,7 @@ class Importer:
             self._leave_out(name, arrays, state)
             return
         if extra := arrays.keys() - {key for key, _ in keys.values()}:
-            self._say(f"{file}: {', '.join(sorted(extra))}: unknown here; passed over")
+            self._say(f"{file}: {', '.join(sorted(extra))}: unknown here; left out")
         tensors = {f"{name}.{parameter}": from_file(arrays[key]) for parameter, (key, _) in keys.items()}
         if name in state.networks:
             load_networks({name: state.networks[name]}, tensors, file)
@@ -125,7 +125,7 @@ class Importer:
         why += faults(self._model.file(file), arrays, dict(weight_keys(self._built[name]).values()))
         if name in state.networks:
             raise self._unfit(why)
-        self._say(f"{name}: left out, because it would start anew when it is switched on: {why[0]}")
+        self._say(f"{name}: left out, because it would start afresh when it is switched on: {why[0]}")
         self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
 
     def _take_optimizer(self, name: str, state: TrainingState) -> None:
@@ -135,11 +135,11 @@ class Importer:
         there = {*state.networks, *(key.split(".")[0] for key in state.parked[NETWORKS_FILE])}
         if arrays is None or not there.issuperset(moved):
             if optimizer is not None:
-                self._say(f"optimizer {name}: {file} is not there; its statistics start anew")
+                self._say(f"optimizer {name}: {file} is not there; its statistics start afresh")
             return
         kind = self._recipe.optimizers["default"].kind
         if not any(key.startswith(f"{SLOTS[kind][0]}_") for key in arrays):
-            self._say(f"optimizer {name}: {file} is not of {kind}, as the options say; its statistics start anew")
+            self._say(f"optimizer {name}: {file} is not of {kind}, as the options say; its statistics start afresh")
             return
         expected = {(n, *at): wanted for n in moved for at, wanted in slot_keys(n, self._built[n], kind).items()}
         if wrong := faults(file, arrays, {UPDATES: (), **dict(expected.values())}):

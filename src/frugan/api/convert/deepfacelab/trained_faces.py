@@ -74,7 +74,7 @@ def _find(path: Path, say: Say) -> tuple[RunFolder, Checkpoint, dict[str, Any]]:
             raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once")
         checkpoint, saved, damage = found
         for line in damage:
-            say(f"damaged checkpoint passed over: {line}")
+            say(f"damaged checkpoint skipped: {line}")
         return run, checkpoint, saved
     step = step_in_name(path)
     if not (path / MANIFEST_FILE).is_file() or step is None:
