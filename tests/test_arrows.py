@@ -73,15 +73,11 @@ def _part(path: Path) -> str:
 
 
 @cache
-def _nodes(path: Path) -> tuple[ast.AST, ...]:
-    """A file's syntax tree, for both tests of every file."""
-    return tuple(ast.walk(ast.parse(path.read_text("utf-8"))))
-
-
-def _imported(path: Path) -> set[str]:
-    """Parts that a file imports, inside functions too."""
+def _read(path: Path) -> tuple[set[str], set[str]]:
+    """Parts that a file imports, inside functions too, and all its identifiers: one walk for both tests."""
     modules: list[str] = []
-    for node in _nodes(path):
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -89,7 +85,13 @@ def _imported(path: Path) -> set[str]:
             modules += (
                 [f"frugan.{alias.name}" for alias in node.names] if node.module == "frugan" else [node.module or ""]
             )
-    return {module.split(".")[1] for module in modules if module.startswith("frugan.")}
+        values = (getattr(node, field, None) for field in node._fields if field in IDENTIFIERS)
+        names |= {value for value in values if isinstance(value, str)}
+    return {module.split(".")[1] for module in modules if module.startswith("frugan.")}, names
+
+
+IDENTIFIERS = {"id", "attr", "name", "arg", "module", "asname"}
+"""Fields of a syntax tree's nodes that hold names."""
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -99,7 +101,7 @@ every_part = pytest.mark.parametrize("part", sorted({_part(path) for path in FIL
 @every_part
 def test_imports_point_down(part: str) -> None:
     for path in (path for path in FILES if _part(path) == part):
-        assert _imported(path) - {part} <= ALLOWED[part], path
+        assert _read(path)[0] - {part} <= ALLOWED[part], path
 
 
 def test_families_do_not_import_each_other() -> None:
@@ -134,13 +136,7 @@ def test_general_code_names_no_family_and_no_kind_of_data(part: str) -> None:
         where = path.relative_to(PACKAGE).as_posix()
         if where == "families/__init__.py" or where.startswith(ROOMS) or where in FRONT_DOORS:
             continue
-        names = {
-            value
-            for node in _nodes(path)
-            for field in ("id", "attr", "name", "arg", "module", "asname")
-            if isinstance(value := getattr(node, field, None), str)
-        }
-        assert not [name for name in names if OWN_WORDS.search(name)], path
+        assert not [name for name in _read(path)[1] if OWN_WORDS.search(name)], path
 
 
 def test_no_torchvision_no_autocast() -> None:
