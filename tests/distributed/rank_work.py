@@ -127,9 +127,7 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
     known = every_family()
     found: dict[str, Any] = {}
     for name in names:
-        whole, mine = rig_of(known[name], ranks), rig_of(known[name], ranks, shard_optimizer=True)
-        for rig in (whole, mine):
-            rig.run(STEPS)
+        whole, mine = _run(rig_of(known[name], ranks)), _run(rig_of(known[name], ranks, shard_optimizer=True))
         found[name] = {"whole": whole.tensors(), "shards": _collected(ranks, mine), "bytes": _bytes(whole, mine)}
         if name == "made-up":
             rig = mine
