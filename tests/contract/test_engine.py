@@ -99,14 +99,10 @@ def _poisoned(rig: Rig, phase: str, at_step: int) -> None:
     rig.step = replace(rig.step, phases=phases)
 
 
-SHORT = {*product(("critic",), OPTIMIZERS), ("penalty", adam)}
-"""Of phases and optimizers: where several parts and repeats commit, and where state is carried."""
-
-
 @pytest.mark.parametrize(
     ("phase", "optimizers"),
     [
-        pytest.param(phase, kind, marks=[] if (phase, kind) in SHORT else pytest.mark.long)
+        pytest.param(phase, kind, marks=[] if phase == "critic" or kind is adam else pytest.mark.long)
         for phase, kind in product(("critic", "penalty", "maker"), OPTIMIZERS)
     ],
 )
