@@ -63,7 +63,7 @@ def test_without_a_compiler_it_trains_as_written_and_says_so_once(tmp_path: Path
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
         said, _ = _train(tmp_path, "run", "training.compile=true")
     (line,) = [line for line in said if line.startswith("warning: training.compile")]
-    assert line.startswith("warning: training.compile is passed over, steps run as they are written: torch.compile")
+    assert line.startswith("warning: training.compile is ignored, steps run without it: torch.compile")
     assert "C++ compiler" in line
     events = read_events(tmp_path / "run" / "events.jsonl")
     assert [e["line"] for e in events if e["event"] == "warning"].count(line.removeprefix("warning: ")) == 1

@@ -14,18 +14,20 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights
+from frugan.api.networks import networks_from
 from frugan.api.report.run_report import view
 from frugan.api.train import variety_watch
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.api.train.variety_watch import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
+from frugan.api.weights import read_weights
 from frugan.contract.samples import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.events import read_events
+from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
-from frugan.engine.working_weights import prepared
 from frugan.metrics.diversity import DiversityRatios
 from frugan.recipe_loading import load_recipe
 from frugan.report import collapse_signs

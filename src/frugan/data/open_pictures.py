@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frugan.contract.data import SourceOptions
-from frugan.data.background import background
+from frugan.data.colour_names import background
 from frugan.data.encoded_pictures import open_encoded
 from frugan.data.fingerprint import fingerprint
 from frugan.data.fitting import Fitting
@@ -60,7 +60,9 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         kept, lines = open_prepared(out, mend=mend), report.lines
     for line in lines:
         options.say(f"data: {line}")
-    options.say(f"data: {len(kept):,} pictures of {resolution} pixels in {out} (FRUGAN_PREPARED names another place)")
+    options.say(
+        f"data: {len(kept):,} pictures of {resolution} pixels in {out} (to keep them elsewhere, set FRUGAN_PREPARED)"
+    )
     return kept
 
 
