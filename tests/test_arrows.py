@@ -86,11 +86,15 @@ def _part(path: Path) -> str:
 
 
 @cache
-def _read(path: Path) -> tuple[set[str], set[str]]:
-    """Parts that a file imports, inside functions too, and all its identifiers: one walk for both tests."""
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """A file's syntax tree, for both tests of every file."""
+    return tuple(ast.walk(ast.parse(path.read_text("utf-8"))))
+
+
+def _imported(path: Path) -> set[str]:
+    """Parts that a file imports, inside functions too."""
     modules: list[str] = []
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -98,13 +102,7 @@ def _read(path: Path) -> tuple[set[str], set[str]]:
             modules += (
                 [f"frugan.{alias.name}" for alias in node.names] if node.module == "frugan" else [node.module or ""]
             )
-        values = (getattr(node, field, None) for field in node._fields if field in IDENTIFIERS)
-        names |= {value for value in values if isinstance(value, str)}
-    return {module.split(".")[1] for module in modules if module.startswith("frugan.")}, names
-
-
-IDENTIFIERS = {"id", "attr", "name", "arg", "module", "asname"}
-"""Fields of a syntax tree's nodes that hold names."""
+    return {module.split(".")[1] for module in modules if module.startswith("frugan.")}
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -114,7 +112,7 @@ every_part = pytest.mark.parametrize("part", sorted({_part(path) for path in FIL
 @every_part
 def test_imports_point_down(part: str) -> None:
     for path in (path for path in FILES if _part(path) == part):
-        assert _read(path)[0] - {part} <= ALLOWED[part], path
+        assert _imported(path) - {part} <= ALLOWED[part], path
 
 
 def _imported_files(path: Path) -> set[Path]:
@@ -177,7 +175,13 @@ def test_general_code_names_no_family_and_no_kind_of_data(part: str) -> None:
         where = path.relative_to(PACKAGE).as_posix()
         if where == "families/__init__.py" or where.startswith(ROOMS) or where in FRONT_DOORS:
             continue
-        assert not [name for name in _read(path)[1] if OWN_WORDS.search(name)], path
+        names = {
+            value
+            for node in _nodes(path)
+            for field in ("id", "attr", "name", "arg", "module", "asname")
+            if isinstance(value := getattr(node, field, None), str)
+        }
+        assert not [name for name in names if OWN_WORDS.search(name)], path
 
 
 def test_no_torchvision_no_autocast() -> None:
