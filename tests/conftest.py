@@ -1,5 +1,6 @@
 """Nothing that a test prepares may land in the home folder; hypothesis makes a quarter of its usual examples."""
 
+import gc
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,6 +10,12 @@ from hypothesis import settings
 settings.register_profile("short", max_examples=25)
 settings.register_profile("long", max_examples=100)  # `--hypothesis-profile long`, as `make test-long` has it
 settings.load_profile("short")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay: garbage is looked for among what tests make, not in torch each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

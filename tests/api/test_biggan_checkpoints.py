@@ -69,7 +69,7 @@ def assert_same(one: Any, other: Any, at: str) -> None:
         assert str(one) == str(other) if isinstance(one, nn.Module) else one == other, at
 
 
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+@pytest.mark.parametrize("zipped", [True, pytest.param(False, marks=pytest.mark.long)], ids=["zip", "legacy"])
 def test_there_and_back_number_for_number(tmp_path: Path, zipped: bool) -> None:
     source = tmp_path / "weights" / "toy"
     source.mkdir(parents=True)

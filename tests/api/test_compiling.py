@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file
 from torch._inductor import config as inductor
 
-from api.pictures import RECIPE, write_pictures, write_recipe
+from api.pictures import write_pictures, write_recipe
+from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.api.plan.fit import COMPILED_UNPRICED
 from frugan.api.plan.plan_recipe import plan
 from frugan.api.train import compiling
@@ -21,7 +22,13 @@ from frugan.engine.events import read_events
 from frugan.recipe_loading import load_recipe
 
 CPU = TrainingOptions(device="cpu")
-PLAIN = RECIPE.replace('"4 steps"', '"1 step"').replace("[16]", "[]")
+PLAIN = MINIGAN.replace('"12 steps"', '"1 step"')
+
+
+@pytest.fixture(autouse=True)
+def _minigan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest family: to trace another's phases takes seconds."""
+    monkeypatch.syspath_prepend(str(OUTSIDE))
 
 
 def _train(folder: Path, name: str, *overrides: str) -> tuple[list[str], dict[str, torch.Tensor]]:
@@ -36,13 +43,13 @@ def _train(folder: Path, name: str, *overrides: str) -> tuple[list[str], dict[st
 def test_a_compiled_run_trains_alike_and_says_what_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "BACKEND", "eager")  # all but the minutes of a compiler
     monkeypatch.setattr(compiling, "missing_compiler", lambda _: None)
-    write_pictures(tmp_path / "pictures")
+    write_pictures(tmp_path / "pictures", classes=())
     quiet, written = _train(tmp_path, "written")
     said, compiled = _train(tmp_path, "compiled", "training.compile=true")
     assert written.keys() == compiled.keys()
     for name, value in written.items():
         # Adam makes whole steps of rounding where a gradient is nearly zero
-        assert float((value - compiled[name]).abs().max()) <= 2 * 4e-4, name
+        assert float((value - compiled[name]).abs().max()) <= 2 * 1e-3, name
     assert not [line for line in quiet if line.startswith("compil")]
     for phase in ("D", "G"):
         assert [line for line in said if line.startswith(f"compiled phase {phase}: ")]
@@ -52,7 +59,7 @@ def test_a_compiled_run_trains_alike_and_says_what_it_compiles(tmp_path: Path, m
 
 
 def test_without_a_compiler_it_trains_as_written_and_says_so_once(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "pictures")
+    write_pictures(tmp_path / "pictures", classes=())
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
         said, _ = _train(tmp_path, "run", "training.compile=true")
     (line,) = [line for line in said if line.startswith("warning: training.compile")]
@@ -68,10 +75,10 @@ def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_off_by_default(tmp_path: Path) -> None:
-    recipe = load_recipe(write_recipe(tmp_path))
+    recipe = load_recipe(write_recipe(tmp_path, PLAIN))
     assert not recipe.training.compile
     assert compiling.backward_of(recipe, torch.device("cpu"), print, print) is forward_and_backward
-    asked = load_recipe(write_recipe(tmp_path), ["training.compile=true"])
+    asked = load_recipe(write_recipe(tmp_path, PLAIN), ["training.compile=true"])
     found = compiling.backward_of(asked, torch.device("cpu"), print, print)
     assert isinstance(found, CompiledPhases) or compiling.missing_compiler(torch.device("cpu")) is not None
 
@@ -84,7 +91,7 @@ def test_a_plan_says_that_it_prices_the_written_step() -> None:
 
 def test_the_switch_of_the_command_is_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "missing_compiler", lambda _: "there is no compiler")
-    write_pictures(tmp_path / "pictures")
+    write_pictures(tmp_path / "pictures", classes=())
     recipe = write_recipe(tmp_path, PLAIN)
     words = ["train", recipe, "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "run"), "--compile"]
     monkeypatch.setattr("sys.argv", ["frugan", *words, "--device", "cpu"])

@@ -103,8 +103,8 @@ def test_a_trained_run_comes_back_and_goes_on_as_if_nothing_had_been(tmp_path: P
 @pytest.mark.parametrize(
     ("archi", "options"),
     [
-        ("df-ud", {"gan_power": 0.1}),
-        ("df-ud", {"true_face_power": 0.01, "adabelief": False}),
+        pytest.param("df-ud", {"gan_power": 0.1}, marks=pytest.mark.long),
+        pytest.param("df-ud", {"true_face_power": 0.01, "adabelief": False}, marks=pytest.mark.long),
         ("liae-ud", {"random_warp": False}),
         ("df-ud", {"pretrain": True, "gan_power": 0.1, "true_face_power": 0.01}),
     ],

@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from api.pictures import write_pictures, write_recipe
+from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.plan.recipe_planner import shipped_predictions, subject
 from frugan.api.sample.sampling import sample
 from frugan.api.train.estimate import advice, in_words
@@ -61,7 +62,8 @@ def _threads(run: Path) -> object:
 def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
     tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
     lines: list[str] = []
 
     def train_to(steps: int) -> None:

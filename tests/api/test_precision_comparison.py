@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from api.pictures import RECIPE, write_pictures, write_recipe
+from api.pictures import write_pictures, write_recipe
+from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.precision_comparison import WINDOWS, _drift, compare_precision
 from frugan.errors import BadInput
@@ -19,8 +20,8 @@ def silent(_: object) -> None:
 
 def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frugan.api.train.precision_comparison.WINDOWS", 3)
-    recipe = write_recipe(tmp_path, RECIPE.replace("\nbatch = 8", "\nbatch = 4"))  # bf16 is slow on most CPUs
-    pictures = write_pictures(tmp_path / "pictures")
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
     found = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
     assert found.precisions == ("fp32", "bf16")
     assert {drift.phase for drift in found.drifts} == {"D", "G"}
@@ -41,7 +42,7 @@ def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_comparisons_that_say_nothing(tmp_path: Path, precision: str, steps: int, message: str) -> None:
-    recipe, pictures = write_recipe(tmp_path, RECIPE), write_pictures(tmp_path / "pictures")
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     with pytest.raises(BadInput, match=message):
         compare_precision(recipe, pictures, tmp_path / "compared", precision, steps=steps, options=CPU, say=silent)
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
+from faults.small_runs import MINIGAN, OUTSIDE, minigan_and_pictures
 from frugan.api.sample.sampling import sample
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
@@ -93,9 +94,10 @@ def test_a_run_is_named_for_its_recipe_or_the_folder_that_it_came_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FRUGAN_BASE", str(tmp_path / "base"))
+    monkeypatch.syspath_prepend(str(OUTSIDE))
     (tmp_path / "flowers").mkdir()
-    pictures = write_pictures(tmp_path / "pictures")
-    recipes = (write_recipe(tmp_path), write_recipe(tmp_path / "flowers", name="recipe.toml"))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+    recipes = (recipe, write_recipe(tmp_path / "flowers", MINIGAN, name="recipe.toml"))
     one = ["training.duration=1 steps"]
     found = [train(recipe, pictures, overrides=one, options=CPU).run.name for recipe in recipes]
     assert found == ["tiny", "flowers"]
@@ -230,8 +232,9 @@ def test_run_without_its_pictures_changed_is_said(made: Made, begun: Path, tmp_p
 
 
 def test_precision_that_auto_chose_is_kept_at_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = write_recipe(tmp_path, RECIPE.replace('precision = "fp32"', 'precision = "auto"'))
-    pictures = write_pictures(tmp_path / "pictures")
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    _, pictures = minigan_and_pictures(tmp_path)
+    recipe = write_recipe(tmp_path, MINIGAN.replace('precision = "fp32"', 'precision = "auto"'))
     monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: False)
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"])
     monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: True)
@@ -251,8 +254,9 @@ def test_micro_batch_and_recompute_do_not_change_the_result(tmp_path: Path) -> N
     _assert_same(tmp_path / "plain", tmp_path / "saved")
 
 
-def test_what_trackers_leave_of_a_refused_start_blocks_nothing(tmp_path: Path) -> None:
-    recipe, pictures, run = write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run"
+def test_what_trackers_leave_of_a_refused_start_blocks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    (recipe, pictures), run = minigan_and_pictures(tmp_path), tmp_path / "run"
     run.mkdir()
     options = TrainingOptions(device="cpu", micro_batch=7, tensorboard=True)
     with pytest.raises(BadInput, match="micro-batch 7"):

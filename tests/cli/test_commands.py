@@ -15,6 +15,7 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from cli.calling import Frugan
+from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.cli.main import run
@@ -25,8 +26,11 @@ from frugan.recipes import built_in
 CPU = TrainingOptions(device="cpu")
 
 
-def test_a_scheduler_is_told_by_75_to_come_back(frugan: Frugan, tmp_path: Path) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+def test_a_scheduler_is_told_by_75_to_come_back(
+    frugan: Frugan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
     words = ["train", recipe, "training.duration=3 steps", "--data", str(pictures), "--out", str(tmp_path / "run")]
     words += ["--device", "cpu", "--requeue"]
     assert frugan(*words, "--stop-after", "0.001s").returncode == 75

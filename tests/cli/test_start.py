@@ -37,9 +37,11 @@ def _python(program: str, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "words",
     [
-        ["recipes"],
         ["train", "--help"],
-        *(pytest.param(words, marks=pytest.mark.long) for words in (["--help"], ["evaluate", "--help"], ["--version"])),
+        *(
+            pytest.param(words, marks=pytest.mark.long)
+            for words in (["recipes"], ["--help"], ["evaluate", "--help"], ["--version"])
+        ),
     ],
 )
 def test_help_and_lists_come_without_torch(words: list[str]) -> None:

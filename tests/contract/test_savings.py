@@ -124,7 +124,9 @@ def test_keeping_products_makes_none_again(precision: Precision) -> None:
     assert products() == kept < products(recompute=True)
 
 
-@pytest.mark.parametrize("optimizers", [adam, adabelief, pytest.param(rmsprop, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "optimizers", [adabelief, *(pytest.param(kind, marks=pytest.mark.long) for kind in (adam, rmsprop))]
+)
 def test_optimizer_on_host_is_bit_equal(optimizers: Callable[[float], OptimizerSettings]) -> None:
     here, there = trained(optimizers=optimizers), trained(optimizers=optimizers, optimizer_on_host=True)
     assert_same(here.tensors(), there.tensors())

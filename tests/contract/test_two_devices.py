@@ -55,9 +55,8 @@ def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
         *(
             pytest.param(family, kind, marks=[] if kind is adam else pytest.mark.long)
             for family, kind in product(ALL, OPTIMIZERS)
-            if (family.name, kind) != ("biggan", adam)
         ),
-        (Augmented("biggan-ada"), adam),  # all that BigGAN alone does, and more
+        pytest.param(Augmented("biggan-ada"), adam, marks=pytest.mark.long),  # alone: `augment/test_ada.py`
     ],
     ids=lambda value: getattr(value, "name", None) or value.__name__,
 )

@@ -84,8 +84,8 @@ FAULTS = (
     Fault(
         "a recomputation observes again",
         "engine/recompute.py",
-        "self._flag(True)",
-        "self._flag(False)",
+        "observer.recomputing = self._ran",
+        "observer.recomputing = False",
         "contract/test_savings.py -k observes_nothing",
     ),
     # averages and optimizers

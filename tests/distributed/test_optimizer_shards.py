@@ -7,7 +7,7 @@ import torch
 
 from contract.rig import Rig, assert_same, largest_difference
 from distributed.processes import together
-from distributed.rank_work import STEPS, every_family, rig_of, trained
+from distributed.rank_work import every_family, rig_of, trained
 from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.ranks.ranks import OneRank
 
@@ -54,5 +54,5 @@ def _resumed_alone(checkpoints: Path) -> Rig:
     found = newest_whole(checkpoints)
     assert found is not None
     restore(found[0], found[1], rig.state)
-    rig.run(STEPS)
+    rig.run(1)
     return rig

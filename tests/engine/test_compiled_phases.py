@@ -121,14 +121,10 @@ def test_every_phase_is_one_graph_and_equals_the_written_step(family: Family) ->
 
 
 @pytest.mark.parametrize(
-    ("family", "phase"),
-    [
-        (FAMILIES["made-up"], "maker"),
-        *(pytest.param(FAMILIES[name], "", marks=pytest.mark.long) for name in ("made-up", "biggan-r1")),
-    ],
+    "family", [pytest.param(FAMILIES[name], marks=pytest.mark.long) for name in ("made-up", "biggan-r1")]
 )
-def test_aot_compiled_equals_the_written_step(family: Family, phase: str) -> None:
-    written, compiled, _, said = pair(family, ONE_BY_ONE, phase=phase)
+def test_aot_compiled_equals_the_written_step(family: Family) -> None:
+    written, compiled, _, said = pair(family, ONE_BY_ONE)
     assert_equal_steps(written, compiled, 2)
     assert warnings(said) == []
 
@@ -136,7 +132,7 @@ def test_aot_compiled_equals_the_written_step(family: Family, phase: str) -> Non
 @pytest.mark.long
 @pytest.mark.parametrize("family", [FAMILIES["saehd"], FAMILIES["stylegan2"]])
 def test_aot_compiled_equals_the_written_step_of_large_families(family: Family) -> None:
-    test_aot_compiled_equals_the_written_step(family, "")
+    test_aot_compiled_equals_the_written_step(family)
 
 
 @pytest.mark.long

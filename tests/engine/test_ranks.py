@@ -21,11 +21,13 @@ from frugan.engine.ranks.watch import RankWatch
 from frugan.errors import BadInput, TrainingFailed
 
 
-@pytest.mark.parametrize(
-    ("samples", "group", "size", "proportions"),
-    list(itertools.product((1, 6, 7, 12, 32), (1, 4, 32), (1, 2, 3, 5), (False, True))),
-)
-def test_everything_is_dealt_once(samples: int, group: int, size: int, proportions: bool) -> None:
+@pytest.mark.parametrize("samples", [1, 6, 7, 12, 32])
+def test_everything_is_dealt_once(samples: int) -> None:
+    for group, size, proportions in itertools.product((1, 4, 32), (1, 2, 3, 5), (False, True)):
+        _assert_dealt_once(samples, group, size, proportions)
+
+
+def _assert_dealt_once(samples: int, group: int, size: int, proportions: bool) -> None:
     shares = deal(samples, group, size, [3, 1, 2, 2, 5][:size] if proportions else None)
     assert len(shares) == size
     assert [sample for share in shares if share.counts for sample in share.samples] == list(range(samples))

@@ -1,5 +1,7 @@
 """Working weights: gradients of half-precision leaves add up in fp32."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import nn
@@ -11,14 +13,15 @@ from frugan.engine.working_weights import working_weights
 MICRO_BATCHES = 300
 
 
-@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(
-    ("width", "dtype"),
+    ("width", "dtype", "many"),
     [
-        (2, torch.bfloat16),
-        (2, torch.float16),
-        (SMALL_ELEMENTS + 1, torch.bfloat16),
-        pytest.param(SMALL_ELEMENTS + 1, torch.float16, marks=pytest.mark.long),
+        *product((2,), (torch.bfloat16, torch.float16), (False, True)),
+        (SMALL_ELEMENTS + 1, torch.bfloat16, False),
+        *(
+            pytest.param(SMALL_ELEMENTS + 1, *case, marks=pytest.mark.long)
+            for case in ((torch.bfloat16, True), (torch.float16, False), (torch.float16, True))
+        ),
     ],
 )
 def test_gradients_of_many_micro_batches_add_up_in_fp32(width: int, dtype: torch.dtype, many: bool) -> None:

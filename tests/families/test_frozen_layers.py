@@ -21,7 +21,7 @@ LAYERS = ("D.b16.fromrgb.", "D.b16.conv0.", "D.b16.conv1.", "D.b16.skip.", "D.b8
 @pytest.mark.parametrize(
     ("precision", "recompute"),
     [
-        (FP32, False),
+        pytest.param(FP32, False, marks=pytest.mark.long),
         (BF16, True),
         pytest.param(FP32, True, marks=pytest.mark.long),
         pytest.param(BF16, False, marks=pytest.mark.long),

@@ -24,7 +24,7 @@ def _phases(networks: SAEHDNetworks, **objective: Any) -> dict[str, Phase]:
     ("archi", "recompute"),
     [
         ("df-ud", False),
-        ("liae-udt", True),
+        pytest.param("liae-udt", True, marks=pytest.mark.long),
         pytest.param("df-ud", True, marks=pytest.mark.long),
         pytest.param("liae-udt", False, marks=pytest.mark.long),
     ],

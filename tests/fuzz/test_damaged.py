@@ -5,8 +5,8 @@ import pytest
 from fuzz.formats import target, targets
 from fuzz.sandbox import Outcome, run_cases
 
-EVERY = 4
-"""Of a format's first cases every fourth runs in the short mode."""
+EVERY = 8
+"""Of a format's first cases every eighth runs in the short mode."""
 LONG = 10
 """So many times the first cases run in the long mode."""
 

@@ -132,6 +132,7 @@ def test_two_iterations(name: str) -> None:
         assert float(first.gradients.norm) == pytest.approx(total, rel=5e-5), phase
 
 
+@pytest.mark.long
 @each_trace
 def test_rates_that_are_not_slowed_down_are_noticed(name: str) -> None:
     state, _ = trained(name, lazy=False)
