@@ -73,7 +73,7 @@ def test_shares_of_a_run(tmp_path: Path) -> None:
         train(recipe, pictures, tmp_path / run, overrides=longer, options=cpu)
     for file in ("networks", "optimizers"):
         difference, where = largest_difference(_kept(tmp_path / "alone", file, 6), _kept(tmp_path / "run", file, 6))
-        assert difference < 1e-3, where  # in fp32 at Adam's own eps
+        assert difference < 2e-3, where  # in fp32 at Adam's own eps, six steps: 0.001; shares weighed as equal: 0.011
 
 
 @pytest.mark.long
