@@ -92,7 +92,7 @@ class CompiledPhases:
         graph = known.find(key)
         if graph is not None:
             return graph(given, own)
-        if (reason := _refused(phase, micro, plan) or self._too_many(known, key)) is None:
+        if (reason := refused(phase, plan, shared=micro.shared is not None) or self._too_many(known, key)) is None:
             try:
                 graph = self._compile(phase, networks, micro, own, factor, plan, given, key)
                 terms = graph(given, own)
@@ -166,17 +166,20 @@ class CompiledPhases:
             yield
 
 
-def _refused(phase: Phase, micro: MicroBatch, plan: Plan) -> str | None:
-    """Why a phase cannot be compiled under a plan; None: it can."""
-    if micro.shared is not None:
+def refused(phase: Phase, plan: Plan, *, shared: bool) -> str | None:
+    """Why a phase cannot be compiled under a plan; None: it can.
+
+    Args:
+        shared: its micro-batches are parts of groups that ranks share.
+    """
+    if shared:
         return "ranks share its normalisation groups, and exchange sums in the middle of a forward"
     if any(plan.in_slices.get(name) for name in phase.uses):
         return "the plan works dense layers slice by slice, each slice into one sum"
-    recomputed = any(plan.recompute.get(name) for name in phase.uses)
-    if recomputed and plan.offload:
-        return "the plan keeps what blocks are given in host memory"
-    if recomputed and plan.keep_products:
-        return "the plan keeps some of what recomputed blocks make, which torch decides while it runs"
+    if any(plan.recompute.get(name) for name in phase.uses):
+        return (
+            "the plan recomputes blocks, and torch's compiler moves what is recomputed to where it takes memory again"
+        )
     return None
 
 
