@@ -87,12 +87,16 @@ def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch
         plan(load_recipe(path, [f"training.compile={on}"]), "2GiB", options=PlanOptions(micro_batch=4))
         for on in ("false", "true")
     )
-    assert compiled.choice.work.bytes_moved < 0.9 * written.choice.work.bytes_moved
+    assert compiled.choice.work.operations < 0.5 * written.choice.work.operations
+    assert compiled.choice.plan.cuda_graphs
+    assert not written.choice.plan.cuda_graphs
+    assert [line for line in compiled.decisions if line.startswith("CUDA graphs: ")]
     assert COMPILED in compiled.decisions
     assert COMPILED not in written.decisions
     offloaded = plan(load_recipe(path, ["training.compile=true"]), "2GiB", options=PlanOptions(use=("offload",)))
     (line,) = [line for line in offloaded.decisions if "priced as they are written" in line]
     assert line.startswith("phases D, G: ")
+    assert not offloaded.choice.plan.cuda_graphs
 
 
 def test_predictions_of_compiled_steps_have_keys_of_their_own(tmp_path: Path) -> None:

@@ -78,3 +78,16 @@ def test_what_is_not_compiled_is_priced_as_it_is_written(keeping: str) -> None:
     assert predict(of, plan, "cuda", of.stages[0], rough=True) == predict(
         replace(of, compiled=True), plan, "cuda", of.stages[0], rough=True
     )
+
+
+def test_a_cuda_graph_is_started_at_once_and_keeps_its_memory() -> None:
+    """What it works in is there in every phase, beside what the step has."""
+    of = replace(task(MADE_UP), compiled=True)
+    plan = plan_of(of, of.group)
+    kernels, graphs = (
+        predict(of, replace(plan, cuda_graphs=on), "cuda", of.stages[0], rough=True) for on in (False, True)
+    )
+    assert graphs.work.macs == kernels.work.macs
+    assert graphs.work.operations < 0.8 * kernels.work.operations
+    assert graphs.work.bytes_moved > kernels.work.bytes_moved
+    assert graphs.live_bytes > kernels.live_bytes

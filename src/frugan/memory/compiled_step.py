@@ -14,7 +14,7 @@ from frugan.engine.compiled_phases import refused
 from frugan.engine.phase_graph import PhaseInputs, PhaseWork, Results
 from frugan.engine.plan import Plan
 from frugan.memory.dataless import META, Dataless
-from frugan.memory.fused_kernels import Kernel, kernels_of, last_readers
+from frugan.memory.fused_kernels import Kernel, kernels_of, last_readers, peak_bytes
 from frugan.memory.joint_graph import JointGraph, record
 from frugan.memory.tracker import Tracker
 
@@ -26,11 +26,13 @@ class _Recorded:
     Attributes:
         graph, kernels: what is done.
         results: what it gives.
+        given_bytes: of what it is given.
     """
 
     graph: JointGraph
     kernels: list[Kernel]
     results: Results
+    given_bytes: int
 
     def run(self, tracker: Tracker) -> list[Tensor]:
         """Make what is stored, free it after its last reader, and count each kernel; gives the results."""
@@ -49,6 +51,24 @@ class _Recorded:
         return [
             # an input that is handed through is not made by any kernel
             _like(tensor, held[number] if number in held else self._storage(number))
+            for number, tensor in zip(self.graph.results, self.graph.tensors, strict=True)
+        ]
+
+    def pool(self) -> Tensor:
+        """Memory of a CUDA graph, which nothing else may use: what it works in, and copies of what it is given."""
+        size_bytes = peak_bytes(self.graph, self.kernels) + self.given_bytes
+        return torch.empty(size_bytes, dtype=torch.uint8, device=META)
+
+    def replay(self, tracker: Tracker) -> list[Tensor]:
+        """Start all kernels at once, in memory that is there, and copy what they give."""
+        results = {number: self._storage(number) for number in self.graph.results}
+        copied = 2 * (self.given_bytes + sum(storage.nbytes for storage in results.values()))
+        moved, macs, fp32_macs = (
+            sum(getattr(kernel, name) for kernel in self.kernels) for name in ("bytes_moved", "macs", "fp32_macs")
+        )
+        tracker.count((moved + copied, macs, fp32_macs))
+        return [
+            _like(tensor, results[number])
             for number, tensor in zip(self.graph.results, self.graph.tensors, strict=True)
         ]
 
@@ -73,6 +93,7 @@ class CompiledOnPaper:
     tracker: Tracker
     dataless: Dataless
     _known: dict[object, _Recorded] = field(default_factory=dict)
+    _pools: dict[object, Tensor] = field(default_factory=dict)
 
     def __call__(
         self, phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
@@ -85,10 +106,14 @@ class CompiledOnPaper:
         if key not in self._known:
             work = PhaseWork(phase, networks, micro, own, factor, plan)
             graph = record(work, work.examples(), self.dataless, lambda: self.tracker.place)
-            self._known[key] = _Recorded(graph, kernels_of(graph), work.results)
+            given_bytes = sum(tensor.nbytes for tensor in given.tensors.values())
+            self._known[key] = _Recorded(graph, kernels_of(graph), work.results, given_bytes)
         recorded = self._known[key]
         with torch.no_grad():
-            return recorded.results.hand_over(recorded.run(self.tracker), given, own)
+            if plan.cuda_graphs and key not in self._pools:
+                self._pools[key] = recorded.pool()
+            found = recorded.replay(self.tracker) if plan.cuda_graphs else recorded.run(self.tracker)
+            return recorded.results.hand_over(found, given, own)
 
 
 def _like(tensor: Tensor, storage: Tensor) -> Tensor:
