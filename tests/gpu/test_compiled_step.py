@@ -66,7 +66,7 @@ def test_compiled_steps_never_wait_for_the_card(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", [FP32, BF16], ids=str)
 def test_cuda_graphs_equal_the_written_step(precision: Precision, tmp_path: Path) -> None:
-    """After one step. Torch records a graph at its second run and replays it from then on: three more shall not fail."""
+    """After one step. Torch records a graph at its second run and replays it after that: three more shall not fail."""
     written, compiled, warned = _pair(MadeUpFamily(), precision, tmp_path)
     compiled.plan = replace(compiled.plan, cuda_graphs=True)
     written.run(1)
