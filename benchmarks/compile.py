@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.engine.backward import forward_and_backward
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.engine.plan import Plan

@@ -22,11 +22,11 @@ from statistics import fmean
 
 import numpy as np
 
-from frugan.api.networks import EMA_FILE
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.data.streams import random_order
+from frugan.engine.checkpoint import EMA_FILE
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe
 from machine import describe_machine

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.plan.fit import PlanOptions, planner_of
 from frugan.api.setup import setup_of
 from frugan.memory.prediction import step_memory

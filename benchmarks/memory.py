@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.networks import build_networks
 from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.recipe_planner import choose_card

@@ -20,13 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frugan.api.networks import EMA_FILE, networks_from, read_weights
+from frugan.api.networks import networks_from
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights
 from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
-from frugan.engine.working_weights import prepared
+from frugan.engine.checkpoint import EMA_FILE
+from frugan.engine.prepared import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.precision_recall import precision_recall

@@ -22,7 +22,7 @@ import torch
 
 from frugan.api.data.feed import feeding
 from frugan.api.data.sources import open_sources
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.networks import build_networks
 from frugan.api.setup import setup_of
 from frugan.api.train.loss_history import sides_of

@@ -4,8 +4,8 @@
 
 Writes `benchmarks/results/scaling.json` and prints two tables.
 
-Measured: `biggan-digits-32` in groups of 16 on blank pictures, one thread a rank: seconds of a step (median), and bytes
-that each rank adds up with the others in it.
+Measured: `biggan-digits-32`, a batch of 32 in groups of 16, on blank pictures, one thread a rank: seconds of a step
+(median), and bytes that each rank adds up with the others in it.
 
 Predicted, nothing of it measured: each card takes its share of the recipe's batch, but no less than a normalisation
 group (or a sample); where that makes the batch larger, it is another training. Nothing travels while a card computes,
@@ -52,7 +52,7 @@ from frugan.recipe_loading import load_recipe
 from machine import describe_machine
 
 RECORD = Path(__file__).parent / "results" / "scaling.json"
-MEASURED = ("biggan-digits-32", ["training.normalisation_batch=16"])
+MEASURED = ("biggan-digits-32", ["training.batch=32", "training.normalisation_batch=16"])
 PREDICTED = ("biggan-imagenet-128", "stylegan2-ffhq-1024", "saehd-df-ud-512")
 CARDS = (8, 64, 512)
 STEPS = 12

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from frugan.api.devices import choose_plan, normalisation_group
 from frugan.api.networks import build_networks
-from frugan.api.setup import setup_of
+from frugan.api.setup import normalisation_group, setup_of
+from frugan.api.train.plan_without_search import choose_plan
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision

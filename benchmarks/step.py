@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.setup import setup_of
 from frugan.contract.phase import Phase
 from frugan.engine.precision import resolve_precision

@@ -15,6 +15,7 @@ ALLOWED = {
     "cli": {"recipe_loading", "api", "contract", "recipe", "recipe_fields", "data", "report", "errors", "folders"},
     "api": {
         "regular_files",
+        "whole_files",
         "recipe_loading",
         "recipe",
         "recipe_toml",
@@ -48,20 +49,32 @@ ALLOWED = {
     "recipe_loading": {"recipe", "recipe_overrides", "recipe_rules", "recipes", "engine", "regular_files", "errors"},
     "recipe_toml": {"recipe"},
     "memory": {"engine", "contract", "errors"},
-    "engine": {"contract", "regular_files", "errors"},
-    "families": {"contract", "objectives", "augment", "nn", "data", "pickles", "bundles", "regular_files", "errors"},
+    "engine": {"contract", "regular_files", "whole_files", "errors"},
+    "families": {
+        "contract",
+        "objectives",
+        "augment",
+        "nn",
+        "data",
+        "pickles",
+        "bundles",
+        "regular_files",
+        "whole_files",
+        "errors",
+    },
     "augment": {"contract"},
     "nn": {"contract"},
     "objectives": set(),
     "contract": set(),
-    "data": {"contract", "pickles", "regular_files", "errors"},
-    "metrics": {"regular_files", "errors"},
+    "data": {"contract", "pickles", "regular_files", "whole_files", "errors"},
+    "metrics": {"regular_files", "whole_files", "errors"},
     "pickles": {"errors"},
     "bundles": {"errors"},
-    "report": {"errors"},
+    "report": {"whole_files", "errors"},
     "ema_hook": {"engine", "contract", "errors"},
     "errors": set(),
     "regular_files": {"errors"},
+    "whole_files": set(),
     "folders": set(),
     "recipes": set(),
 }
@@ -100,6 +113,34 @@ every_part = pytest.mark.parametrize("part", sorted({_part(path) for path in FIL
 def test_imports_point_down(part: str) -> None:
     for path in (path for path in FILES if _part(path) == part):
         assert _imported(path) - {part} <= ALLOWED[part], path
+
+
+def _imported_files(path: Path) -> set[Path]:
+    """Files that a file imports when it runs, inside functions too."""
+    for_types = {
+        id(node)
+        for test in _nodes(path)
+        if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+    found = set()
+    for node in _nodes(path):
+        if not isinstance(node, ast.ImportFrom) or id(node) in for_types:
+            continue
+        for name in (node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)):
+            if (file := PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")).is_file():
+                found.add(file)
+    return found
+
+
+def test_no_circles() -> None:
+    """Taking away whatever imports nothing that is left, over and over, leaves nothing."""
+    left = {path: _imported_files(path) - {path} for path in FILES}
+    assert any(left.values())
+    while ground := [path for path, imported in left.items() if not imported & left.keys()]:
+        for path in ground:
+            del left[path]
+    assert not left, sorted(path.relative_to(PACKAGE).as_posix() for path in left)
 
 
 def test_families_do_not_import_each_other() -> None:

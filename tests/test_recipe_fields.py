@@ -27,7 +27,7 @@ def test_the_tables_of_the_docs_are_what_the_fields_say() -> None:
 def test_values_are_as_they_are_typed() -> None:
     fields = {field.key: field for field in recipe_fields(load_recipe("biggan-digits-32", ["training.precision=bf16"]))}
     batch = fields["training.batch"]
-    assert (batch.value, batch.default, batch.values, batch.changeable) == ("32", None, "whole number", False)
+    assert (batch.value, batch.default, batch.values, batch.changeable) == ("24", None, "whole number", False)
     precision = fields["training.precision"]
     assert (precision.value, precision.default) == ("bf16", "auto")
     assert precision.values == "auto | fp32 | fp16 | bf16"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from frugan.api.devices import normalisation_group
-from frugan.api.setup import setup_of
+from frugan.api.setup import normalisation_group, setup_of
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.recipe import Recipe

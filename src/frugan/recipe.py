@@ -31,9 +31,9 @@ class About(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    summary: str = Field("", json_schema_extra=CHANGEABLE, description="one line for people")
+    summary: str = Field("", json_schema_extra=CHANGEABLE, description="what the recipe is for, in one line")
     source: str = Field("", json_schema_extra=CHANGEABLE, description="where the settings come from")
-    trained: Trained = Field("never", json_schema_extra=CHANGEABLE, description="who has run it to its end")
+    trained: Trained = Field("never", json_schema_extra=CHANGEABLE, description="who has trained it to its end")
 
 
 class TrainingSettings(BaseModel):
@@ -45,26 +45,32 @@ class TrainingSettings(BaseModel):
         ge=1, le=MOST_BATCH, description="samples per optimizer update, over all devices and micro-batches"
     )
     normalisation_batch: int | None = Field(
-        None, ge=1, description="samples per group of batch normalisation; none: nothing is normalised over samples"
+        None,
+        ge=1,
+        description="samples that are normalised together (batch norm, minibatch standard deviation); none: no such "
+        "layers",
     )
     duration: Interval = Field(
-        json_schema_extra=CHANGEABLE, description="such as 150k steps, 25M images or 6h; endless: until it is stopped"
+        json_schema_extra=CHANGEABLE,
+        description="how long to train, such as 150k steps, 25M images or 6h; endless: until you stop it",
     )
-    seed: int = Field(0, ge=0, description="of everything that is drawn at random")
-    precision: PrecisionName = Field("auto", description="of the working weights; auto: the best that the device has")
+    seed: int = Field(0, ge=0, description="seed of all random numbers")
+    precision: PrecisionName = Field(
+        "auto", description="precision that the networks compute in; auto: the best that the device supports"
+    )
     compile: bool = Field(
         False,
         json_schema_extra=CHANGEABLE,
-        description="compile each phase's forward and backward with torch.compile: the same results up to rounding, "
-        "after minutes of compiling",
+        description="compile forward and backward passes with torch.compile: the same results up to rounding, after "
+        "minutes of compiling",
     )
     rollbacks: int = Field(
         2,
         ge=0,
         le=MOST_ROLLBACKS,
         json_schema_extra=CHANGEABLE,
-        description="how often a run whose updates stay not finite goes back to its last sound checkpoint, and on in "
-        "another order of data, before it stops",
+        description="when updates keep giving NaN: how often the run goes back to its last good checkpoint, and on "
+        "with another order of the data, before it stops",
     )
 
     @field_validator("duration", mode="before")
@@ -76,7 +82,7 @@ class TrainingSettings(BaseModel):
     def _whole_groups(self) -> Self:
         group = self.normalisation_batch or 1
         if self.batch % group:
-            raise ValueError(f"batch {self.batch} is not a whole number of normalisation_batch {group}")
+            raise ValueError(f"batch {self.batch} is not a multiple of normalisation_batch {group}")
         return self
 
 
@@ -86,34 +92,43 @@ class SavingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     checkpoint_every: Interval = Field(
-        Duration.parse("1k steps"), json_schema_extra=CHANGEABLE, description="checkpoints to resume from"
+        Duration.parse("1k steps"), json_schema_extra=CHANGEABLE, description="time between checkpoints"
     )
-    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=CHANGEABLE, description="newest ones that are kept")
+    keep_checkpoints: int = Field(
+        2, ge=1, json_schema_extra=CHANGEABLE, description="how many of the newest checkpoints to keep"
+    )
     backup_every: Interval | None = Field(
-        None, json_schema_extra=CHANGEABLE, description="checkpoints that are kept for good"
+        None,
+        json_schema_extra=CHANGEABLE,
+        description="time between checkpoints that are kept for good; none: no such checkpoints",
     )
     snapshot_every: Interval = Field(
         Duration.parse("1k steps"),
         json_schema_extra=CHANGEABLE,
-        description="sample grids; besides after 1, 10, 100 ... steps, and when none was drawn for long",
+        description="time between sample grids; more are drawn after 1, 10, 100 ... steps, and if there was none for "
+        "long",
     )
     when_full: Literal["stop", "go-on"] = Field(
         "stop",
         json_schema_extra=CHANGEABLE,
-        description="when the disk has no room for a checkpoint: stop, or go-on until there is (the last one must fit)",
+        description="when the disk has no room for a checkpoint: stop, or go-on until it has (the last one must fit)",
     )
     report_every: Interval = Field(
-        Duration.parse("100 steps"), json_schema_extra=CHANGEABLE, description="gradient table, singular values"
+        Duration.parse("100 steps"),
+        json_schema_extra=CHANGEABLE,
+        description="time between tables of gradients and singular values in the events",
     )
 
 
-class Stage(BaseModel):
+class StageSettings(BaseModel):
     """Fields that take other values from a point of training on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    at: Duration = Field(description="when, counted from the start of training, in steps or images")
-    set: dict[str, Any] = Field(min_length=1, description="dotted field -> value; fields that may change only")
+    at: Duration = Field(description="when the stage begins, in steps or images since the start of training")
+    set: dict[str, Any] = Field(
+        min_length=1, description="dotted field -> value; only fields that may change during a run"
+    )
 
     @model_validator(mode="after")
     def _countable(self) -> Self:
@@ -135,7 +150,7 @@ class Recipe(BaseModel):
     rule: str = Field(
         "",
         max_length=40,
-        description="by which other fields follow where a command changes resolution or batch (stylegan2: auto); "
+        description="rule that sets other fields when a command changes the resolution or the batch (stylegan2: auto); "
         "empty: none",
     )
     about: About = About(summary="", source="", trained="never")
@@ -144,7 +159,7 @@ class Recipe(BaseModel):
     data: DataSettings = DataSettings(flip=False, allow_upscale=False)
     training: TrainingSettings
     optimizers: Annotated[dict[str, SerializeAsAny[OptimizerSettings]], Field(min_length=1)]
-    stages: tuple[Stage, ...] = Field((), json_schema_extra=CHANGEABLE)
+    stages: tuple[StageSettings, ...] = Field((), json_schema_extra=CHANGEABLE)
     ema: EmaSettings = EmaSettings(decay=0.9999, half_life_images=None, start=Duration.parse("0 steps"))
     saving: SavingSettings = Field(default_factory=lambda: SavingSettings.model_validate({}))
     evaluation: EvaluationSettings = Field(default_factory=lambda: EvaluationSettings.model_validate({}))
@@ -264,10 +279,10 @@ class Recipe(BaseModel):
         """Steps at which a stage begins, in order."""
         return sorted({stage.at.steps(self.training.batch) for stage in self.stages})
 
-    def _in_order(self) -> list[Stage]:
+    def _in_order(self) -> list[StageSettings]:
         return sorted(self.stages, key=lambda stage: stage.at.steps(self.training.batch))
 
-    def _with(self, stage: Stage) -> "Recipe":
+    def _with(self, stage: StageSettings) -> "Recipe":
         values = self.model_dump(mode="json", exclude={"stages"})
         known = known_keys(self.family, self.optimizers)
         for key, value in stage.set.items():
@@ -331,6 +346,9 @@ def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str
     return _read(kinds[word], values, f"optimizers.{name}")
 
 
+PLAIN_WORDS = {"a valid integer": "a whole number", "a valid number": "a number", "a valid boolean": "true or false"}
+
+
 def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> str:
     """One line for each fault: the key, what is wrong with it, and the nearest valid key."""
     lines = []
@@ -338,6 +356,10 @@ def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> st
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
         key = ".".join(place)
         message = fault["msg"].removeprefix("Value error, ")
+        if message.startswith("Input should"):  # pydantic's own, in our words
+            message = message.replace("Input should", "must", 1).partition(", unable to")[0]
+            for theirs, ours in PLAIN_WORDS.items():
+                message = message.replace(theirs, ours)
         if not key:
             lines.append(message)  # a fault of the recipe as a whole, or one explained already
             continue
@@ -347,7 +369,8 @@ def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> st
                 known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in _keys(kind)]
             lines.append(f"{key}: unknown key{nearest(key, [one for one in known if one != key])}")
         elif fault["type"] == "missing":
-            lines.append(f"{key}: missing")
+            other = "; an optimizer that the recipe has already goes by its name, such as optimizers.D"
+            lines.append(f"{key}: missing" + (other if key.startswith("optimizers.") else ""))
         else:
             given = fault["input"] if isinstance(fault["input"], str | int | float | bool | list | tuple) else None
             lines.append(f"{key}: {message}" + (f" (got {given!r})" if given is not None else ""))

@@ -33,7 +33,8 @@ def _load_values(name: str) -> dict[str, Any]:
     else:
         raise BadInput(
             f"recipe {name!r} is unknown{nearest(name, built_in())}; "
-            "`frugan recipes` lists what ships; a recipe of your own is a path that ends in .toml, and a run is its own"
+            "`frugan recipes` lists the built-in ones; for a recipe of your own give the path of a .toml file, or a "
+            "run folder"
         )
     try:
         return dict(_nothing_where_none(tomllib.loads(text)))

@@ -10,7 +10,7 @@ from torch import Tensor
 from api.pictures import write_pictures, write_recipe
 from frugan.api.evaluate.scorer import EvaluationOptions
 from frugan.api.sample.generation import DrawRequest, generating
-from frugan.api.sample.sampling import Opened, open_networks
+from frugan.api.sample.opened_networks import Opened, open_networks
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.metrics.provenance import Provenance

@@ -8,7 +8,8 @@ import pytest
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.sample.sampling import check_request, sample
+from frugan.api.sample.sampling import sample
+from frugan.api.sample.sheet_requests import check_request
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.samples import SheetRequest
@@ -47,7 +48,7 @@ def test_unknown_recipe_and_keys_name_the_nearest() -> None:
     ("change", "message"),
     [
         (("resolution = 32", "resolution = 48"), "power of two"),
-        (("batch = 8", "batch = 6"), "not a whole number of normalisation_batch 4"),
+        (("batch = 8", "batch = 6"), "not a multiple of normalisation_batch 4"),
         (('duration = "4 steps"', 'duration = "4"'), "number with a unit"),
         (("[optimizers.G]", "[optimizers.H]"), r"family biggan has \['D', 'G'\]"),
         (("latent_size = 8", "latent_sise = 8"), r"did you mean networks\.latent_size\?"),
@@ -134,14 +135,14 @@ def test_data_folders(tmp_path: Path) -> None:
     refused(tmp_path / "missing", "does not exist")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "no pictures")
-    refused(write_pictures(tmp_path / "flat", classes=()), "one class .*the recipe wants 2")
+    refused(write_pictures(tmp_path / "flat", classes=()), "one class .*the recipe has 2")
     refused(write_pictures(tmp_path / "three", classes=("a", "b", "c")), r"3 classes.*networks\.classes=3")
     refused(write_pictures(tmp_path / "small", side=20), "smaller than")
-    refused({"faces": tmp_path}, "no such source")
+    refused({"faces": tmp_path}, "unknown name")
     refused({}, "no pictures given")
     refused("/dev/null", "neither a file nor a folder")
     (write_pictures(tmp_path / "gap") / "third").mkdir()
-    refused(tmp_path / "gap", "third holds no pictures, beside the class folders")
+    refused(tmp_path / "gap", "this class folder has no pictures: third")
     pictures = write_pictures(tmp_path / "bad")
     (pictures / "hell" / "broken.png").write_bytes(b"not a picture")
     refused(pictures, "broken.png")

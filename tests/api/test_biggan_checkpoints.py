@@ -234,14 +234,14 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     said: list[str] = []
     from_biggan_pytorch(source, tmp_path / "run", say=said.append)
     assert f"{source / 'G_ema.pth'} is not there: the average starts as a copy of G" in said
-    assert f"{source / 'G_optim.pth'} is not there: the optimizer's statistics start anew" in said
+    assert f"{source / 'G_optim.pth'} is not there: the optimizer's statistics start afresh" in said
     (source / "D.pth").unlink()
     with pytest.raises(BadInput, match=r"D\.pth: missing; training goes on with both.*weights\.safetensors --from"):
         from_biggan_pytorch(source, tmp_path / "again", say=quiet)
     made = from_biggan_pytorch(source, tmp_path / "one.safetensors", say=said.append)
     assert said[-2:] == [
         f"{source / 'G_ema.pth'} is not there: G stands for it",
-        f"{source / 'D.pth'} is not there: in training it starts anew",
+        f"{source / 'D.pth'} is not there: in training it starts afresh",
     ]
     assert set(frugan.load(made.path)) == {"G"}
     (source / "state_dict.pth").unlink()
@@ -360,7 +360,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
 
 def test_weights_of_another_family_are_not_written(tmp_path: Path) -> None:
     from_stylegan_pickle(SCRUBBED, tmp_path / "style.safetensors", say=quiet)
-    with pytest.raises(BadInput, match="weights of family stylegan2; expected biggan"):
+    with pytest.raises(BadInput, match="weights of a stylegan2 model; expected biggan"):
         to_biggan_pytorch(tmp_path / "style.safetensors", tmp_path / "out", say=quiet)
 
 

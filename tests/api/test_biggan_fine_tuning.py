@@ -71,7 +71,7 @@ def test_another_resolution_starts_where_blocks_agree(recipe: str, pictures: Pat
         "init: networks G: shared, linear, blocks.0, blocks.1, blocks.2, blocks.3 taken; output_layer new",
         "init: networks D: blocks.0, blocks.1, blocks.2, blocks.3, blocks.4, linear, embed taken",
         "init: networks.resolution is 128 there and 64 here; networks.latent_size is 12 there and 10 here: "
-        "networks.KEY=VALUE words would make more of it agree",
+        "to take more over, override networks.KEY=VALUE",
         "init: averages G: shared, linear, blocks.0, blocks.1, blocks.2, blocks.3 taken; output_layer new",
     ]
     before, after = load_file(init), newest(tmp_path / "run")
@@ -93,7 +93,8 @@ def test_settings_that_run_otherwise_are_told_though_all_shapes_agree(
     init = weights(tmp_path / "w.safetensors", recipe, "networks.batch_norm_eps=1e-4")
     said = start(recipe, pictures, tmp_path / "run", init)
     assert said[1] == (
-        "init: networks.batch_norm_eps is 0.0001 there and 1e-05 here: networks.KEY=VALUE words would make it the same"
+        "init: networks.batch_norm_eps is 0.0001 there and 1e-05 here: to take all of it over, override "
+        "networks.KEY=VALUE"
     )
 
 

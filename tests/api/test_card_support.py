@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api.card_support import Capability, cpu_build, has_kernels, serving_build
-from frugan.api.devices import choose_device
 from frugan.api.evaluate.evaluation import evaluate
 from frugan.api.evaluate.scorer import EvaluationOptions
+from frugan.api.machine.card_support import Capability, cpu_build, has_kernels, serving_build
+from frugan.api.machine.devices import choose_device
 from frugan.api.networks import build_networks, save
 from frugan.api.plan.network_costs import info
 from frugan.api.sample.sampling import sample

@@ -10,7 +10,7 @@ from torch import Tensor
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
 from frugan.api.networks import build_networks, save
-from frugan.api.train.class_tables import Classes, ClassStart, parse_class_start, read_class_map
+from frugan.api.train.class_tables import ClassStart, KnownClasses, parse_class_start, read_class_map
 from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.recipe_loading import load_recipe
@@ -146,7 +146,7 @@ def test_as_many_classes_start_as_asked(recipe: str, pictures: Path, tmp_path: P
 def test_wrong_maps(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = tmp_path / "map.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    ours, theirs = Classes(2, ("dunkel ü", "hell")), Classes(5, ("a", "b", "c", "d", "3"))
+    ours, theirs = KnownClasses(2, ("dunkel ü", "hell")), KnownClasses(5, ("a", "b", "c", "d", "3"))
     with pytest.raises(BadInput, match=message):
         read_class_map(path, ours, theirs)
 
@@ -154,8 +154,8 @@ def test_wrong_maps(tmp_path: Path, text: str | bytes, message: str) -> None:
 def test_a_number_that_is_a_name_means_the_name(tmp_path: Path) -> None:
     path = tmp_path / "map.txt"
     path.write_text("0 = 3\n1 = 0\n", "utf-8")
-    assert read_class_map(path, Classes(2), Classes(5, ("a", "b", "c", "d", "3"))) == [4, 0]
-    assert read_class_map(path, Classes(2), Classes(5)) == [3, 0]
+    assert read_class_map(path, KnownClasses(2), KnownClasses(5, ("a", "b", "c", "d", "3"))) == [4, 0]
+    assert read_class_map(path, KnownClasses(2), KnownClasses(5)) == [3, 0]
 
 
 @pytest.mark.parametrize("word", ["", "average", "copy", "copy=", "mean=3"])

@@ -59,7 +59,7 @@ def test_without_a_compiler_it_trains_as_written_and_says_so_once(tmp_path: Path
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
         said, _ = _train(tmp_path, "run", "training.compile=true")
     (line,) = [line for line in said if line.startswith("warning: training.compile")]
-    assert line.startswith("warning: training.compile is passed over, steps run as they are written: torch.compile")
+    assert line.startswith("warning: training.compile is ignored, steps run without it: torch.compile")
     assert "C++ compiler" in line
     events = read_events(tmp_path / "run" / "events.jsonl")
     assert [e["line"] for e in events if e["event"] == "warning"].count(line.removeprefix("warning: ")) == 1
@@ -94,7 +94,7 @@ def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch
     assert COMPILED in compiled.decisions
     assert COMPILED not in written.decisions
     offloaded = plan(load_recipe(path, ["training.compile=true"]), "2GiB", options=PlanOptions(use=("offload",)))
-    (line,) = [line for line in offloaded.decisions if "priced as they are written" in line]
+    (line,) = [line for line in offloaded.decisions if "priced without compiling" in line]
     assert line.startswith("phases D, G: ")
     assert not offloaded.choice.plan.cuda_graphs
 

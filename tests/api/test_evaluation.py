@@ -17,7 +17,7 @@ from frugan.api.evaluate.evaluation import evaluate, save_evaluations, truncatio
 from frugan.api.evaluate.reference import reference_of
 from frugan.api.evaluate.truncation_plot import plot_truncation_curve
 from frugan.api.sample.generation import DrawRequest
-from frugan.api.sample.sampling import Opened
+from frugan.api.sample.opened_networks import Opened
 from frugan.cli.application import application
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
@@ -238,10 +238,10 @@ def test_references_that_cannot_be_used(scored: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("moments.npz",), "an .npz file holds the moments of pictures; say --reference"),
+        (("moments.npz",), "an .npz file is for the mean and covariance of features; add --reference"),
         (("moments.txt", "--reference", "--resolution", "32"), "moments go into an .npz file"),
         (("moments.npz", "--reference"), "--resolution is missing"),
-        (("set", "--resolution", "32", "--network", "digits"), "--network digits: goes with --reference only"),
+        (("set", "--resolution", "32", "--network", "digits"), "--network digits: only goes with --reference"),
         (("there.npz", "--reference", "--resolution", "32"), "exists already"),
     ],
 )

@@ -337,7 +337,7 @@ def test_the_number_of_workers_does_not_matter(tmp_path: Path) -> None:
     [
         (None, (), "no pictures given for 'dst'"),
         ({"src": FACES}, (), "no pictures given for 'dst'"),
-        ({"src": FACES, "dst": FACES, "more": FACES}, (), "no such source"),
+        ({"src": FACES, "dst": FACES, "more": FACES}, (), "unknown name"),
         ("/does/not/exist", (), "is no folder; expected a DeepFaceLab workspace"),
         ({"src": "/does/not/exist", "dst": FACES}, (), "/does/not/exist"),
         (DATA, ("networks.face_type=head",), "extracted as"),

@@ -14,7 +14,7 @@ from api.scored import drawn, silent
 from frugan.api.sample.drawing import animate, draw
 from frugan.api.sample.generation import DrawRequest, generating
 from frugan.api.sample.memorisation import check_memorisation
-from frugan.api.sample.sampling import Opened
+from frugan.api.sample.opened_networks import Opened
 from frugan.cli.application import application
 from frugan.contract.layers import GroupNormalised
 from frugan.contract.samples import SheetRequest

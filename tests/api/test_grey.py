@@ -200,8 +200,8 @@ def test_what_was_predicted_before_there_was_a_choice_still_holds() -> None:
 
 
 def test_other_numbers_of_channels_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"networks\.channels: Input should be 1 or 3"):
+    with pytest.raises(BadInput, match=r"networks\.channels: must be 1 or 3"):
         load_recipe("biggan-digits-32", ["networks.channels=4"])
     grey = digits_set(32, np.arange(20)).in_grey()
-    with pytest.raises(BadInput, match="read in grey, the recipe wants colour"):
+    with pytest.raises(BadInput, match="read in grey, but the recipe needs colour"):
         train("biggan-digits-32", {"images": grey}, Path("never"), options=CPU, say=silent)

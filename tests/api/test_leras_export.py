@@ -13,7 +13,7 @@ from api.leras_models import assert_same_model, model_of
 from api.leras_runs import DATA, FACES, back, there
 from frugan.api.convert.deepfacelab.export_dfm import to_dfm
 from frugan.api.convert.deepfacelab.export_leras import to_leras
-from frugan.api.networks import weights_metadata
+from frugan.api.weights import weights_metadata
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
 from frugan.families.saehd.files.leras import read_model
@@ -85,7 +85,7 @@ def test_a_checkpoint_by_path_and_damaged_ones(tmp_path: Path) -> None:
     (later / "state.json").write_text("{}", "utf-8")
     found, said = back(run, tmp_path / "more")
     assert found.iteration == 1234
-    assert "damaged checkpoint passed over" in said
+    assert "damaged checkpoint skipped" in said
     with pytest.raises(BadInput, match="take another checkpoint"):
         back(later, tmp_path / "none")
 

@@ -75,7 +75,7 @@ def test_what_users_delete_on_purpose_starts_fresh(tmp_path: Path) -> None:
     model = model_of(**EVERY_PHASE)
     del model.optimizers["src_dst_opt"], model.networks["GAN"]
     run, said = there(tmp_path, model)
-    assert "optimizer autoencoder: my face_SAEHD_src_dst_opt.npy is not there; its statistics start anew" in said
+    assert "optimizer autoencoder: my face_SAEHD_src_dst_opt.npy is not there; its statistics start afresh" in said
     assert "patch_discriminator: my face_SAEHD_GAN.npy is not there; it starts with fresh weights" in said
     found, _ = back(run, tmp_path / "again")
     assert {*found.optimizers} == {"src_dst_opt", "D_code_opt", "GAN_opt"}
@@ -87,14 +87,14 @@ def test_an_optimizer_of_another_kind_starts_fresh(tmp_path: Path) -> None:
     model = model_of()
     model.options["adabelief"] = False
     _, said = there(tmp_path, model)
-    assert "src_dst_opt.npy is not of rmsprop, as the options say; its statistics start anew" in said
+    assert "src_dst_opt.npy is not of rmsprop, as the options say; its statistics start afresh" in said
 
 
 def test_a_discriminator_of_other_options_is_left_out_while_it_is_off(tmp_path: Path) -> None:
     model = model_of(gan_dims=6)
     model.options["gan_dims"] = 8
     run, said = there(tmp_path, model)
-    assert "patch_discriminator: left out, because it would start anew when it is switched on: gan_dims is 8" in said
+    assert "patch_discriminator: left out, because it would start afresh when it is switched on: gan_dims is 8" in said
     found, _ = back(run, tmp_path / "again")
     assert ("GAN" in found.networks, "GAN_opt" in found.optimizers) == (False, False)
 
@@ -104,8 +104,8 @@ def test_files_and_keys_that_do_not_belong_are_told(tmp_path: Path) -> None:
     model.networks["inter_B"] = {"dense1/weight:0": np.zeros((2, 2), np.float32)}
     model.networks["encoder"]["extra/weight:0"] = np.zeros(2, np.float32)
     _, said = there(tmp_path, model)
-    assert "inter_B: no part of df-ud; passed over" in said
-    assert "my face_SAEHD_encoder.npy: extra/weight:0: unknown here; passed over" in said
+    assert "inter_B: not part of df-ud; left out" in said
+    assert "my face_SAEHD_encoder.npy: extra/weight:0: unknown here; left out" in said
 
 
 def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ import torch
 from api.leras_models import GROUPS, NARROW, OPTIONS, assert_same_model, model_of
 from api.leras_runs import CPU, DATA, EVERY_PHASE, back, tensors, there, train_small
 from frugan.api.convert.deepfacelab.export_dfm import to_dfm
-from frugan.api.networks import networks_from, read_weights
+from frugan.api.networks import networks_from
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights
 from frugan.engine.events import EventLog, read_events
 from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi

@@ -112,7 +112,7 @@ def test_without_a_budget_there_is_a_ladder(small: str) -> None:
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
-        ("six", "'six' is no size"),
+        ("six", "'six' is not a size"),
         ("6", "expected a number with a unit"),
         ("100MiB", "CUDA and its libraries"),
         ("770MiB", "the parameters alone take"),
@@ -127,7 +127,7 @@ def test_budgets_that_are_none(memory: str, message: str, small: str) -> None:
 def test_more_than_the_card_has_is_said_and_used(small: str) -> None:
     report = frugan.plan(small, "24GiB", options=frugan.PlanOptions(card="rtx-2060"))
     assert report.fits
-    assert any("24.00 GiB as asked, though rtx-2060 has 6.00 GiB" in line for line in report.decisions)
+    assert any("24.00 GiB as asked, although rtx-2060 has 6.00 GiB" in line for line in report.decisions)
     assert report.precision == "fp16"
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api.networks import build, read_weights, save, weights_file
+from frugan.api.networks import build, save
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights, weights_file
 from frugan.contract.data import RunData
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import as_in_run, other_classes, parse_class_map

@@ -78,7 +78,7 @@ def test_bytes_are_those_of_the_gradients(of_64_groups: str) -> None:
     sizes = {each.phase: (each.size_bytes, each.updates) for each in report.together.sums}
     assert sizes == {name: (4 * sum(p.numel() for p in networks[name].parameters()), 1.0) for name in ("D", "G")}
     assert report.together.link == GUESSED
-    assert any("a guess for cards of one machine" in line for line in report.decisions)
+    assert any("a guess for cards in one machine" in line for line in report.decisions)
 
 
 def test_unequal_cards_share_by_speed(of_64_groups: str) -> None:
@@ -193,12 +193,12 @@ def test_cards_are_read(card: str | None, gpus: int | None, kinds: tuple[Kind, .
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"card": "gtx-1080", "gpus": 65}, "64 normalisation groups of 4, and plans deal them whole"),
+        ({"card": "gtx-1080", "gpus": 65}, "64 normalisation groups of 4, at least one to each card"),
         ({"card": "gtx-1080x2", "gpus": 3}, "names 2"),
         ({"card": "gtx-1080x0,rtx-3060"}, "at least one of them"),
         ({"card": "riva-128x2"}, "'riva-128' is not known"),
         ({"card": "gtx-1080,,rtx-3060"}, "'' is not known"),
-        ({"card": "gtx-1080", "link": "8GB/s"}, "nobody to talk to"),
+        ({"card": "gtx-1080", "link": "8GB/s"}, "between several cards"),
         ({"gpus": 2, "link": "8GB/s"}, "between which cards"),
         ({"card": "gtx-1080", "gpus": 12, "micro_batch": 28}, "from 4 to 24"),
         ({"gpus": -1}, "expected at least one"),

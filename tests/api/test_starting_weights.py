@@ -102,7 +102,7 @@ def test_another_resolution_starts_where_blocks_agree(recipe: str, pictures: Pat
     assert [line.partition("; from")[0] for line in lines] == [
         "init: networks G: mapping, b4, b8, b16 taken; b32 new",
         "init: networks D: b16, b8, b4 taken; b32 new",
-        "init: networks.resolution is 16 there and 32 here: networks.KEY=VALUE words would make more of it agree",
+        "init: networks.resolution is 16 there and 32 here: to take more over, override networks.KEY=VALUE",
         "init: averages G: mapping, b4, b8, b16 taken; b32 new",
     ]
     before, after = newest(first), newest(tmp_path / "larger")
@@ -129,7 +129,7 @@ def test_networks_of_which_nothing_agrees(recipe: str, pictures: Path, first: Pa
 
 def test_another_family(tmp_path: Path, recipe: str, first: Path) -> None:
     pictures = write_pictures(tmp_path / "classes")
-    with pytest.raises(BadInput, match=r"--init .*: weights of family stylegan2, not biggan"):
+    with pytest.raises(BadInput, match=r"--init .*: weights of a stylegan2 model; the recipe is biggan"):
         train(write_recipe(tmp_path, name="biggan.toml"), pictures, tmp_path / "second", options=CPU, init=first)
 
 
@@ -171,7 +171,7 @@ def test_a_run_that_is_there_goes_on(recipe: str, pictures: Path, first: Path, t
     start(recipe, pictures, out, first)
     overrides = ["training.duration=2 steps"]
     train(recipe, pictures, out, options=CPU, init=first, overrides=overrides, say=said.append)
-    assert f"--init {first} is passed over: the run exists and goes on from its own checkpoint" in said
+    assert f"--init {first} is ignored: the run exists and resumes from its own checkpoint" in said
     assert not [line for line in said if line.startswith("init:")]
     assert newest(out).keys() == before.keys()
 

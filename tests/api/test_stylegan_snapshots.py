@@ -16,11 +16,11 @@ from api.test_training import CPU
 from families.snapshots import GOLDEN, SCRUBBED, module, write, write_snapshot
 from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors
 from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
-from frugan.api.networks import read_weights
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights
 from frugan.contract.samples import SheetRequest
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
 from frugan.recipe_loading import load_recipe
 from parity.stylegan2.golden import load
@@ -115,7 +115,7 @@ def test_back_under_the_authors_names(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_another_familys_weights_are_not_written_back(tmp_path: Path) -> None:
     train(write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU)
-    with pytest.raises(BadInput, match="weights of family biggan; expected stylegan2"):
+    with pytest.raises(BadInput, match="weights of a biggan model; expected stylegan2"):
         to_stylegan_safetensors(tmp_path / "run", tmp_path / "states.safetensors", say=lambda _: None)
 
 
@@ -146,5 +146,5 @@ def test_a_snapshot_of_a_generator_alone(tmp_path: Path) -> None:
     said: list[str] = []
     made = from_stylegan_pickle(source, tmp_path / "one.safetensors", say=said.append)
     assert made.networks == ("G_ema",)
-    assert "the snapshot has no D: training it starts anew" in said
+    assert "the snapshot has no D: in training it starts afresh" in said
     assert set(frugan.load(made.path)) == {"G"}

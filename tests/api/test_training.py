@@ -202,7 +202,7 @@ def test_init_starts_from_other_weights_and_says_what_it_loaded(made: Made, tmp_
 
 def test_built_and_loaded_networks_are_safe_to_call(tmp_path: Path) -> None:
     """The same pictures whether called as they are or prepared by the engine; nothing moves; gradients flow."""
-    from frugan.engine.working_weights import prepared  # noqa: PLC0415
+    from frugan.engine.prepared import prepared  # noqa: PLC0415
 
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     # Xavier: orthogonal weights have a singular value of 1 already, and raw weights would pass for prepared ones.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frugan.api.networks import weights_metadata
+from frugan.api.weights import weights_metadata
 from frugan.cli.class_choice import choose_classes
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput

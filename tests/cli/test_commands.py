@@ -60,7 +60,7 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["train", "biggan-cifar-10", "--data", "x", "--out", "y"], "did you mean biggan-cifar10-32"),
         (["train", "biggan-cifar10-32", "--data", "/does/not/exist", "--out", "y"], "does not exist"),
         (["train", "biggan-cifar10-32", "training.bach=3", "--data", "x"], "did you mean training.batch?"),
-        (["train", "biggan-cifar10-32", "--data", "a=b", "--data", "c=d"], "no such source"),
+        (["train", "biggan-cifar10-32", "--data", "a=b", "--data", "c=d"], "unknown name"),
         (["sample", "/does/not/exist", "--out", "y"], "/does/not/exist does not exist (looked from"),
         (["sample", "/does/not/exist", "--out", "y", "--classes", "3-1"], "such as 0,3,7-9"),
         (["sample", "/does/not/exist", "--out", "y", "--nearest", "3"], "training pictures with --data PATH"),
@@ -82,10 +82,10 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["report", "/does/not/exist", "--serve", "--out", "y.html"], "--serve writes no file"),
         (
             ["train", "biggan-cifar10-32", "--data", "x", "--compare-precision", "fp32"],
-            "name a folder for the two",
+            "a folder for the two",
         ),
-        (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "nan"], "above nothing"),
-        (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "1"], "of which card"),
+        (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "nan"], "above 0"),
+        (["plan", "biggan-digits-32", "--memory", "4GiB", "--price-per-hour", "1"], "for which card"),
         (["prepare", "/does/not/exist", "y", "--resolution", "32"], "does not exist"),
         (["prepare", "x", "y"], "--resolution is missing"),
         (["prepare", "x", "y.zip"], "--resolution is missing"),
@@ -93,14 +93,14 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["prepare", "x", "y", "--resolution", "32", "--background", "blak"], "background 'blak': no such colour"),
         (["prepare", "x", "y.pak", "--resolution", "64"], "packed as they are"),
         (["prepare", "/does/not/exist", "y.pak"], "/does/not/exist"),
-        (["prepare", "drawn-faces", "y.pak"], "drawn faces of both people become a folder"),
+        (["prepare", "drawn-faces", "y.pak"], "the faces of two people need a folder"),
         (["prepare", "drawn-faces", "y", "--faces", "0"], "0 faces: the set has 120 of each"),
         (["prepare", "drawn-faces", "y", "--faces", "121"], "121 faces: the set has 120 of each"),
         (
             ["prepare", "drawn-faces", "y", "--resolution", "20"],
             "--resolution 20: the drawn faces have 128 x 128",
         ),
-        (["prepare", "x", "y", "--faces", "3"], "goes with drawn-faces only"),
+        (["prepare", "x", "y", "--faces", "3"], "only goes with drawn-faces"),
         (["train", "saehd-demo-64", "--data", "/does/not/exist", "--out", "y"], "DeepFaceLab workspace"),
         (["info", "nothing"], "unknown"),
         (["train"], "Missing argument"),
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, fruga
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     result = frugan("sample", str(run), "--out", str(tmp_path / "s"), "--device", "cpu", "--json", *BOTH)
     assert [line for line in result.stderr.splitlines() if line.startswith("damaged")] == [
-        f"damaged checkpoint passed over: {weights}: its digest is not the manifest's"
+        f"damaged checkpoint skipped: {weights}: its digest is not the manifest's"
     ]
     assert ".py" not in result.stderr
 

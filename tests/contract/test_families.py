@@ -24,10 +24,11 @@ from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
+from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
+from frugan.engine.prepared import prepared
 from frugan.engine.streams import derive_seed
 from frugan.engine.update import PhaseResult
-from frugan.engine.working_weights import prepared, set_normalisation_batch
 from frugan.families import families
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective

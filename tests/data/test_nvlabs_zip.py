@@ -79,7 +79,7 @@ def test_names_that_lead_out_of_the_zip(pack: Pack, name: str) -> None:
 
 
 def test_class_folders_without_pictures(pack: Pack) -> None:
-    with pytest.raises(BadInput, match="fox holds no pictures, beside the class folders cat, dog"):
+    with pytest.raises(BadInput, match="this class folder has no pictures: fox"):
         open_source(pack(("cat/1.png", "dog/1.png"), fox__=""))
 
 

@@ -76,6 +76,23 @@ def test_transparent_pictures_are_counted(folder: MakeFolder, tmp_path: Path) ->
     assert any("they were laid on #000000" in line for line in black.lines)
 
 
+def test_pictures_that_show_nothing_are_pointed_out(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    """White on nothing vanishes on white; what was one colour before has no other background to show it."""
+    drawn = Image.new("RGBA", (16, 16), (0, 0, 0, 0))
+    drawn.paste((255, 255, 255, 255), (4, 4, 12, 12))
+    plain = Image.new("RGB", (16, 16), (9, 8, 7))
+    source = folder({"a/1.png": drawn, "a/2.png": picture(1), "b/1.png": plain, "b/2.png": picture(2)})
+
+    def warning(laid_on: str) -> str:
+        report = prepare(source, tmp_path / laid_on, resolution=16, background=background(laid_on))
+        (line,) = [line for line in report.lines if "one colour" in line]
+        return line
+
+    both = "2 pictures are one colour throughout, in class a (1 of 2), b (1 of 2): nothing to learn from; 1 of them "
+    assert both + "vanished on the background: try data.background=grey" in warning("white")
+    assert warning("black").endswith("in class b (1 of 2): nothing to learn from; leave them out")
+
+
 def test_lanczos(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
     source = folder({"1.png": picture(1, 32, 32)})
     prepare(source, tmp_path / "out", resolution=16, resample="lanczos")

@@ -15,8 +15,8 @@ from contract.made_up import MadeUpFamily
 from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
-from frugan.api.devices import choose_plan
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.plan_without_search import choose_plan
 from frugan.api.train.training import train
 from frugan.contract.layers import GroupNormalised
 from frugan.engine.ranks.ranks import OneRank

@@ -10,7 +10,7 @@ from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop, Stage
+from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.plan import Plan
 from frugan.engine.progress import ENDLESS, Duration
 from frugan.engine.retries import NextPlan
@@ -67,8 +67,8 @@ def train(
             return []
 
         @contextmanager
-        def stage(loop: Loop) -> Iterator[Stage]:
-            yield Stage(
+        def stage(loop: Loop) -> Iterator[RunningStage]:
+            yield RunningStage(
                 step=rig.step,
                 until=None,
                 checkpoint=Clock(Duration.parse(checkpoint_every), 8),

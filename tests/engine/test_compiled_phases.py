@@ -192,7 +192,7 @@ def test_too_many_graphs_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written, compiled, _, said = pair(FAMILIES["made-up"], phase="maker", batch=8, micro_batch=3, group=None)
     assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)
     (line,) = [line for line in warnings(said) if "phase maker" in line]
-    assert "runs as it is written: 1 graphs were made of it already" in line
+    assert "runs as it is written: 1 graphs of it were made already" in line
     assert "draw" in line
 
 

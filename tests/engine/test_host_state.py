@@ -10,8 +10,7 @@ from torch import Tensor
 
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, assert_same
-from frugan.engine.checkpoint import OPTIMIZERS as OPTIMIZERS_FILE
-from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
+from frugan.engine.checkpoint import OPTIMIZERS_FILE, newest_whole, restore, save_checkpoint
 from frugan.engine.host_state import host_like, host_likes, pinned_copy, zeros_for
 from frugan.engine.optimizers import OptimizerSettings
 

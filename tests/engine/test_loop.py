@@ -20,7 +20,7 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
-from frugan.report import describe
+from frugan.report.progress_line import describe
 
 
 def test_resume_is_bit_for_bit_after_a_kill(tmp_path: Path) -> None:

@@ -79,5 +79,5 @@ def test_what_a_checkpoint_says_is_taken_up() -> None:
 @pytest.mark.parametrize("command", ["frugan train x", None])
 def test_no_checkpoint_is_said(tmp_path: Path, command: str | None) -> None:
     assert way_back(tmp_path, command, {"D": 1e-3}, "fp32") == (
-        "No checkpoint is from before that: begin a new run with a smaller learning rate"
+        "No checkpoint is older than that: begin a new run with a smaller learning rate"
     )

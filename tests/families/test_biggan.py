@@ -3,7 +3,7 @@
 import torch
 
 from frugan.contract.samples import SheetRequest
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.families import family
 from frugan.objectives.orthogonal import add_orthogonal_gradient
 

@@ -124,7 +124,7 @@ def test_one_with_data_an_optimizer_and_a_file_format_of_its_own(frugan: Callabl
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("train", "optimizers.G.momentum=2"), "optimizers.G.momentum: Input should be less than 1"),
+        (("train", "optimizers.G.momentum=2"), "optimizers.G.momentum: must be less than 1"),
         (
             ("train", "optimizers.G.kind=sigmund"),
             "'sigmund' is unknown; expected one of: adam, rmsprop, adabelief, s",

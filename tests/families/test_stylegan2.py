@@ -9,7 +9,7 @@ import frugan
 from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import Noise, StyleMixing
 from frugan.engine.optimizers import AdamSettings
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
 from frugan.families.biggan import BigGANFamily
 from frugan.families.stylegan2 import StyleGAN2Family

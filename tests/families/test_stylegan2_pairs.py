@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.phases import phases

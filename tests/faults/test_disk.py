@@ -19,7 +19,15 @@ from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.report.run_report import page_of
 from frugan.api.train.training import train
 from frugan.engine import disk_room
-from frugan.engine.checkpoint import MANIFEST, NETWORKS, OPTIMIZERS, STATE, UNFINISHED, list_checkpoints, verify
+from frugan.engine.checkpoint import (
+    MANIFEST_FILE,
+    NETWORKS_FILE,
+    OPTIMIZERS_FILE,
+    STATE_FILE,
+    UNFINISHED,
+    list_checkpoints,
+    verify,
+)
 from frugan.engine.events import Event, EventLog, read_events
 
 LARGE = ("networks.channels=128", "training.duration=8 steps")
@@ -112,7 +120,7 @@ DAMAGES: Mapping[str, Callable[[Path], object]] = {
 }
 
 
-FILES = (NETWORKS, OPTIMIZERS, STATE, MANIFEST)
+FILES = (NETWORKS_FILE, OPTIMIZERS_FILE, STATE_FILE, MANIFEST_FILE)
 
 
 def _check_damage(half: Path, whole: Path, recipe: tuple[str, Path], kind: str, name: str) -> None:
@@ -124,7 +132,7 @@ def _check_damage(half: Path, whole: Path, recipe: tuple[str, Path], kind: str, 
     said: list[str] = []
     overrides = ["training.duration=8 steps", "saving.keep_checkpoints=9"]
     train(*recipe, run, overrides=overrides, options=CPU, say=said.append)
-    told = next(line for line in said if line.startswith("damaged checkpoint passed over"))
+    told = next(line for line in said if line.startswith("damaged checkpoint skipped"))
     assert str(newest.path) in told
     assert [e["step"] for e in events(run, "resume")] == [4]
     aside = run / "checkpoints" / f"damaged-{newest.path.name}"
@@ -141,7 +149,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory, recipe: tuple[str, Path]) -
     return half, whole
 
 
-SHORT = (("flipped", NETWORKS), ("missing", STATE))
+SHORT = (("flipped", NETWORKS_FILE), ("missing", STATE_FILE))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +173,7 @@ def test_a_manifest_that_agrees_with_the_damage(tmp_path: Path, recipe: tuple[st
     run = tmp_path / "run"
     train(*recipe, run, overrides=["training.duration=4 steps"], options=CPU)
     newest = list_checkpoints(run / "checkpoints")[-1].path
-    (newest / MANIFEST).write_text(json.dumps({}), "utf-8")
+    (newest / MANIFEST_FILE).write_text(json.dumps({}), "utf-8")
     said: list[str] = []
     train(*recipe, run, overrides=["training.duration=5 steps"], options=CPU, say=said.append)
     assert any("lists no networks.safetensors" in line for line in said)

@@ -9,8 +9,9 @@ import numpy as np
 
 from families.snapshots import SCRUBBED
 from frugan.api.convert.deepfacelab.leras_recipe import imported_recipe
-from frugan.api.networks import networks_from, read_weights
+from frugan.api.networks import networks_from
 from frugan.api.report.run_report import page_of
+from frugan.api.weights import read_weights
 from frugan.data.decoding import read_picture, read_size
 from frugan.data.faces.dfl_jpeg import read_face_jpeg
 from frugan.data.faces.faceset import open_faceset
@@ -18,7 +19,7 @@ from frugan.data.faces.opencv import opencv
 from frugan.data.formats import open_source
 from frugan.data.picture_set import open_prepared
 from frugan.data.source import Unreadable
-from frugan.engine.checkpoint import MANIFEST, newest_whole, restore
+from frugan.engine.checkpoint import MANIFEST_FILE, newest_whole, restore
 from frugan.engine.tensor_files import digest
 from frugan.families.saehd.files.leras import read_model
 from frugan.families.stylegan2.files.snapshot_networks import network_settings
@@ -150,7 +151,7 @@ def _checkpoint_case(case: int, folder: Path) -> Path:
     """Every other one has a manifest that agrees with the damage, as one has that somebody made on purpose."""
     path = folder_of(checkpoint_folder)(case, folder)
     (checkpoint,) = (path / "checkpoints").iterdir()
-    manifest = checkpoint / MANIFEST
+    manifest = checkpoint / MANIFEST_FILE
     if case % 2 and manifest.is_file() and not manifest.is_symlink():
         files = {file.name: digest(file) for file in checkpoint.iterdir() if file.is_file() and file != manifest}
         manifest.write_text(json.dumps(files), "utf-8")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import frugan
-from frugan.metrics import DigitClassifier, class_accuracy, trained_on_generated
+from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 
 Digits = tuple[Tensor, Tensor]
 

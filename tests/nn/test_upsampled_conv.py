@@ -35,6 +35,8 @@ def test_plus_the_doubled_picture(last: bool) -> None:
     made = plus_doubled(x, small)
     assert torch.equal(made, x + F.interpolate(small, scale_factor=2))
     assert made.stride() == x.stride()
+    assert torch.autograd.gradcheck(plus_doubled, (x, small))
+    assert torch.autograd.gradgradcheck(plus_doubled, (x, small))
 
 
 @pytest.mark.parametrize(("gain", "bias"), [((1, 3, 1, 1), (1, 3, 1, 1)), ((2, 3, 1, 1), (2, 1, 4, 5))])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from frugan.report import LiveLine, describe
+from frugan.report.progress_line import LiveLine, describe
 
 
 def event(step: int = 1200) -> dict[str, object]:

@@ -7,9 +7,8 @@ import pytest
 import torch
 from PIL import Image, ImageFont
 
-from frugan.report import write_sheet
 from frugan.report.lettering import BACKGROUND, _drawable
-from frugan.report.sheets import not_finite, sheet_width
+from frugan.report.sheets import not_finite, sheet_width, write_sheet
 
 
 def read(path: Path) -> np.ndarray:

@@ -1,10 +1,14 @@
-"""From a recipe to its training set-up."""
+"""From a recipe to its training set-up, and to the size of the groups that its networks normalise over."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from torch import nn
+
 from frugan.contract.phase import Phase
+from frugan.engine.normalisation_groups import normalises_groups
 from frugan.engine.setup import TrainingSetup
+from frugan.errors import BadInput
 from frugan.recipe import Recipe
 
 
@@ -59,3 +63,28 @@ def every_phase(recipe: Recipe) -> tuple[Phase, ...]:
         for name in found
     }
     return tuple(replace(phase, uses=uses[name]) for name, phase in found.items())
+
+
+def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:
+    """Samples that must stand together in a forward: the recipe's normalisation batch, or 1 where nothing normalises.
+
+    Raises:
+        BadInput: the recipe gives none though its networks normalise, or a phase whose networks do sees no whole
+            number of groups.
+    """
+    if not normalises_groups(networks):
+        return 1
+    group, batch = recipe.training.normalisation_batch, recipe.training.batch
+    if group is None:
+        raise BadInput(
+            "training.normalisation_batch is missing: these networks normalise over samples, and the groups' size "
+            f"changes the result; set it to a divisor of the batch, {batch}"
+        )
+    for phase in phases:
+        looks = normalises_groups({name: networks[name] for name in phase.uses if name in networks})
+        if looks and phase.samples(batch) % group:
+            raise BadInput(
+                f"phase {phase.name} sees {phase.samples(batch)} samples of the batch of {batch}: not whole groups "
+                f"of {group}; set training.normalisation_batch to a divisor of {phase.samples(batch)}"
+            )
+    return group

@@ -30,26 +30,36 @@ class AugmentationSettings(BaseModel):
     method: Method | None = Field(
         None,
         json_schema_extra=CHANGEABLE,
-        description="diffaugment: a few strong operations, always on; ada: more, as often as is needed; none: off",
+        description="diffaugment: a few strong operations, always on; ada: more operations, as often as needed; none: "
+        "off",
     )
     operations: tuple[DiffAugmentOperation | AdaOperation, ...] | None = Field(
         None,
         json_schema_extra=CHANGEABLE,
-        description="which of the method's operations; none: all of diffaugment's, and of ada's blit, geometry, colour",
+        description="which operations to use; none: all of diffaugment's, or ada's blit, geometry and colour",
     )
     probability: float = Field(
-        0.0, ge=0, le=1, json_schema_extra=CHANGEABLE, description="ada: of each operation, at the start of training"
+        0.0,
+        ge=0,
+        le=1,
+        json_schema_extra=CHANGEABLE,
+        description="ada: probability of each operation at the start of training",
     )
     target: float | None = Field(
         0.6,
         json_schema_extra=CHANGEABLE,
-        description="ada: mean sign of the discriminator on real pictures that the probability is steered to; "
-        "none: the probability stays as it is",
+        description="ada: the probability is adjusted until the mean sign of the discriminator's output on real "
+        "pictures is this; none: the probability stays as it is",
     )
     ramp_images: int = Field(
-        500_000, ge=1, json_schema_extra=CHANGEABLE, description="ada: images in which the probability moves by 1"
+        500_000,
+        ge=1,
+        json_schema_extra=CHANGEABLE,
+        description="ada: images that it takes to move the probability by 1",
     )
-    interval: int = Field(4, ge=1, json_schema_extra=CHANGEABLE, description="ada: updates between two looks")
+    interval: int = Field(
+        4, ge=1, json_schema_extra=CHANGEABLE, description="ada: updates between adjustments of the probability"
+    )
 
     @model_validator(mode="after")
     def _operations_belong_to_the_method(self) -> Self:

@@ -10,17 +10,17 @@ from frugan.cli.output import print_json, say
 
 def card(
     run: Annotated[Path, typer.Argument(help="run folder, or one of its checkpoints")],
-    out: Annotated[Path | None, typer.Option(help="folder; default: card in the run")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder to write; default: card in the run folder")] = None,
     licence: Annotated[
         str, typer.Option(help="what others may do with the weights, such as cc-by-4.0, or a sentence")
     ] = "",
     push: Annotated[
-        str | None, typer.Option(metavar="OWNER/NAME", help="publish it on the hub, with your login")
+        str | None, typer.Option(metavar="OWNER/NAME", help="publish it on the Hugging Face hub, with your login")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="with --push: for nobody but you")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    private: Annotated[bool, typer.Option("--private", help="with --push: visible to you only")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """Write a folder to give away: weights, model card with scores and what they were measured with, recipe, samples.
+    """Write a folder to share: weights, recipe, samples, and a model card with scores and how they were measured.
 
     Example: frugan card runs/first --licence cc-by-4.0 --push me/flowers
     """
@@ -41,11 +41,11 @@ def card(
 
 
 def pull(
-    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="as the hub has it")],
+    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="the model's name on the Hugging Face hub")],
     out: Annotated[Path, typer.Argument(help="folder to make")],
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """Fetch weights that somebody has published with `frugan card --push`, with their card.
+    """Fetch weights that somebody published with `frugan card --push`, with their model card.
 
     Example: frugan pull me/flowers flowers
     """

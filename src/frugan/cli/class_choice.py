@@ -3,6 +3,7 @@
 from difflib import get_close_matches
 from pathlib import Path
 
+from frugan.api.progress import quiet
 from frugan.cli.numbers import parse_numbers
 from frugan.cli.output import say
 from frugan.errors import BadInput
@@ -40,9 +41,9 @@ def choose_classes(text: str, source: Path) -> tuple[int, ...]:
 
 
 def _class_names(source: Path) -> tuple[str, ...]:
-    from frugan.api.networks import class_names_of, weights_file
+    from frugan.api.weights import class_names_of, weights_file
 
-    return class_names_of(weights_file(source, say=_quiet))
+    return class_names_of(weights_file(source, say=quiet))  # damage is told of when the weights are opened
 
 
 def _looks_like_numbers(word: str) -> bool:
@@ -76,7 +77,3 @@ def _unknown(word: str, names: tuple[str, ...]) -> str:
         f"no class is called {word[:80]!r}; the classes are {', '.join(names[:FEW_NAMES])}{more}; or give numbers and "
         "ranges, such as 0,3,7-9"
     )
-
-
-def _quiet(_: str) -> None:
-    """Say nothing: what is damaged is told of when the weights are opened."""

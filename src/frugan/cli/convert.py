@@ -10,26 +10,30 @@ from frugan.contract.formats import Conversion
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="run or weights; what to bring in")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="what to write: a new folder or file, as FORMAT has it")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="the run, weights or model to convert")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="the new folder or file to write")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields, where a run is made")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override, when a run is made")
     ] = None,
     made_by: Annotated[
-        str, typer.Option("--from", metavar="FORMAT", help="of IN: leras, biggan-pytorch, stylegan-pickle …")
+        str, typer.Option("--from", metavar="FORMAT", help="format of IN: leras, biggan-pytorch, stylegan-pickle …")
     ] = "frugan",
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="of OUT: leras, dfm, biggan-pytorch …")] = "frugan",
-    name: Annotated[str | None, typer.Option(help="of the model where a folder holds several: best0, copy1 …")] = None,
-    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of faces, to compare with the options")] = None,
-    replace: Annotated[bool, typer.Option(help="OUT may be there; DeepFaceLab's files are kept in a folder")] = False,
-    half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision: a smaller file")] = False,
-    raw: Annotated[bool, typer.Option(help="the generator as it was trained, not its average")] = False,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="format of OUT: leras, dfm, biggan-pytorch …")] = "frugan",
+    name: Annotated[str | None, typer.Option(help="which model, if the folder has several: best0, copy1 …")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="[NAME=]PATH of faces, to check the model's options against")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option(help="write into an existing OUT; DeepFaceLab's old files are moved to a folder")
+    ] = False,
+    half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision, for a smaller file")] = False,
+    raw: Annotated[bool, typer.Option(help="take the generator as it was trained, not its EMA")] = False,
     verify: Annotated[bool, typer.Option(help="run the converted networks before anything is written")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """Carry a model over from another program, or to it: DeepFaceLab's, BigGAN's and StyleGAN2's.
+    """Convert a model from or to another program: DeepFaceLab, BigGAN or StyleGAN2.
 
-    leras is DeepFaceLab's own: weights, optimizer state, options, iteration and loss history, in both directions.
+    leras is DeepFaceLab's own format: weights, optimizer state, options, iteration and loss history, both ways.
 
     Example: frugan convert workspace/model runs/swap --from leras
 

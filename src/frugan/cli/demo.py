@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from frugan.api.demo.digits_demo import DemoResult
 
 
-class Subject(StrEnum):
+class DemoOf(StrEnum):
     """What the demo is of."""
 
     DIGITS = "digits"
@@ -23,18 +23,18 @@ class Subject(StrEnum):
 
 def demo(
     subject: Annotated[
-        Subject, typer.Argument(help="digits: BigGAN; stylegan2: the same digits; faces: SAEHD")
-    ] = Subject.DIGITS,
-    out: Annotated[Path | None, typer.Option(help="folder; default: demo in the folder for runs")] = None,
+        DemoOf, typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD")
+    ] = DemoOf.DIGITS,
+    out: Annotated[Path | None, typer.Option(help="run folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,
 ) -> None:
-    """Show the whole job, on a CPU, in minutes: BigGAN or StyleGAN2 on embedded digits, or SAEHD on two drawn people.
+    """Try it all on a CPU, in minutes: BigGAN or StyleGAN2 on built-in digits, or SAEHD on two imaginary people.
 
     Example: frugan demo faces --out runs/faces
     """
-    if subject == Subject.FACES:
+    if subject == DemoOf.FACES:
         _faces(out if out is not None else Folders.from_environment().runs / "demo-faces", as_json)
-    elif subject == Subject.STYLEGAN2:
+    elif subject == DemoOf.STYLEGAN2:
         _stylegan2(out if out is not None else Folders.from_environment().runs / "demo-stylegan2", as_json)
     else:
         _digits(out if out is not None else Folders.from_environment().runs / "demo", as_json)
@@ -53,12 +53,12 @@ def _digits(run: Path, as_json: bool) -> None:
     _print_digit_scores(result)
     print(
         "\nNext:\n"
-        f"  frugan sample {result.run} --out samples --interpolate class   more pictures from this run\n"
+        f"  frugan sample {result.run} --out samples --interpolate class   more samples from this run\n"
         "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
-        "                                     your own: PICTURES holds one folder for each class\n"
-        "  frugan demo stylegan2              the same digits by StyleGAN2\n"
-        "  frugan demo faces                  the face model, on people who do not exist\n"
-        "  frugan recipes                     what else ships"
+        "                                     on your own pictures: PICTURES has a folder for each class\n"
+        "  frugan demo stylegan2              the same digits with StyleGAN2\n"
+        "  frugan demo faces                  the face model, on two imaginary people\n"
+        "  frugan recipes                     the other recipes"
     )
 
 
@@ -78,8 +78,8 @@ def _stylegan2(run: Path, as_json: bool) -> None:
         "\nNext:\n"
         f'  frugan sample {run} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
         f"  frugan sample {run} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
-        "  frugan train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   your own\n"
-        "  frugan recipes                     what else ships"
+        "  frugan train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   on your own\n"
+        "  frugan recipes                     the other recipes"
     )
 
 
@@ -94,19 +94,18 @@ def _digit_scores(result: "DemoResult") -> dict[str, float]:
 
 def _print_digits(result: "DemoResult") -> None:
     if not result.finished:
-        print(f"Stopped and saved in {result.run}; the same command goes on.")
+        print(f"Stopped and saved in {result.run}; the same command resumes.")
     print(f"Samples, a row for each digit: {result.samples}")
     print(f"Interpolation:                 {result.interpolation}")
 
 
 def _print_digit_scores(result: "DemoResult") -> None:
     print(
-        f"class_accuracy       {result.class_accuracy:.3f}  generated digits that a classifier takes for what was asked"
-        "\n"
-        f"trained_on_generated {result.trained_on_generated:.3f}  the same classifier, fitted on generated digits only,"
-        " on unseen real ones\n"
-        f"classifier_accuracy  {result.classifier_accuracy:.3f}  the classifier itself, fitted on real digits,"
-        " on unseen real ones\n"
+        f"class_accuracy       {result.class_accuracy:.3f}  share of samples that a classifier reads as asked\n"
+        f"trained_on_generated {result.trained_on_generated:.3f}"
+        "  the same classifier, trained on generated digits only, on unseen real ones\n"
+        f"classifier_accuracy  {result.classifier_accuracy:.3f}"
+        "  for comparison: trained on real digits, on unseen real ones\n"
         f"seconds              {result.seconds:.0f}"
     )
 
@@ -128,19 +127,19 @@ def _faces(out: Path, as_json: bool) -> None:
         )
         return
     if not result.finished:
-        print(f"Stopped and saved in {result.run}; the same command goes on.")
+        print(f"Stopped and saved in {result.run}; the same command resumes.")
     print(f"Destination, swap, and the truth: {result.comparison}")
     print(f"Preview: {result.preview}")
     print(
-        f"swap_error           {result.swap_error:.4f}  mean difference from the source drawn in the same moment\n"
-        f"unswapped_error      {result.unswapped_error:.4f}  the same for the destination's face as it is\n"
-        f"reconstruction_error {result.reconstruction_error:.4f}  of unseen faces of the source\n"
+        f"swap_error           {result.swap_error:.4f}  mean difference from the perfect swap, 0 to 1\n"
+        f"unswapped_error      {result.unswapped_error:.4f}  the same for the destination's face, unswapped\n"
+        f"reconstruction_error {result.reconstruction_error:.4f}  mean error on source faces not seen in training\n"
         f"seconds              {result.seconds:.0f}"
     )
     print(
         "\nNext:\n"
         f"  frugan sample {result.run} --data {result.workspace} --out samples --rows 8   more previews\n"
-        f"  frugan convert {result.run} model --to leras     files that DeepFaceLab goes on with\n"
+        f"  frugan convert {result.run} model --to leras     files for DeepFaceLab to go on with\n"
         f"  frugan convert {result.run} faces.dfm --to dfm   a model for DeepFaceLive\n"
-        "  frugan train saehd-df-ud-256 --data WORKSPACE --out runs/swap   your own: a DeepFaceLab workspace"
+        "  frugan train saehd-df-ud-256 --data WORKSPACE --out runs/swap   on your own DeepFaceLab workspace"
     )

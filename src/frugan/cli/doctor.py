@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.cli.main import FAILED
+from frugan.cli.endings import FAILED
 from frugan.cli.output import print_json, say
 from frugan.data.wording import count
 from frugan.errors import BadInput
@@ -23,21 +23,20 @@ MARKS = {"fine": ("ok", "green"), "limited": ("!", "yellow"), "impossible": ("X"
 
 
 def doctor(
-    device: Annotated[str, typer.Option(help="what training shall run on: auto, cpu, cuda or cuda:N")] = "auto",
-    out: Annotated[
-        Path | None, typer.Option(help="folder that runs will be written to; default: the usual one")
-    ] = None,
+    device: Annotated[str, typer.Option(help="what training should run on: auto, cpu, cuda or cuda:N")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="folder for runs; default: the usual one")] = None,
     selftest: Annotated[
-        bool, typer.Option("--selftest", help="try on this device what frugan promises, in about two minutes")
+        bool, typer.Option("--selftest", help="test on this device what frugan promises, in about two minutes")
     ] = False,
     record: Annotated[
-        Path | None, typer.Option(help="file for the self-test's record, to attach to a report; default: by the device")
+        Path | None,
+        typer.Option(help="file for the self-test's record, to attach to an issue; default: named after the device"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """Look at this machine: card, torch, memory, disk, limits, extras; a line each, with its cure.
+    """Check this machine: card, torch, memory, disk, limits, extras; says how to fix what is wrong.
 
-    Ends with 0 where training is possible (with --selftest: and every check passed), else with 1.
+    Exits with 0 if training is possible (with --selftest: and every check passed), otherwise with 1.
 
     Example: frugan doctor
 
@@ -46,11 +45,11 @@ def doctor(
     from frugan.api.doctor.finding import Finding, training_is_possible
 
     if record is not None and not selftest:
-        raise BadInput(f"--record {record}: goes with --selftest")
+        raise BadInput(f"--record {record}: only goes with --selftest")
     try:
         import torch  # noqa: F401
     except (ImportError, OSError) as error:
-        cure = "install torch anew, by the command of PyTorch's own install selector (Get started)"
+        cure = "reinstall torch, with the command from PyTorch's own install selector (Get started)"
         found = [Finding("versions", "impossible", f"torch cannot be loaded: {error}", cure)]
     else:
         if selftest:

@@ -10,8 +10,19 @@ from rich.table import Table
 
 from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
 from frugan.cli.class_choice import choose_classes
+from frugan.cli.drawing_options import (
+    Device,
+    MicroBatch,
+    Noise,
+    NoiseOf,
+    Psi,
+    PsiLayers,
+    Seed,
+    StandingSize,
+    StatisticsOf,
+    WeightsFrom,
+)
 from frugan.cli.output import Bar, print_json, say
-from frugan.cli.sample import NoiseOf, StatisticsOf
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,51 +48,47 @@ def parse_truncations(text: str) -> tuple[float, ...]:
 
 
 def evaluate(
-    source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
+    source: WeightsFrom,
     data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(help="what FID compares with: an .npz file of mu and sigma, such as `prepare --reference` makes"),
+        typer.Option(help="instead of --data, for FID: an .npz file of mu and sigma, as `prepare --reference` writes"),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help=f"some of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, but no is where the feature "
+            help=f"any of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, without is if the feature "
             "network gives no class probabilities"
         ),
     ] = None,
     samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000,
     network: Annotated[
-        str, typer.Option(help="of features: inception, digits, a TorchScript file, or module:callable")
+        str, typer.Option(help="feature network: inception, digits, a TorchScript file, or module:callable")
     ] = "inception",
     network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None,
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0,
-    psi: Annotated[
-        float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
-    ] = 1.0,
-    psi_layers: Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")] = None,
-    noise: Annotated[
-        NoiseOf, typer.Option(help="StyleGAN2: of each layer its own, another for each picture, or none")
-    ] = NoiseOf.CONST,
+    psi: Psi = 1.0,
+    psi_layers: PsiLayers = None,
+    noise: Noise = NoiseOf.CONST,
     truncations: Annotated[
-        str | None, typer.Option(help="a curve over several, FROM:TO:STEP or numbers with commas")
+        str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None,
-    statistics: Annotated[StatisticsOf, typer.Option(help="what batch normalisation uses")] = StatisticsOf.RUNNING,
-    standing_batches: Annotated[int, typer.Option(help="batches for standing statistics")] = STANDING_BATCHES,
-    standing_size: Annotated[int | None, typer.Option(help="samples in each; default: the recipe's groups")] = None,
+    statistics: Annotated[StatisticsOf, typer.Option(help="statistics for batch normalisation")] = StatisticsOf.RUNNING,
+    standing_batches: Annotated[
+        int, typer.Option(help="batches to measure standing statistics over")
+    ] = STANDING_BATCHES,
+    standing_size: StandingSize = None,
     classes: Annotated[
-        str | None, typer.Option(help="generate these only, by number or name: 0,3,7-9 or cat,dog")
+        str | None, typer.Option(help="generate only these classes, by number or name: 0,3,7-9 or cat,dog")
     ] = None,
-    ema: Annotated[bool, typer.Option(help="score the averaged networks")] = True,
-    split: Annotated[str, typer.Option(help="what the real pictures are, for the record")] = "all",
-    seed: Annotated[int, typer.Option(help="of the latents")] = 0,
-    micro_batch: Annotated[
-        int | None, typer.Option(help="samples in one forward; memory, not the result; default: at most as trained")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="append the results to this file, a line of JSON each")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True,
+    split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all",
+    seed: Seed = 0,
+    micro_batch: MicroBatch = None,
+    device: Device = "auto",
+    out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
     """Score generated pictures against real ones: FID, IS, KID, precision and recall.
 
@@ -100,7 +107,7 @@ def evaluate(
     from frugan.api.evaluate.scorer import EvaluationOptions
     from frugan.api.evaluate.truncation_plot import plot_truncation_curve
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.sampling import default_micro_batch
+    from frugan.api.sample.opened_networks import default_micro_batch
 
     draw = DrawRequest(
         seed=seed,

@@ -38,12 +38,14 @@ def _rows(network: "NetworkInfo") -> tuple[str, ...]:
 
 def info(
     source: Annotated[str, typer.Argument(help="recipe, run folder, checkpoint or weights file")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    latency: Annotated[bool, typer.Option(help="time a forward of one sample on this machine")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    latency: Annotated[bool, typer.Option(help="time one sample's forward pass on this machine")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """Say what a recipe's networks cost: parameters, arithmetic, traffic, activations, latency.
+    """Say what a recipe's networks cost: parameters, arithmetic, memory traffic, activations, latency.
 
     Example: frugan info biggan-imagenet-128
     """

@@ -1,4 +1,4 @@
-"""How the `frugan` command begins and how it ends: 0, 1 (failed) or 2 (bad input).
+"""How the `frugan` command begins, and how it ends: what went wrong in a sentence, and an exit code.
 
 Processes that make face samples read the module again that the program was started with, which may be this one: the
 commands are imported only once one of them runs, and torch, which takes seconds, inside those that need it. So is rich:
@@ -13,16 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from frugan.cli.endings import BAD_INPUT, FAILED, INTERRUPTED, TRAINING
 from frugan.errors import BadInput, TrainingFailed
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-REQUEUE = 75
-"""Stopped before its end, to go on another time: EX_TEMPFAIL of sysexits.h, for schedulers that requeue by it."""
-TRAINING = ("train", "demo")
-"""Commands that write checkpoints."""
 
 
 @contextmanager

@@ -17,45 +17,52 @@ if TYPE_CHECKING:
     from frugan.api.plan.recipe_relatives import Largest
 
 GIB = 2**30
-SIZES = "the sizes that its family comes in"
+SIZES = "the sizes that this kind of model comes in"
 LARGEST = ("resolution", "batch", "width")
 
 
 def plan(
-    recipe: Annotated[str, typer.Argument(help="built-in name, path of a .toml file, or a run")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
-    memory: Annotated[str | None, typer.Option(help="budget on the card in all, such as 6GiB")] = None,
+    recipe: Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="how much card memory to use in all, such as 6GiB")] = None,
     card: Annotated[
         str | None,
         typer.Option(
-            help="plan for a card of this name, such as rtx-3060, or for several: gtx-1080x8,rtx-3060x4; without "
-            "--memory: for all of it"
+            help="plan for this card, such as rtx-3060, or for several: gtx-1080x8,rtx-3060x4; without --memory: "
+            "with all of its memory"
         ),
     ] = None,
-    micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; default: chosen")] = None,
-    use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
-    avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
+    micro_batch: Annotated[int | None, typer.Option(help="samples per forward pass; default: chosen for you")] = None,
+    use: Annotated[list[str] | None, typer.Option(help="use this memory saving; may be repeated")] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="never use this memory saving; may be repeated")] = None,
     biggest: Annotated[
-        str | None, typer.Option("--largest", help="resolution, batch or width: the biggest that fits --memory")
+        str | None,
+        typer.Option("--largest", help="resolution, batch or width: find the largest that fits --memory or --card"),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option(help="cards that share the batch, as torchrun starts them (docs/cluster.md)")
+        int | None, typer.Option(help="number of cards that share each batch under torchrun (docs/cluster.md)")
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(help="bandwidth between those, and latency if you know it: 8GB/s, 25Gbit/s or 8GB/s,50us"),
+        typer.Option(help="bandwidth between the cards, with latency if you know it: 8GB/s, 25Gbit/s or 8GB/s,50us"),
     ] = None,
-    calibrate: Annotated[bool, typer.Option(help="first measure this machine's device, in about ten seconds")] = False,
-    price_per_hour: Annotated[float | None, typer.Option(help="of one card, for what training will cost")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    calibrate: Annotated[
+        bool, typer.Option(help="first measure this machine's card or CPU, in about ten seconds")
+    ] = False,
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="price of one card per hour: says what the training will cost")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """Say whether a recipe fits a card, before the first step: micro-batch, savings, peak by category, extra time.
+    """Say whether a recipe fits a card, and how: micro-batch, memory savings, peak memory, extra time.
 
-    Needs no card: the training step itself is run on tensors without data. Without --memory: every plan worth having,
-    from the fastest to the smallest.
+    Needs no card: it runs the training step itself on tensors without data. Without --memory or --card it lists every
+    plan worth having, from the fastest to the smallest.
 
-    Savers: keep-products, recompute, offload, dense-slices, ema-on-host, optimizer-on-host, and with
-    --gpus shard-optimizer. None changes the result.
+    Memory savings: keep-products, recompute, offload, dense-slices, ema-on-host, optimizer-on-host; with --gpus also
+    shard-optimizer. None of them changes the result.
 
     Example: frugan plan saehd-df-ud-512 --memory 6GiB
     """
@@ -91,7 +98,9 @@ def plan(
     console = Console(highlight=False, width=max(Console().width, 100))
     if words:
         several = " on each card" if report.together is not None else ""
-        meaning = f" in one forward{several} (in micro-batches any batch fits)" if biggest == "batch" else ""
+        meaning = (
+            f" in one forward pass{several} (split into micro-batches, any batch fits)" if biggest == "batch" else ""
+        )
         console.print(f"largest {biggest} that fits{meaning}, of {SIZES}: {' '.join(words)}", markup=False)
     if report.ladder:
         _print_ladder(console, recipe, report)
@@ -108,7 +117,11 @@ def plan(
         print_together(console, report.together, timed=timed)
     if timed and report.duration_seconds is not None:
         seconds = report.duration_seconds  # of all cards together
-        kind = "measured peaks" if report.card.source == "measured" else "its published peaks, a guess"
+        kind = (
+            "this machine's measured speed"
+            if report.card.source == "measured"
+            else "published peak speeds, an estimate"
+        )
         console.print(
             f"time: about {_duration(seconds)}, give or take {report.time_error:.0%}, for the whole recipe on "
             f"{_cards_in_words(report)} (predicted from {kind})"
@@ -119,19 +132,19 @@ def plan(
 
 def _check_price(price_per_hour: float | None, card: str | None, *, calibrate: bool) -> None:
     """Refuse a price that is none, or of a card whose speed is not known."""
-    from frugan.api.devices import choose_device
+    from frugan.api.machine.devices import choose_device
     from frugan.api.plan.recipe_planner import choose_card
 
     if price_per_hour is None:
         return
     if not 0 < price_per_hour < math.inf:
-        raise BadInput(f"--price-per-hour {price_per_hour}: expected an amount above nothing")
+        raise BadInput(f"--price-per-hour {price_per_hour}: expected an amount above 0")
     if card is None and not calibrate and choose_card(None, choose_device()[0]).source != "measured":
-        raise BadInput("--price-per-hour: of which card? Name it with --card, or measure this one: --calibrate")
+        raise BadInput("--price-per-hour: for which card? Name it with --card, or measure this one with --calibrate")
 
 
 class _Counting:
-    """Tells on stderr how many steps were run without data, in a line that goes away."""
+    """Shows on stderr how many steps were run without data, in a line that goes away."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._status = None if quiet else Console(stderr=True).status("running the step on tensors without data")
@@ -171,7 +184,9 @@ def _print_plan(console: Console, name: str, report: "PlanReport", again: str | 
 
     budget = f"{_gib(report.budget_bytes or 0)}"
     verdict = "fits" if report.fits else "does NOT fit"
-    several = f"{_cards_in_words(report)}; the one with the least room, " if report.together is not None else ""
+    several = (
+        f"{_cards_in_words(report)}; the one with the least memory to spare is " if report.together is not None else ""
+    )
     card = f"{several}{report.card.name}: " if several else ""
     console.print(f"[bold]{name} {verdict} {card}{budget}[/]: predicted peak {_gib(report.peak_bytes)} on the card")
     rung = report.rung
@@ -185,10 +200,10 @@ def _print_plan(console: Console, name: str, report: "PlanReport", again: str | 
     table.columns[1].justify = "right"
     for category, size in sorted(report.categories.items(), key=lambda item: -item[1]):
         table.add_row(category, f"{size / GIB:.2f}")
-    table.add_row("[bold]in all[/]", f"[bold]{report.peak_bytes / GIB:.2f}[/]")
+    table.add_row("[bold]total[/]", f"[bold]{report.peak_bytes / GIB:.2f}[/]")
     console.print(table)
     phases = ", ".join(f"{phase} {size / GIB:.2f}" for phase, size in report.by_phase.items())
-    where = f"the peak falls in {report.place}; live GiB by phase: {phases}"
+    where = f"the peak is in {report.place}; highest live GiB in each phase: {phases}"
     console.print(f"\n{where.replace('sheets', 'sample grids')}\n", markup=False)  # people know sheets by that name
     for line in report.decisions:
         console.print(f"- {line}", markup=False, soft_wrap=True)
@@ -198,11 +213,11 @@ def _print_plan(console: Console, name: str, report: "PlanReport", again: str | 
         data = "DATA" if report.shows_given else "PICTURES"
         console.print(f"Next: frugan train {again} --data {data} --out RUN", markup=False, soft_wrap=True)
         return
-    console.print(f"\nsmallest budget that would do: {needed_size(report.peak_bytes)}")
+    console.print(f"\nsmallest --memory that it fits: {needed_size(report.peak_bytes)}")
     if report.nearest_change:
-        console.print(f"with {budget} this would fit: {' '.join(report.nearest_change)}", markup=False)
+        console.print(f"with {budget} this change would fit: {' '.join(report.nearest_change)}", markup=False)
     else:
-        console.print(f"no change of groups, width or resolution that was tried fits {budget}")
+        console.print(f"no smaller normalisation group, width or resolution that was tried fits {budget}")
         if again is not None:
             console.print(f"Next: frugan plan {again} --largest width", markup=False, soft_wrap=True)
 
@@ -224,7 +239,7 @@ def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
     for line in report.decisions:
         if line == COMPILED:
             console.print(f"- {line}", markup=False, soft_wrap=True)
-    console.print(f"Peaks are those on the card, {_context(report)} included. Next: frugan plan {name} --memory 6GiB")
+    console.print(f"Peaks are for the whole card, including {_context(report)}. Next: frugan plan {name} --memory 6GiB")
 
 
 def _ladder_row(rung: "Rung") -> tuple[str, ...]:
@@ -263,8 +278,8 @@ def _duration(seconds: float) -> str:
 
 def _price_line(price: float | None, per_hour: float, error: float) -> str:
     if price is None:
-        return "price: none can be told for a training without an end; give it one: training.duration='500k steps'"
-    return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} an hour for each card"
+        return "price: unknown, because this training has no end; give it one: training.duration='500k steps'"
+    return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} per card and hour"
 
 
 def _price(report: "PlanReport", per_hour: float) -> float | None:

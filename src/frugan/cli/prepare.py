@@ -32,57 +32,58 @@ def prepare(
     source: Annotated[
         str,
         typer.Argument(
-            help="folder, NVlabs zip, HDF5 file, tar files or their https:// address, CIFAR binary folder; faces; or "
-            f"the word {DRAWN}: two people who do not exist (a folder of that name: by its whole path)"
+            help="folder of pictures, NVlabs zip, HDF5 file, tar files or their https:// address, CIFAR binary folder; "
+            f"folder of aligned faces; or {DRAWN}: faces of two imaginary people, which come with frugan"
         ),
     ],
     out: Annotated[
         Path,
         typer.Argument(
-            help="folder to make; a .zip file, for NVlabs' programs and others; a .hdf5 file, for BigGAN-PyTorch; a "
-            ".pak file, for faces; an .npz file, with --reference"
+            help="what to write: a folder; a .zip for NVlabs' programs; a .hdf5 for BigGAN-PyTorch; a .pak for faces; "
+            "an .npz with --reference"
         ),
     ],
-    resolution: Annotated[int | None, typer.Option(help="side of the square pictures in pixels")] = None,
-    resample: Annotated[str, typer.Option(help="bilinear (the original's) or lanczos (sharper)")] = "bilinear",
+    resolution: Annotated[int | None, typer.Option(help="side of the square pictures, in pixels")] = None,
+    resample: Annotated[str, typer.Option(help="bilinear (as BigGAN's authors) or lanczos (sharper)")] = "bilinear",
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False,
     background: Annotated[
-        str, typer.Option(help="colour that transparent pictures are laid on: a name, or #rrggbb")
+        str, typer.Option(help="colour to put behind transparent pictures: a name, or #rrggbb")
     ] = "white",
-    workers: Annotated[int, typer.Option(help="threads that decode", min=1)] = 2,
+    workers: Annotated[int, typer.Option(help="number of decoding threads", min=1)] = 2,
     form: Annotated[
         Form | None,
-        typer.Option("--format", help="of OUT; default: by its name; webdataset: a folder of tar files, to move about"),
+        typer.Option("--format", help="format of OUT; default: by its name; webdataset: a folder of tar files"),
     ] = None,
     faces: Annotated[
         int | None,
-        typer.Option(help=f"with {DRAWN}: so many of each of the two people; default: all {FACES}"),
+        typer.Option(help=f"with {DRAWN}: faces of each of the two people; default: all {FACES}"),
     ] = None,
     reference: Annotated[
-        bool, typer.Option("--reference", help="write the pictures' moments, for `evaluate --reference`, and no set")
+        bool,
+        typer.Option("--reference", help="write only the mean and covariance of features, for `evaluate --reference`"),
     ] = False,
     network: Annotated[
         str | None,
-        typer.Option(help="with --reference: of features, as for `evaluate`; default: inception"),
+        typer.Option(help="with --reference: feature network, as for `evaluate`; default: inception"),
     ] = None,
     network_file: Annotated[
         Path | None, typer.Option(help="with --reference: weights of the Inception network")
     ] = None,
     device: Annotated[str | None, typer.Option(help="with --reference: auto (default), cpu, cuda or cuda:N")] = None,
 ) -> None:
-    """Turn pictures into a memory-mapped training set, a zip, tars or HDF5; or aligned faces into one faceset.pak.
+    """Crop and resize pictures once, into a training set, zip, tars or HDF5; or pack faces into a faceset.pak.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
 
-    To move about: frugan prepare holiday-pictures/ shards --resolution 256 --format webdataset (tar files)
+    For another machine: frugan prepare holiday-pictures/ shards --resolution 256 --format webdataset (tar files)
 
     For StyleGAN's programs: frugan prepare holiday-pictures/ holiday.zip --resolution 256 --resample lanczos
 
     Faces: frugan prepare workspace/data_src/aligned packed/faceset.pak (a file that DeepFaceLab reads too)
 
-    For scores: frugan prepare prepared/holiday holiday-128.npz --reference (mean and covariance of the features)
+    For scores: frugan prepare prepared/holiday holiday-128.npz --reference (mean and covariance of features)
 
-    Drawn faces: frugan prepare drawn-faces workspace (a workspace as DeepFaceLab's, of two people who do not exist)
+    Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
     """
     from frugan.api.data.remote_data import local_path
     from frugan.api.data.small_pictures import small_for_preparing
@@ -92,14 +93,16 @@ def prepare(
 
     for option, given in {"--network": network, "--network-file": network_file, "--device": device}.items():
         if given is not None and not reference:
-            raise BadInput(f"{option} {given}: goes with --reference only; leave it out")
+            raise BadInput(f"{option} {given}: only goes with --reference; leave it out")
     if out.suffix == ".npz" and not reference:
-        raise BadInput(f"{out}: an .npz file holds the moments of pictures; say --reference if you want them")
+        raise BadInput(
+            f"{out}: an .npz file is for the mean and covariance of features; add --reference if you want those"
+        )
     if resample not in ("bilinear", "lanczos"):
         raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
     if reference:
         if source == DRAWN or faces is not None:
-            raise BadInput("--reference: scores are of pictures, not of faces; leave it out")
+            raise BadInput("--reference: there are no such scores for faces; leave it out")
         how: dict[str, str | bool] = {"resample": resample, "allow_upscale": allow_upscale, "background": background}
         _write_reference(source, out, resolution, how, network or "inception", network_file, device or "auto")
         return
@@ -107,7 +110,7 @@ def prepare(
         _write_drawn(out, FACES if faces is None else faces, resolution)
         return
     if faces is not None:
-        raise BadInput(f"--faces {faces}: goes with {DRAWN} only; leave it out")
+        raise BadInput(f"--faces {faces}: only goes with {DRAWN}; leave it out")
     if out.suffix == ".pak":
         _pack(Path(source), out, resolution)
         return
@@ -138,7 +141,7 @@ def prepare(
     channels = " networks.channels=1" if report.grey == report.pictures else ""
     print(
         f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
-        f"(a recipe of {resolution} pixels: frugan recipes)"
+        f"(`frugan recipes`: those for {resolution} pixels)"
     )
 
 
@@ -171,7 +174,7 @@ def _write_reference(
             say=say,
             progress=bar,
         )
-    print(f"Moments of {count:,} pictures: {out}")
+    print(f"Mean and covariance of the features of {count:,} pictures: {out}")
     with_it = "" if network == "inception" else f" --network {network}"
     print(f"Next: frugan evaluate RUN --reference {out}{with_it} --metrics fid")
 
@@ -190,7 +193,7 @@ def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", work
     for line in lines:
         say(line)
     print(f"{count:,} pictures of {fitting.resolution} pixels: {out}")
-    print(f"Next: frugan train RECIPE --data {out} --out RUN (a recipe of {fitting.resolution} pixels: frugan recipes)")
+    print(f"Next: frugan train RECIPE --data {out} --out RUN (`frugan recipes`: those for {fitting.resolution} pixels)")
 
 
 def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:
@@ -202,7 +205,7 @@ def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:
     from frugan.data.faces.drawn_faces import write_drawn_faces
 
     if out.suffix == ".pak":
-        raise BadInput(f"{out}: drawn faces of both people become a folder; pack what is in it afterwards")
+        raise BadInput(f"{out}: the faces of two people need a folder; pack each side afterwards")
     if resolution not in (None, SIDE_PIXELS):
         raise BadInput(
             f"--resolution {resolution}: the drawn faces have {SIDE_PIXELS} x {SIDE_PIXELS} pixels, and training "

@@ -14,15 +14,17 @@ from frugan.errors import BadInput
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="built-in recipe, TOML file or run: its fields")] = None,
-    fields: Annotated[bool, typer.Option("--fields", help="every field of recipe NAME (as with NAME alone)")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="show the fields of this recipe: a built-in name, TOML file or run")
+    ] = None,
+    fields: Annotated[bool, typer.Option("--fields", help="show every field of NAME (as NAME alone does)")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """List the recipes that ship, and who has trained each to its end; or the fields of one.
+    """List the built-in recipes, with the smallest card for each; or all fields of one recipe.
 
     Example: frugan recipes
 
-    One: frugan recipes biggan-small-32
+    Fields: frugan recipes biggan-small-32
     """
     if fields and name is None:
         raise BadInput("--fields goes with the name of a recipe, such as frugan recipes biggan-small-32 --fields")
@@ -63,10 +65,10 @@ def recipes(
     console = Console(width=max(Console().width, 106))
     console.print(table)
     console.print(
-        "\ntrained: by us, by its authors (with the original program), or never to its end by anyone we know of.\n"
-        "groups: samples that batch normalisation sees together; no micro-batch is smaller.\n"
-        "card: the smallest common one that it is predicted to fit; frugan plan NAME --memory 6GiB says how.\n"
-        "fp32 card: the same of those without half-precision units (GTX 10xx and 16xx); -: none, or not predicted.\n"
+        "\ntrained: who has trained it to its end: we, its authors (with the original program), or nobody we know of.\n"
+        "groups: samples that are normalised together (batch norm, minibatch stddev); no micro-batch is smaller.\n"
+        "card: memory of the smallest common card that it fits (predicted); frugan plan NAME --memory 6GiB: how.\n"
+        "fp32 card: the same for cards without half-precision units (GTX 10xx, 16xx); -: none, or not predicted.\n"
         "Next: frugan info NAME, or frugan train NAME --data PICTURES --out RUN",
         highlight=False,
         markup=False,
@@ -96,8 +98,8 @@ def _show_fields(name: str, *, as_json: bool) -> None:
     console = Console(width=max(Console().width, 160), highlight=False)
     console.print(table)
     console.print(
-        "\n* is fixed once a run has begun. Change a field for one command by a word such as "
-        f"{found[0].key}=VALUE, or in a TOML file of your own.",
+        "\n*: cannot change once a run has begun. Override a field on the command line, such as "
+        "training.duration='3000 steps', or in a TOML file of your own.",
         markup=False,
         soft_wrap=True,
     )

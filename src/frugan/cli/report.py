@@ -10,10 +10,12 @@ from frugan.errors import BadInput
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="run folders; several are compared")],
-    out: Annotated[Path | None, typer.Option(help="the page; default: report.html in the first run")] = None,
-    serve: Annotated[bool, typer.Option(help="show it in a browser while training goes on, on this machine")] = False,
-    port: Annotated[int, typer.Option(help="of --serve; 0: any that is free")] = 8765,
+    runs: Annotated[list[Path], typer.Argument(help="run folder; several are compared")],
+    out: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the first run")] = None,
+    serve: Annotated[
+        bool, typer.Option(help="show it on this machine in a browser, updated while training goes on")
+    ] = False,
+    port: Annotated[int, typer.Option(help="port of --serve; 0: any free one")] = 8765,
 ) -> None:
     """Write one HTML page about a run: curves, sample grids through time, scores, memory, recipe and plan.
 
@@ -30,7 +32,7 @@ def report(
         print(write_report(runs, out))
         return
     if out is not None:
-        raise BadInput(f"--out {out}: --serve writes no file; leave one of the two away")
+        raise BadInput(f"--out {out}: --serve writes no file; leave out one of the two")
     with report_server(runs, port) as server:
         say(f"http://{server.server_address[0]!s}:{server.server_address[1]} (Ctrl-C ends it)")
         try:

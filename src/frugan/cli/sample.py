@@ -9,20 +9,24 @@ import typer
 
 from frugan.api.defaults import STANDING_BATCHES
 from frugan.cli.class_choice import choose_classes
+from frugan.cli.drawing_options import (
+    Device,
+    MicroBatch,
+    Noise,
+    NoiseOf,
+    Psi,
+    PsiLayers,
+    Seed,
+    StandingSize,
+    StatisticsOf,
+    WeightsFrom,
+)
 from frugan.cli.numbers import parse_mixing, parse_numbers
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.sample.generation import DrawRequest
-
-
-class StatisticsOf(StrEnum):
-    """What batch normalisation uses."""
-
-    RUNNING = "running"
-    STANDING = "standing"
-    BATCH = "batch"
 
 
 class Interpolation(StrEnum):
@@ -33,75 +37,73 @@ class Interpolation(StrEnum):
     BOTH = "both"
 
 
-class NoiseOf(StrEnum):
-    """What the layers of a StyleGAN2 add."""
-
-    CONST = "const"
-    RANDOM = "random"
-    NONE = "none"
-
-
 def sample(
-    source: Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")],
+    source: WeightsFrom,
     out: Annotated[Path, typer.Option(help="folder for the pictures")],
-    classes: Annotated[str | None, typer.Option(help="a row for each, by number or name: 0,3,7-9 or cat,dog")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="draw these classes, a row for each, by number or name: 0,3,7-9 or cat,dog")
+    ] = None,
     columns: Annotated[int, typer.Option(help="pictures in a row")] = 10,
     rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
-    truncation: Annotated[float, typer.Option(help="standard deviation of the latents; below 1: less variety")] = 1.0,
-    psi: Annotated[
-        float, typer.Option(help="StyleGAN2: 1 as trained, nearer to 0 less variety, below 0 the opposite of each")
+    truncation: Annotated[
+        float, typer.Option(help="standard deviation of the latents; below 1: cleaner, but less variety")
     ] = 1.0,
-    psi_layers: Annotated[int | None, typer.Option(help="of --psi: the first layers that it holds for")] = None,
-    noise: Annotated[
-        NoiseOf, typer.Option(help="StyleGAN2: of each layer its own, another for each picture, or none")
-    ] = NoiseOf.CONST,
+    psi: Psi = 1.0,
+    psi_layers: PsiLayers = None,
+    noise: Noise = NoiseOf.CONST,
     seeds: Annotated[
         str | None,
-        typer.Option(help="StyleGAN2: latents by number, such as 42,600-605, as its authors' programs count them"),
+        typer.Option(help="StyleGAN2: seeds as in its authors' programs, such as 42,600-605"),
     ] = None,
     style_mixing: Annotated[
         str | None,
         typer.Option(
-            help="StyleGAN2: a grid of rows' pictures with some layers' styles of columns': "
+            help="StyleGAN2: a grid of the rows' seeds with the columns' styles in some layers: "
             "'rows=85,100 cols=55,821 layers=0-6', by --seeds"
         ),
     ] = None,
-    interpolate: Annotated[Interpolation | None, typer.Option(help="go from one end of a row to the other")] = None,
-    spherical: Annotated[bool, typer.Option(help="latents along a great circle, not a straight line")] = False,
-    random: Annotated[bool, typer.Option("--random", help="a grid of random classes, --rows by --columns")] = False,
-    npz: Annotated[int | None, typer.Option(help="so many random samples into samples.npz (x uint8, y)")] = None,
-    pngs: Annotated[int | None, typer.Option(help="so many random samples as PNGs, a folder for each class")] = None,
-    animate: Annotated[
-        str | None, typer.Option(help="an interpolation of --frames as a film of this name in --out: .gif or .mp4")
+    interpolate: Annotated[
+        Interpolation | None, typer.Option(help="interpolate along each row: class, latent or both")
     ] = None,
-    frames: Annotated[int, typer.Option(help="of --animate, from one end to the other; it goes back again")] = 48,
+    spherical: Annotated[
+        bool, typer.Option(help="interpolate latents along a great circle, not a straight line")
+    ] = False,
+    random: Annotated[bool, typer.Option("--random", help="a grid of random classes, --rows by --columns")] = False,
+    npz: Annotated[int | None, typer.Option(help="write this many random samples to samples.npz (x uint8, y)")] = None,
+    pngs: Annotated[
+        int | None, typer.Option(help="write this many random samples as PNGs, a folder for each class")
+    ] = None,
+    animate: Annotated[
+        str | None, typer.Option(help="write an interpolation as an animation of this name in --out: .gif or .mp4")
+    ] = None,
+    frames: Annotated[
+        int, typer.Option(help="frames of --animate, from one end to the other; then it plays backwards")
+    ] = 48,
     nearest: Annotated[
-        int | None, typer.Option(help="samples beside so many training pictures nearest to each, of --data")
+        int | None, typer.Option(help="show this many nearest training pictures, from --data, beside each sample")
     ] = None,
     statistics: Annotated[
-        StatisticsOf, typer.Option(help="what batch normalisation uses, for --random, --npz and --pngs")
+        StatisticsOf, typer.Option(help="statistics for batch normalisation, with --random, --npz and --pngs")
     ] = StatisticsOf.RUNNING,
     standing_batches: Annotated[
-        int | None, typer.Option(help=f"batches for standing statistics; default: {STANDING_BATCHES}")
+        int | None, typer.Option(help=f"batches to measure standing statistics over; default: {STANDING_BATCHES}")
     ] = None,
-    standing_size: Annotated[int | None, typer.Option(help="samples in each; default: the recipe's groups")] = None,
+    standing_size: StandingSize = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model; of pictures, for --nearest")
+        list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model, or of pictures, for --nearest")
     ] = None,
-    seed: Annotated[int, typer.Option(help="of the latents")] = 0,
-    micro_batch: Annotated[
-        int | None, typer.Option(help="samples in one forward; memory, not the result; default: at most as trained")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    seed: Seed = 0,
+    micro_batch: MicroBatch = None,
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False,
 ) -> None:
-    """Draw what a model makes: grids of classes, interpolations, many single samples, films, or previews of faces.
+    """Draw samples: grids by class, interpolations, many single pictures, animations, or previews of faces.
 
     Example: frugan sample runs/first --out samples --classes 0-4 --truncation 0.7
 
     For other programs: frugan sample runs/first --out many --npz 50000
 
-    A film: frugan sample runs/first --out films --animate walk.gif --interpolate latent --rows 4
+    An animation: frugan sample runs/first --out films --animate walk.gif --interpolate latent --rows 4
 
     StyleGAN2: frugan sample runs/style --out samples --style-mixing "rows=85,100 cols=55,821 layers=0-3" --psi 0.7
 
@@ -110,7 +112,7 @@ def sample(
     from frugan.api.sample.drawing import animate as make_film
     from frugan.api.sample.drawing import draw as draw_many
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.sampling import default_micro_batch
+    from frugan.api.sample.opened_networks import default_micro_batch
     from frugan.api.sample.sampling import sample as draw
     from frugan.contract.samples import SheetRequest
 

@@ -17,7 +17,7 @@ def print_together(console: Console, together: "Together", *, timed: bool) -> No
     Args:
         timed: whether the cards' speed is known: times mean nothing without.
     """
-    table = Table("cards", "samples of each", "micro-batch", "memory savings", "peak", "of", box=None, pad_edge=False)
+    table = Table("cards", "samples on each", "micro-batch", "memory savings", "peak", "of", box=None, pad_edge=False)
     if timed:
         table.add_column("computes")
         table.add_column("waits")
@@ -37,17 +37,17 @@ def print_together(console: Console, together: "Together", *, timed: bool) -> No
     sums = ", ".join(f"{each.phase} {_megabytes(each.size_bytes)}" for each in together.sums)
     sent = together.link.sent_bytes(together.summed_bytes, together.cards)
     console.print(
-        f"\nadded up in each update: {sums}; on average {_megabytes(together.summed_bytes)} a step, for which "
-        f"{_megabytes(sent)} go through each card's link",
+        f"\ngradients summed in each update: {sums}; on average {_megabytes(together.summed_bytes)} a step, for "
+        f"which {_megabytes(sent)} go through each card's link",
         markup=False,
     )
     if not timed:
         return
     console.print(
-        f"a step: {_seconds(together.step_seconds)}, of which {_seconds(together.between_seconds)} adding up "
+        f"a step: {_seconds(together.step_seconds)}, of which {_seconds(together.between_seconds)} summing gradients "
         f"({together.between_seconds / together.step_seconds:.1%}); cards wait for the slowest {together.idle:.1%} of "
         f"the time; {together.images_per_second:.3g} images/s, {together.efficiency:.0%} of what the cards would do "
-        "each by itself",
+        "separately",
         markup=False,
     )
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.defaults import COMPARED_STEPS
-from frugan.cli.main import REQUEUE
+from frugan.cli.endings import REQUEUE
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -19,69 +19,80 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="built-in name, path of a .toml file, or a run: its own recipe")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields")] = None,
-    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None,
-    out: Annotated[Path | None, typer.Option(help="run folder; an existing run goes on")] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="budget on the card in all, such as 6GiB; default: what is free, less a margin")
+    recipe: Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
     ] = None,
-    micro_batch: Annotated[int | None, typer.Option(help="samples in one forward; never changes the result")] = None,
-    recompute: Annotated[bool, typer.Option(help="keep fewer activations and compute them again")] = False,
-    ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights in host memory")] = False,
+    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None,
+    out: Annotated[Path | None, typer.Option(help="run folder; an existing run is resumed")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="how much card memory to use in all, such as 6GiB; default: what is free, less a margin"),
+    ] = None,
+    micro_batch: Annotated[int | None, typer.Option(help="samples per forward pass; never changes the result")] = None,
+    recompute: Annotated[
+        bool, typer.Option(help="activation checkpointing: keep fewer activations and compute them again")
+    ] = False,
+    ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights (EMA) in host memory")] = False,
     shard_optimizer: Annotated[
-        bool, typer.Option(help="under torchrun: share the optimizers' state out over the ranks")
+        bool, typer.Option(help="under torchrun: divide the optimizer state between the ranks")
     ] = False,
-    use: Annotated[list[str] | None, typer.Option(help="a memory saving that must be used; repeatable")] = None,
-    avoid: Annotated[list[str] | None, typer.Option(help="a memory saving not to be used; repeatable")] = None,
+    use: Annotated[
+        list[str] | None, typer.Option(help="use this memory saving (see plan --help); may be repeated")
+    ] = None,
+    avoid: Annotated[list[str] | None, typer.Option(help="never use this memory saving; may be repeated")] = None,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="compile the step with torch.compile; as training.compile=true")
+        bool, typer.Option("--compile", help="compile the step with torch.compile, like training.compile=true")
     ] = False,
-    init: Annotated[Path | None, typer.Option(help="a new run starts from these weights: run or file")] = None,
+    init: Annotated[Path | None, typer.Option(help="start a new run from the weights of this run or file")] = None,
     init_classes: Annotated[
         str | None,
-        typer.Option(metavar="mean|fresh|copy=FILE", help="of --init: what classes start from, if it knows others"),
+        typer.Option(
+            metavar="mean|fresh|copy=FILE",
+            help="with --init: what class embeddings start from if the weights have other classes",
+        ),
     ] = None,
     map_class: Annotated[
         list[str] | None,
         typer.Option(
-            help="OLD=NEW: a class of the run that goes on is called NEW in the pictures now; may be repeated; "
-            "by-name: only their order is another"
+            help="OLD=NEW: the resumed run's class OLD is called NEW in the pictures now; may be repeated; "
+            "by-name: only the order of the classes has changed"
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     workers: Annotated[int | None, typer.Option(help="processes that make face samples, for both sides", min=0)] = None,
     tensorboard: Annotated[
-        bool | None, typer.Option(help="write TensorBoard's files into the run; default: if it is installed")
+        bool | None, typer.Option(help="write TensorBoard files into the run; default: if TensorBoard is installed")
     ] = None,
-    wandb: Annotated[str | None, typer.Option(help="send everything to this project on Weights & Biases")] = None,
+    wandb: Annotated[str | None, typer.Option(help="log to this Weights & Biases project")] = None,
     stop_after: Annotated[
-        str | None, typer.Option(help="save and stop after so long, such as 23h: chained jobs train as one")
+        str | None, typer.Option(help="save and stop after this time, such as 23h, for jobs that resume one another")
     ] = None,
     shares: Annotated[
         str | None,
         typer.Option(
             metavar="auto|equal|N,N,...",
-            help="under torchrun: how much of a batch each rank takes; auto: by its speed; never changes the result",
+            help="under torchrun: each rank's share of the batch; auto: by its speed; never changes the result",
         ),
     ] = None,
     requeue: Annotated[
         bool,
         typer.Option(
-            help="for schedulers: exit with 75 when stopped before the end; the signal USR1 saves and stops too"
+            help="for job schedulers: exit with 75 if stopped before the end; the signal USR1 saves and stops too"
         ),
     ] = False,
     compare_precision: Annotated[
         str | None,
-        typer.Option(help="train the first steps in another precision too, such as fp32: how far do they drift?"),
+        typer.Option(help="also train the first steps in this precision, such as fp32, and compare the two"),
     ] = None,
-    compare_steps: Annotated[int, typer.Option(help="of --compare-precision")] = COMPARED_STEPS,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON for a program at the end")] = False,
+    compare_steps: Annotated[int, typer.Option(help="steps that --compare-precision trains")] = COMPARED_STEPS,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
-    """Train a recipe on your pictures, or go on with the run in --out.
+    """Train a recipe on your pictures, or resume the run in --out.
 
-    Ctrl-C once: finish the step, save, exit. The same command goes on. Keys: s saves, p writes a preview, q saves and
-    quits; so do files named save, preview or stop in RUN/requests, and the signals USR1 (save) and USR2 (preview).
+    Ctrl-C once: finish the step, save, exit. The same command resumes. Keys: s saves, p writes a preview, q saves and
+    quits. Empty files named save, preview or stop in RUN/requests and the signals USR1 (save) and USR2 (preview) do
+    the same.
 
     Example: frugan train biggan-small-32 networks.classes=3 --data pictures/ --out runs/first
 
@@ -113,9 +124,9 @@ def train(
     )
     if compare_precision is not None:
         if out is None:
-            raise BadInput("--compare-precision: name a folder for the two runs with --out")
+            raise BadInput("--compare-precision needs --out: a folder for the two runs")
         if init is not None:
-            raise BadInput(f"--init {init}: a comparison starts from first weights; leave one of the two away")
+            raise BadInput(f"--init {init}: --compare-precision starts from fresh weights; leave out one of the two")
         with LiveLine() as line, Bar("preparing") as move:
             found = compare(
                 recipe,

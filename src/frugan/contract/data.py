@@ -23,7 +23,7 @@ Channels = Literal[1, 3]
 """Of pictures: grey, or red, green and blue."""
 
 
-class Source(Protocol):
+class OpenedSource(Protocol):
     """An opened source of data."""
 
     @property

@@ -14,18 +14,21 @@ class DataSettings(BaseModel):
 
     flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror half of the pictures")
     resample: Literal["bilinear", "lanczos"] = Field(
-        "bilinear", description="how pictures are resized; bilinear is the originals', lanczos sharper"
+        "bilinear",
+        description="how pictures are resized: bilinear, as the original programs do, or lanczos, which is sharper",
     )
-    allow_upscale: bool = Field(False, description="accept pictures smaller than the resolution")
+    allow_upscale: bool = Field(
+        False, description="enlarge pictures that are smaller than the resolution, instead of refusing them"
+    )
     background: str = Field(
         "white",
         max_length=40,
         json_schema_extra=ADDED,
-        description="colour that transparent pictures are laid on: a name, or #rrggbb",
+        description="colour to put behind transparent pictures: a name, or #rrggbb",
     )
     stored: Literal["pixels", "encoded"] = Field(
         "pixels",
         json_schema_extra=CHANGEABLE | ADDED,
-        description="pixels: prepared once, and mapped from the disk; encoded: pictures stay in their files and are "
-        "decoded as they are read, for sets whose pixels fit on no disk",
+        description="pixels: stored once as pixels, the fastest to read; encoded: left in their files and decoded as "
+        "they are read, for sets too large to store as pixels",
     )

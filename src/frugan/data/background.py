@@ -9,7 +9,7 @@ from frugan.errors import BadInput
 
 Background = NewType("Background", str)
 """A colour as "#rrggbb"."""
-WHITE = Background("#ffffff")
+WHITE, GREY = Background("#ffffff"), Background("#808080")
 
 
 def background(text: str) -> Background:

@@ -16,7 +16,7 @@ PIXELS_BYTES = 3 * 32 * 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarFiles:
     """Where one of the two sets keeps what. A record is its label bytes, then red, green and blue planes of 32 x 32."""
 
     title: str
@@ -33,7 +33,7 @@ class Layout:
         return self.label_bytes + PIXELS_BYTES
 
 
-CIFAR10 = Layout(
+CIFAR10 = CifarFiles(
     "CIFAR-10",
     tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
     1,
@@ -42,12 +42,12 @@ CIFAR10 = Layout(
     ("data_batch_1", "batches.meta"),
     "cifar-10-binary.tar.gz",
 )
-CIFAR100 = Layout(  # coarse label, then fine label: the fine one counts
+CIFAR100 = CifarFiles(  # coarse label, then fine label: the fine one counts
     "CIFAR-100", ("train.bin",), 2, 100, "fine_label_names.txt", ("train", "meta"), "cifar-100-binary.tar.gz"
 )
 
 
-def cifar_layout(folder: Path) -> Layout | None:
+def cifar_layout(folder: Path) -> CifarFiles | None:
     """Return which CIFAR set a folder holds, None if neither.
 
     Raises:
@@ -64,7 +64,7 @@ def cifar_layout(folder: Path) -> Layout | None:
     return None
 
 
-def open_cifar(folder: Path, layout: Layout) -> Source:
+def open_cifar(folder: Path, layout: CifarFiles) -> Source:
     """List the training pictures of a CIFAR folder (not the test set).
 
     Raises:
@@ -100,7 +100,7 @@ def open_cifar(folder: Path, layout: Layout) -> Source:
     )
 
 
-def _records(path: Path, layout: Layout) -> NDArray[np.uint8]:
+def _records(path: Path, layout: CifarFiles) -> NDArray[np.uint8]:
     """Map one file as [n, record_bytes]."""
     file_bytes = path.stat().st_size
     if file_bytes == 0 or file_bytes % layout.record_bytes:
@@ -111,7 +111,7 @@ def _records(path: Path, layout: Layout) -> NDArray[np.uint8]:
     return np.memmap(path, np.uint8, "r", shape=(file_bytes // layout.record_bytes, layout.record_bytes))
 
 
-def _class_names(folder: Path, layout: Layout) -> tuple[tuple[str, ...], str]:
+def _class_names(folder: Path, layout: CifarFiles) -> tuple[tuple[str, ...], str]:
     path = folder / layout.class_file
     text = path.read_bytes()[:10_000].decode("utf-8", "replace") if path.is_file() else ""
     names = tuple(line.strip() for line in text.splitlines() if line.strip())

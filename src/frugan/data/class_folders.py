@@ -45,8 +45,8 @@ def classes_from_folders(names: Sequence[str], where: str, folders: Collection[s
         return unlabelled(len(names), "no class folders: all pictures form one class, unlabelled")
     if empty := sorted(set(folders) - set(class_names)):
         raise BadInput(
-            f"{where}: {first_names(empty)} {'holds' if len(empty) == 1 else 'hold'} no pictures, beside the class "
-            f"folders {first_names(class_names, 3)}. Put pictures there, or take it away."
+            f"{where}: {'this class folder has' if len(empty) == 1 else 'these class folders have'} no pictures: "
+            f"{first_names(empty)}. Put pictures there, or remove it."
         )
     numbers = {name: number for number, name in enumerate(class_names)}
     line = f"{count(len(class_names), 'class')} from the first folder level: {first_names(class_names)}"

@@ -16,6 +16,7 @@ from typing import Any
 
 from frugan.data.shard_urls import without_secrets
 from frugan.errors import BadInput
+from frugan.whole_files import whole_file
 
 SILENT_SECONDS = 30.0
 """After so long without a byte a server is given up."""
@@ -84,10 +85,9 @@ def fetch(url: str, to: Path, most_bytes: int) -> Remote:
     Raises:
         BadInput: as `look_at`; or larger, cut short, or the disk is full.
     """
-    beside = to.with_name(f".{to.name}.unfinished-{os.getpid()}")
     where = without_secrets(url)
 
-    def get() -> Remote:
+    def get(beside: Path) -> Remote:
         with _answer(url) as answer:
             about = _about(answer)
             if about.size is not None and about.size > most_bytes:
@@ -106,12 +106,8 @@ def fetch(url: str, to: Path, most_bytes: int) -> Remote:
                 raise _Later(f"it ends after {taken:,} of {about.size:,} bytes")
             return about
 
-    try:
-        about = _patiently(url, get)
-        beside.replace(to)
-    finally:
-        beside.unlink(missing_ok=True)
-    return about
+    with whole_file(to) as beside:
+        return _patiently(url, lambda: get(beside))
 
 
 class _Disk(Exception):

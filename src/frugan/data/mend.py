@@ -42,7 +42,7 @@ def mend_block(folder: Path, block: int, source: Path) -> None:
         (folder / SET_FILE).unlink(missing_ok=True)
         raise BadInput(
             f"{shown(str(folder / PICTURES_FILE))} is damaged, and {shown(str(source))} no longer gives the same "
-            "pictures; run the same command again, which prepares them anew"
+            "pictures; run the same command again, which prepares them again"
         )
     offset = np.load(folder / PICTURES_FILE, mmap_mode="r", allow_pickle=False).offset
     with (folder / PICTURES_FILE).open("r+b") as file:

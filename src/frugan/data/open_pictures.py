@@ -60,7 +60,9 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
         kept, lines = open_prepared(out, mend=mend), report.lines
     for line in lines:
         options.say(f"data: {line}")
-    options.say(f"data: {len(kept):,} pictures of {resolution} pixels in {out} (FRUGAN_PREPARED names another place)")
+    options.say(
+        f"data: {len(kept):,} pictures of {resolution} pixels in {out} (to keep them elsewhere, set FRUGAN_PREPARED)"
+    )
     return kept
 
 

@@ -64,29 +64,29 @@ class PictureNeeds:
         self._check(where, source)
         if self.classes is None and source.labelled and len(source.class_names) > 1:
             options.say(
-                "classes: not used, this recipe has none; if its family knows classes, "
-                f"networks.classes={len(source.class_names)} trains by class"
+                "classes: not used, because this recipe trains without them; to train by class, if this model can: "
+                f"networks.classes={len(source.class_names)}"
             )
         return self._in_channels(name, source, options)
 
     def _check(self, where: str, pictures: PictureSet) -> None:
         if pictures.resolution != self.resolution:
             raise BadInput(
-                f"{where}: pictures of {pictures.resolution} pixels, the recipe wants {self.resolution}; prepare them "
-                f"with --resolution {self.resolution}"
+                f"{where}: pictures of {pictures.resolution} pixels, but the recipe needs {self.resolution}; prepare "
+                f"them with --resolution {self.resolution}"
             )
         if self.classes is None:
             return
         found = len(pictures.class_names)
         if self.classes > 1 and not pictures.labelled:
             raise BadInput(
-                f"{where}: one class (a flat folder, no labels), the recipe wants {self.classes}; put the pictures of "
-                "each class in a folder of its own, or train without classes: networks.classes=1"
+                f"{where}: one class (a flat folder, no labels), but the recipe has {self.classes}; to train without "
+                "classes, add networks.classes=1; otherwise put the pictures of each class in a folder of its own"
             )
         if found != self.classes:
             raise BadInput(
-                f"{where}: {found:,} classes, the recipe has {self.classes:,} (networks.classes); name the folder that "
-                f"holds the class folders, or begin a run with networks.classes={found}"
+                f"{where}: {found:,} classes, but the recipe has {self.classes:,}; add networks.classes={found} when "
+                "you begin a run, or give the folder that contains your class folders"
             )
 
     def _in_channels(self, name: str, pictures: PictureSet, options: SourceOptions) -> PictureSet:
@@ -95,7 +95,9 @@ class PictureNeeds:
                 options.say("data: pictures in colour are turned grey (ITU-R 601 luma), because networks.channels is 1")
             return pictures.in_grey()
         if pictures.channels == 1:
-            raise BadInput(f"{name}: this set is read in grey, the recipe wants colour: open the set without `in_grey`")
+            raise BadInput(
+                f"{name}: this set is read in grey, but the recipe needs colour: open the set without `in_grey`"
+            )
         return pictures
 
     def check_together(self, sources: Mapping[str, PictureSet]) -> None:

@@ -5,19 +5,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count as counting
 from types import TracebackType
-from typing import Protocol
 
 import torch
 
+from frugan.contract.data import Reader
+
 Request = tuple[int, int]  # position, count
 Batch = dict[str, torch.Tensor]
-
-
-class Reader(Protocol):
-    """What a prefetcher reads from: `Batches`, or the same for faces."""
-
-    def take(self, position: int, count: int) -> Batch:
-        """What stands at position, position+1, ..."""
 
 
 class Prefetcher:

@@ -1,12 +1,12 @@
 """What a preparation did, in numbers and in words."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from frugan.data.background import WHITE, Background
+from frugan.data.background import GREY, WHITE, Background
 from frugan.data.classes import Classes
 from frugan.data.fitting import Fitting
 from frugan.data.set_file import SetFile
@@ -116,6 +116,34 @@ def grey_lines(pictures: int, grey: int) -> tuple[str, ...]:
     if grey == pictures:
         return ("all pictures are grey",)
     return (f"{count(grey, 'picture')} of {pictures:,} {'is' if grey == 1 else 'are'} grey, the others in colour",)
+
+
+def blank_lines(
+    source: Source, blank: Sequence[int], transparent: Container[int], background: Background
+) -> tuple[str, ...]:
+    """Return which pictures show nothing, and in which classes, if any do.
+
+    Args:
+        blank: indices of pictures that are one colour throughout.
+        transparent: indices of those that were transparent in places.
+        background: what these were laid on.
+    """
+    if not blank:
+        return ()
+    classes = source.classes
+    of_all = np.bincount(classes.labels, minlength=len(classes.names))
+    found = np.bincount(classes.labels[list(blank)], minlength=len(classes.names))
+    most = [number for number in np.argsort(-found, kind="stable") if found[number]]
+    named = first_names([f"{classes.names[number]} ({found[number]:,} of {of_all[number]:,})" for number in most])
+    which = f", in class {named}" if classes.labelled else f", such as {shown(source.names[blank[0]])}"
+    is_ = "is" if len(blank) == 1 else "are"
+    line = f"warning: {count(len(blank), 'picture')} {is_} one colour throughout{which}: nothing to learn from"
+    vanished = sum(index in transparent for index in blank)
+    if not vanished:
+        return (f"{line}; leave them out",)
+    of_them = "all of them" if vanished == len(blank) else f"{vanished:,} of them"
+    other = "white" if background == GREY else "grey"
+    return (f"{line}; {of_them} vanished on the background: try data.background={other} (--background of prepare)",)
 
 
 def transparency_lines(transparent: int, background: Background) -> tuple[str, ...]:

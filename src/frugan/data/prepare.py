@@ -21,6 +21,7 @@ from frugan.data.picture_file import PictureFile
 from frugan.data.picture_set import open_prepared
 from frugan.data.preparation_report import (
     PreparationReport,
+    blank_lines,
     fitting_lines,
     grey_lines,
     report_of,
@@ -156,6 +157,7 @@ def _write(
         write_set_file(folder, about)
     lines = (*source_lines(source), *fitting_lines(source, fitting, found, bad, upscaled))
     lines += transparency_lines(len(written.transparent), fitting.background)
+    lines += blank_lines(source, written.blank, set(written.transparent), fitting.background)
     return report_of(out, about, (*lines, *grey_lines(len(good), file.grey)))
 
 
@@ -168,6 +170,7 @@ class _Written:
         good: their indices in the source, in order.
         bad: the others, with reasons.
         transparent: those that were transparent in places.
+        blank: those that are one colour throughout.
         digest: of pixels and labels.
     """
 
@@ -175,6 +178,7 @@ class _Written:
     good: list[int]
     bad: dict[int, str]
     transparent: list[int]
+    blank: list[int]
     digest: str
 
 
@@ -185,6 +189,7 @@ def _write_pictures(
     bad = dict(found.bad)
     good: list[int] = []
     transparent: list[int] = []
+    blank: list[int] = []
 
     def fitted(index: int) -> NDArray[np.uint8] | str:
         if index in found.bad:
@@ -205,9 +210,11 @@ def _write_pictures(
             else:
                 file.append(result)
                 good.append(index)
+                if (result == result[:, :1, :1]).all():
+                    blank.append(index)
             if progress is not None:
                 progress(index + 1, len(source))
-        return _Written(file, good, bad, transparent, file.finish(source.classes.labels[good]))
+        return _Written(file, good, bad, transparent, blank, file.finish(source.classes.labels[good]))
 
 
 def _check_room(out: Path, pictures: int, resolution: int) -> None:

@@ -23,6 +23,7 @@ from frugan.data.source import Source
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 from frugan.regular_files import read_regular
+from frugan.whole_files import whole_file
 
 SET_FILE = "remote-shards.json"
 AT_ONCE = 8
@@ -105,9 +106,8 @@ def stage(pattern: str, folder: Path, most_bytes: int, say: Say) -> Path:
     size = f", {sum(known):,} bytes" if len(known) == len(shards) else ""
     say(f"data: {where}: {len(shards):,} shards{size}, fetched to {here} as they are needed (FRUGAN_SHARDS)")
     found = RemoteSet(pattern=pattern, most_bytes=most_bytes, shards=shards)
-    beside = here / f".{SET_FILE}.{os.getpid()}"
-    beside.write_text(found.model_dump_json(indent=1), "utf-8")
-    beside.replace(here / SET_FILE)
+    with whole_file(here / SET_FILE) as beside:
+        beside.write_text(found.model_dump_json(indent=1), "utf-8")
     names = {_local_name(number, shard) for number, shard in enumerate(shards)}
     for file in here.glob("shard-*.tar"):
         if file.name not in names:  # of a shard that is another now

@@ -23,11 +23,11 @@ from frugan.errors import BadInput
 from frugan.regular_files import read_regular
 
 FORMAT = 1
-MANIFEST = "MANIFEST.json"
-NETWORKS = "networks.safetensors"
-EMA = "ema.safetensors"
-OPTIMIZERS = "optimizers.safetensors"
-STATE = "state.json"
+MANIFEST_FILE = "MANIFEST.json"
+NETWORKS_FILE = "networks.safetensors"
+EMA_FILE = "ema.safetensors"
+OPTIMIZERS_FILE = "optimizers.safetensors"
+STATE_FILE = "state.json"
 UNFINISHED = ".unfinished-"
 DAMAGED = "damaged-"
 DIVERGED = "diverged-"
@@ -96,12 +96,14 @@ def save_checkpoint(
         beside.mkdir()
         parked = state.parked
         # networks first: reading them waits for the card, and with it for statistics that are on their way to the host
-        write_tensors(beside / NETWORKS, _network_tensors(state.networks) | parked.get(NETWORKS, {}), metadata)
+        write_tensors(
+            beside / NETWORKS_FILE, _network_tensors(state.networks) | parked.get(NETWORKS_FILE, {}), metadata
+        )
         if state.ema.networks:
-            write_tensors(beside / EMA, _network_tensors(state.ema.networks), metadata)
-        write_tensors(beside / OPTIMIZERS, _optimizer_tensors(state) | parked.get(OPTIMIZERS, {}), {})
+            write_tensors(beside / EMA_FILE, _network_tensors(state.ema.networks), metadata)
+        write_tensors(beside / OPTIMIZERS_FILE, _optimizer_tensors(state) | parked.get(OPTIMIZERS_FILE, {}), {})
         write_json(
-            beside / STATE,
+            beside / STATE_FILE,
             {
                 "format": FORMAT,
                 "step": state.step,
@@ -116,7 +118,7 @@ def save_checkpoint(
             },
         )
         files = sorted(p.name for p in beside.iterdir())
-        write_json(beside / MANIFEST, {name: digest(beside / name) for name in files})
+        write_json(beside / MANIFEST_FILE, {name: digest(beside / name) for name in files})
         flush_folder(beside)
         beside.replace(final)
         flush_folder(folder)
@@ -186,9 +188,9 @@ def verify(checkpoint: Checkpoint) -> dict[str, Any]:
     Raises:
         DamagedCheckpoint: naming the file and what is wrong with it.
     """
-    manifest = checkpoint.path / MANIFEST
+    manifest = checkpoint.path / MANIFEST_FILE
     digests = _json_object(manifest)
-    if missing := sorted({NETWORKS, OPTIMIZERS, STATE} - digests.keys()):
+    if missing := sorted({NETWORKS_FILE, OPTIMIZERS_FILE, STATE_FILE} - digests.keys()):
         raise DamagedCheckpoint(f"{manifest}: lists no {', '.join(missing)}")
     for name, expected in digests.items():
         path = checkpoint.path / name
@@ -200,7 +202,7 @@ def verify(checkpoint: Checkpoint) -> dict[str, Any]:
             raise DamagedCheckpoint(f"{path}: {error.strerror}") from error
         if found != expected:
             raise DamagedCheckpoint(f"{path}: its digest is not the manifest's")
-    state = _json_object(checkpoint.path / STATE)
+    state = _json_object(checkpoint.path / STATE_FILE)
     if (number := state.get("format")) != FORMAT:
         raise BadInput(f"{checkpoint.path}: format {number}, expected {FORMAT}: written by a newer frugan")
     return state
@@ -228,7 +230,7 @@ def newest_whole(folder: Path) -> tuple[Checkpoint, dict[str, Any], list[str]] |
         raise BadInput(
             "no checkpoint is whole:\n"
             + "\n".join(damage)
-            + "\nrestore one from backups/ if there are any, or start anew"
+            + "\nrestore one from backups/ if there are any, or begin a new run"
         )
     return None
 
@@ -288,7 +290,7 @@ def restore(
     """
     path = checkpoint.path
     lines: list[str] = []
-    tensors = read_tensors(path / NETWORKS)[0]
+    tensors = read_tensors(path / NETWORKS_FILE)[0]
     known = {key.split(".")[0] for key in tensors}
     fresh = {name for name in state.networks if name in restarts or name not in known}
     if fresh == set(state.networks):
@@ -297,16 +299,18 @@ def restore(
     load_networks(going_on, {k: v for k, v in tensors.items() if k.split(".")[0] in going_on}, str(path))
     # What starts anew is not worth keeping: its old weights may not even fit any more.
     away = set(state.networks) | set(restarts)
-    state.parked[NETWORKS] = {k: v for k, v in tensors.items() if k.split(".")[0] not in away}
+    state.parked[NETWORKS_FILE] = {k: v for k, v in tensors.items() if k.split(".")[0] not in away}
     lines += [f"{name}: starts with fresh weights" for name in sorted(fresh)]
     lines += [f"{name}: not used at present; kept as it is" for name in sorted(known - away)]
     if state.ema.networks:
-        load_networks(state.ema.networks, read_tensors(path / EMA)[0], str(path))
+        load_networks(state.ema.networks, read_tensors(path / EMA_FILE)[0], str(path))
     lines += restore_optimizers(path, state, fresh | set(restarts))
     try:
         _restore_numbers(saved, state, fresh)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
-        raise BadInput(f"{path / STATE}: not what a training keeps ({error}); delete {path}, or restore it") from error
+        raise BadInput(
+            f"{path / STATE_FILE}: not what a training keeps ({error}); delete {path}, or restore it"
+        ) from error
     if (before := saved.get("torch")) != str(torch.__version__):
         lines.append(
             f"{path} was written with torch {before}; with {torch.__version__} it goes on, but not bit for bit"
@@ -346,7 +350,7 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
     Returns:
         A line for every optimizer whose state could not be taken over.
     """
-    tensors, _ = read_tensors(path / OPTIMIZERS)
+    tensors, _ = read_tensors(path / OPTIMIZERS_FILE)
     lines: list[str] = []
     for name, optimizer in state.optimizers.items():
         own = {key: tensors.pop(key) for key in list(tensors) if key.startswith(f"{name}/")}
@@ -369,7 +373,7 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
     left = {key for key in tensors if not _counts(key) and key.split("/")[1].split(".")[0] not in fresh}
     owners = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
     left |= {key for key in tensors if _counts(key) and key.split("/")[0] in owners}
-    state.parked[OPTIMIZERS] = {key: value for key, value in tensors.items() if key in left}
+    state.parked[OPTIMIZERS_FILE] = {key: value for key, value in tensors.items() if key in left}
     return lines
 
 

@@ -114,7 +114,7 @@ class CompiledPhases:
     def _too_many(self, known: _Compiled, key: Key) -> str | None:
         if len(known.graphs) < MANY_GRAPHS:
             return None
-        return f"{MANY_GRAPHS} graphs were made of it already, the last one anew because of {_change(known, key)}"
+        return f"{MANY_GRAPHS} graphs of it were made already, the last one because of {_change(known, key)}"
 
     def _compile(
         self,

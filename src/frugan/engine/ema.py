@@ -29,22 +29,33 @@ class EmaSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     schedule: Literal["constant", "ramp", "half-life"] = Field(
-        "constant", description="how the decay changes as training goes on"
+        "constant", description="how the decay of the averaged weights changes during training"
     )
-    decay: float = Field(0.9999, ge=0, lt=1, json_schema_extra=CHANGEABLE, description="of constant and ramp")
-    half_life_images: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="of half-life")
+    decay: float = Field(
+        0.9999,
+        ge=0,
+        lt=1,
+        json_schema_extra=CHANGEABLE,
+        description="constant and ramp: the decay; averages over about 1 / (1 - decay) steps",
+    )
+    half_life_images: float | None = Field(
+        None, gt=0, json_schema_extra=CHANGEABLE, description="half-life: images after which a weight counts half"
+    )
     ramp: Interval = Field(
         RAMP,
         json_schema_extra=CHANGEABLE | ADDED,
-        description="of ramp: the decay has come to 63% of its value then",
+        description="ramp: time until the decay has reached 63% of its value",
     )
     half_life_share: float | None = Field(
         None,
         gt=0,
         json_schema_extra=CHANGEABLE | ADDED,
-        description="of half-life: at most this share of the images seen before; none: no such limit. StyleGAN2: 0.05",
+        description="half-life: at most this share of the images seen so far; none: no such limit. StyleGAN2: 0.05",
     )
-    start: Duration = Field(Duration.parse("0 steps"), description="until then the average is a copy")
+    start: Duration = Field(
+        Duration.parse("0 steps"),
+        description="averaging begins after this time; until then the average is a copy of the weights",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -13,32 +13,42 @@ class EvaluationSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    every: Interval | None = Field(None, json_schema_extra=CHANGEABLE, description="when; none: never")
-    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
-        ("fid",), min_length=1, json_schema_extra=CHANGEABLE, description="scores that are taken while training goes on"
+    every: Interval | None = Field(
+        None, json_schema_extra=CHANGEABLE, description="time between scores taken during training; none: take none"
     )
-    samples: int = Field(10_000, ge=10, json_schema_extra=CHANGEABLE, description="pictures generated for each")
+    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
+        ("fid",), min_length=1, json_schema_extra=CHANGEABLE, description="scores to take"
+    )
+    samples: int = Field(10_000, ge=10, json_schema_extra=CHANGEABLE, description="pictures to generate for each score")
     network: str = Field(
         "inception",
         json_schema_extra=CHANGEABLE,
-        description="of features: inception, digits, a TorchScript file, or module:callable",
+        description="feature network: inception, digits, a TorchScript file, or module:callable",
     )
     statistics: Literal["running", "standing", "batch"] = Field(
-        "running", json_schema_extra=CHANGEABLE, description="what batch normalisation uses"
+        "running", json_schema_extra=CHANGEABLE, description="statistics that batch normalisation uses for scores"
     )
     standing_batches: int = Field(
-        16, ge=1, json_schema_extra=CHANGEABLE, description="batches that standing statistics are gathered from"
+        16, ge=1, json_schema_extra=CHANGEABLE, description="batches to measure standing statistics over"
     )
     standing_size: int | None = Field(
-        None, ge=1, json_schema_extra=CHANGEABLE, description="samples in each; none: training.normalisation_batch"
+        None,
+        ge=1,
+        json_schema_extra=CHANGEABLE,
+        description="samples in each of these batches; none: training.normalisation_batch",
     )
     truncation: float = Field(
-        1.0, gt=0, le=100, json_schema_extra=CHANGEABLE, description="standard deviation of the latents"
+        1.0, gt=0, le=100, json_schema_extra=CHANGEABLE, description="standard deviation of the latents for scores"
     )
     best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = Field(
-        "fid", json_schema_extra=CHANGEABLE, description="score by which checkpoints are kept besides the newest"
+        "fid", json_schema_extra=CHANGEABLE, description="score that decides which checkpoints are best"
     )
-    keep_best: int = Field(2, ge=0, json_schema_extra=CHANGEABLE, description="so many of them")
+    keep_best: int = Field(
+        2,
+        ge=0,
+        json_schema_extra=CHANGEABLE,
+        description="how many of the best checkpoints to keep, besides the newest",
+    )
 
     @model_validator(mode="after")
     def _measures_what_it_keeps_by(self) -> Self:

@@ -16,7 +16,7 @@ SMALLEST_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Block:
+class PackedBlock:
     """One allocation.
 
     Attributes:
@@ -30,7 +30,7 @@ class Block:
     firsts: tuple[int, ...]
 
 
-def pack(sizes_bytes: Sequence[int], *, powers_of_two: bool) -> list[Block]:
+def pack(sizes_bytes: Sequence[int], *, powers_of_two: bool) -> list[PackedBlock]:
     """Blocks that hold tensors of the given sizes.
 
     Args:
@@ -66,7 +66,7 @@ def rounded_bytes(size_bytes: int) -> int:
     return 1 << (size_bytes - 1).bit_length() if size_bytes else 0
 
 
-def _filled(size_bytes: int, waiting: Sequence[int], sizes_bytes: Sequence[int]) -> Block:
+def _filled(size_bytes: int, waiting: Sequence[int], sizes_bytes: Sequence[int]) -> PackedBlock:
     """A block with the first of the waiting tensors that find room in it, largest first."""
     numbers, firsts, first = [], [], 0
     for i in waiting:
@@ -74,10 +74,10 @@ def _filled(size_bytes: int, waiting: Sequence[int], sizes_bytes: Sequence[int])
             numbers.append(i)
             firsts.append(first)
             first += _aligned(sizes_bytes[i])
-    return Block(size_bytes, tuple(numbers), tuple(firsts))
+    return PackedBlock(size_bytes, tuple(numbers), tuple(firsts))
 
 
-def _used(block: Block, sizes_bytes: Sequence[int]) -> int:
+def _used(block: PackedBlock, sizes_bytes: Sequence[int]) -> int:
     return sum(sizes_bytes[i] for i in block.numbers)
 
 

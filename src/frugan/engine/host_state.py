@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from frugan.engine.host_arena import Block, pack
+from frugan.engine.host_arena import PackedBlock, pack
 
 
 def zeros_for(parameter: Tensor, *, on_host: bool) -> Tensor:
@@ -82,7 +82,7 @@ def _allocate(size_bytes: int, what: str, *, pinned: bool) -> Tensor:
     return torch.empty(size_bytes, dtype=torch.uint8)
 
 
-def _views(block: Block, likes: Sequence[Tensor], memory: Tensor) -> dict[int, Tensor]:
+def _views(block: PackedBlock, likes: Sequence[Tensor], memory: Tensor) -> dict[int, Tensor]:
     """Tensors of a block, by number, in the layouts of those they are for."""
     found = {}
     for number, first in zip(block.numbers, block.firsts, strict=True):

@@ -1,4 +1,4 @@
-"""How tensors are laid out: working weights as the device wants them, gradients as their masters are."""
+"""How tensors are laid out: working weights as the device wants them, gradients as their masters are, all densely."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,3 +91,20 @@ def lay_out_masters(network: nn.Module, layout: Layout) -> None:
                 laid = master.detach().contiguous(memory_format=torch.channels_last)
                 made[master] = nn.Parameter(laid, requires_grad=master.requires_grad)
             module._parameters[name] = made[master]
+
+
+def memory_of(tensor: Tensor) -> Tensor:
+    """A tensor's elements as they lie in memory [numel].
+
+    Raises:
+        ValueError: they lie with gaps, or on top of each other.
+    """
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    by_stride = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    expected = 1
+    for stride, size in by_stride:
+        if size != 1 and stride != expected:
+            raise ValueError(f"a tensor {tuple(tensor.shape)} with strides {tensor.stride()} does not lie densely")
+        expected *= size
+    return tensor.as_strided((tensor.numel(),), (1,))

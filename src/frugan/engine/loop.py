@@ -49,7 +49,7 @@ class Scoring:
 
 
 @dataclass
-class Stage:
+class RunningStage:
     """What a training does until its recipe changes, or to the end.
 
     Attributes:
@@ -74,7 +74,7 @@ class Stage:
     look_again: Callable[[float], None] | None = None
 
 
-Stages = Callable[["Loop"], AbstractContextManager[Stage]]
+Stages = Callable[["Loop"], AbstractContextManager[RunningStage]]
 """Opens the stage that a training has come to; its data are closed with it."""
 
 
@@ -171,11 +171,11 @@ class Loop:
         self.ranks.tell(Order.OVER if over else Order.STOP)
         return over
 
-    def _next_stage(self) -> AbstractContextManager[Stage]:
+    def _next_stage(self) -> AbstractContextManager[RunningStage]:
         self.ranks.tell(Order.STAGE)
         return self.stages(self)
 
-    def _do_what_is_due(self, stage: Stage, stop: StopRequest) -> None:
+    def _do_what_is_due(self, stage: RunningStage, stop: StopRequest) -> None:
         step, asked = self.state.step, self.requests.take()
         if "stop" in asked:
             stop.signal_name = stop.signal_name or "request"
@@ -238,7 +238,7 @@ class Loop:
             self.log.write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
         return saved
 
-    def _draw(self, stage: Stage) -> None:
+    def _draw(self, stage: RunningStage) -> None:
         if self._pictured == self.state.step:
             return
         self._pictured = self.state.step

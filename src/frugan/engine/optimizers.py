@@ -27,14 +27,19 @@ class OptimizerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
-    learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="at the start")
+    learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")
     final_learning_rate: float | None = Field(
         None,
         ge=0,
         json_schema_extra=CHANGEABLE,
-        description="reached in a straight line at the end of the duration; none: the rate stays",
+        description="learning rate at the end of the duration, reached linearly; none: it stays the same",
     )
-    clip_norm: float | None = Field(None, gt=0, json_schema_extra=CHANGEABLE, description="largest gradient norm")
+    clip_norm: float | None = Field(
+        None,
+        gt=0,
+        json_schema_extra=CHANGEABLE,
+        description="largest gradient norm: larger ones are scaled down to it; none: no clipping",
+    )
 
     def rate_at(self, progress: float) -> float:
         """Learning rate at a share of the duration, from 0 to 1."""
@@ -61,14 +66,14 @@ class AdamSettings(OptimizerSettings):
     """Adam (Kingma and Ba 2014); learning rate, betas and eps as torch defines them."""
 
     kind: Literal["adam"] = Field("adam", description="which optimizer")
-    beta1: float = Field(0.0, ge=0, lt=1, description="decay of the mean of gradients")
-    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of their squares")
-    eps: float = Field(1e-8, gt=0, description="added to the root")
+    beta1: float = Field(0.0, ge=0, lt=1, description="decay of the running mean of gradients")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the running mean of squared gradients")
+    eps: float = Field(1e-8, gt=0, description="added to the denominator")
     lazy_regularisation: bool = Field(
         False,
         json_schema_extra=ADDED,
-        description="learning rate and betas stand for the main phase; where others come every k steps with the same "
-        "optimizer, both slow down by k/(k + 1) (StyleGAN2)",
+        description="adjust the learning rate and betas by k/(k + 1) when a regulariser shares this optimizer every k "
+        "steps (StyleGAN2)",
     )
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
@@ -79,20 +84,22 @@ class AdamSettings(OptimizerSettings):
 class _PiecewiseSettings(OptimizerSettings):
     """What optimizers that work in pieces have in common."""
 
-    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE, description="at the start")
-    eps: float = Field(1e-6, gt=0, description="added to the root")
+    learning_rate: float = Field(5e-5, gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")
+    eps: float = Field(1e-6, gt=0, description="added to the denominator")
     dropout: float | None = Field(
         None,
         gt=0,
         le=1,
         json_schema_extra=CHANGEABLE,
-        description="learning-rate dropout: share of the weights that each update moves, drawn anew; the original: 0.3",
+        description="learning-rate dropout: share of the weights that each update moves, at random; the original's: "
+        "0.3",
     )
     period: int | None = Field(
         None,
         ge=2,
         json_schema_extra=CHANGEABLE,
-        description="updates of one cosine from the full rate to none and back; with dropout the original has 500",
+        description="updates in which the rate goes from full to zero and back (cosine); the original's, with "
+        "dropout: 500",
     )
 
     @property
@@ -110,7 +117,7 @@ class RMSpropSettings(_PiecewiseSettings):
     """RMSprop as DeepFaceLab defines it."""
 
     kind: Literal["rmsprop"] = Field("rmsprop", description="which optimizer")
-    decay: float = Field(0.9, ge=0, lt=1, description="of the mean of squared gradients")
+    decay: float = Field(0.9, ge=0, lt=1, description="decay of the running mean of squared gradients")
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""
@@ -121,8 +128,10 @@ class AdaBeliefSettings(_PiecewiseSettings):
     """AdaBelief as DeepFaceLab defines it: no bias correction, eps outside the root only."""
 
     kind: Literal["adabelief"] = Field("adabelief", description="which optimizer")
-    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of gradients")
-    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the mean of their squared deviations from it")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the running mean of gradients")
+    beta2: float = Field(
+        0.999, ge=0, lt=1, description="decay of the running mean of the gradients' squared deviations from their mean"
+    )
 
     def create(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Make the optimizer, without state."""

@@ -84,17 +84,17 @@ def card_precision(asked: PrecisionName, name: str, capability: tuple[int, int])
     if asked == "fp16" and plain_turing:
         warning = f"fp16 convolutions may give NaN on {card}; training.precision=auto or fp32 is safe"
     elif asked == "fp16" and not has_fp16_units:
-        warning = f"{card} has no fp16 matrix units: it saves memory and no time; training.precision=fp32 is no slower"
+        warning = f"{card} has no fp16 tensor cores: it saves memory and no time; training.precision=fp32 is no slower"
     return Precision(asked, DTYPES[asked], "asked for", warning)
 
 
 def _best_precision(card: str, capability: tuple[int, int], *, has_fp16_units: bool) -> Precision:
     if card_has_bf16_units(capability):
-        return Precision("bf16", torch.bfloat16, f"{card} has bf16 matrix units")
+        return Precision("bf16", torch.bfloat16, f"{card} has bf16 tensor cores")
     if has_fp16_units:
-        return Precision("fp16", torch.float16, f"{card} has fp16 matrix units and no bf16")
+        return Precision("fp16", torch.float16, f"{card} has fp16 tensor cores and no bf16")
     nan = ", and fp16 convolutions may give NaN on its kind" if capability >= (7, 0) else ""
-    return Precision("fp32", torch.float32, f"{card} has no half-precision matrix units{nan}")
+    return Precision("fp32", torch.float32, f"{card} has no half-precision tensor cores{nan}")
 
 
 def continued_precision(before: Literal["fp32", "fp16", "bf16"], device: torch.device) -> Precision:

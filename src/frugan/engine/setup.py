@@ -11,6 +11,7 @@ from frugan.contract.phase import Phase
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.ema import Ema, EmaSettings
 from frugan.engine.layout import lay_out_masters
+from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
@@ -19,7 +20,6 @@ from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import DrawFeed, PictureFeed
-from frugan.engine.working_weights import set_normalisation_batch
 
 
 @dataclass(frozen=True)

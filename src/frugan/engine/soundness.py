@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frugan.engine.checkpoint import DIVERGED, Checkpoint, list_checkpoints, set_aside_newer
+from frugan.engine.checkpoint import DIVERGED, STATE_FILE, Checkpoint, list_checkpoints, set_aside_newer
 from frugan.errors import TrainingFailed
 
 LONG = 100
@@ -95,7 +95,7 @@ def sound_checkpoints(folder: Path) -> list[Checkpoint]:
 def finite_steps(checkpoint: Checkpoint) -> int:
     """Steps before a checkpoint without a skipped update, all of them where it does not say; -1: it is damaged."""
     try:
-        state = json.loads((checkpoint.path / "state.json").read_text("utf-8"))
+        state = json.loads((checkpoint.path / STATE_FILE).read_text("utf-8"))
         return int(state.get(FINITE_STEPS, checkpoint.step))
     except (OSError, ValueError, TypeError, AttributeError):
         return -1
@@ -110,21 +110,21 @@ def way_back(folder: Path, command: str | None, rates: Mapping[str, float], prec
         rates: learning rates of the optimizers whose updates were skipped.
         precision: by name.
     """
-    anew = "" if precision == "fp32" else "; or train anew with training.precision=fp32"
+    anew = "" if precision == "fp32" else "; or begin a new run with training.precision=fp32"
     sound = sound_checkpoints(folder)
     if not sound:
-        return f"No checkpoint is from before that: begin a new run with a smaller learning rate{anew}"
+        return f"No checkpoint is older than that: begin a new run with a smaller learning rate{anew}"
     words = " ".join(f"optimizers.{name}.learning_rate={rate / 2:g}" for name, rate in rates.items())
     newest = sound[-1]
     aside = set_aside_newer(folder, newest, DIVERGED)
     lines = [
-        f"{newest.path} is from before that, with {finite_steps(newest):,} steps in a row that were finite"
-        + (f" (set aside, from after it: {', '.join(path.name for path in aside)})" if aside else "")
-        + ". Go on from it with a smaller learning rate"
+        f"{newest.path} is from before that, after {finite_steps(newest):,} good steps in a row"
+        + (f" (newer ones were set aside: {', '.join(path.name for path in aside)})" if aside else "")
+        + ". Resume from it with a smaller learning rate"
         + (f":\n  {command} {words}" if command else anew)
     ]
     if command:
-        next_one = f"delete it, and the same command goes on from step {sound[-2].step:,}" if len(sound) > 1 else ""
+        next_one = f"delete it, and the same command resumes from step {sound[-2].step:,}" if len(sound) > 1 else ""
         others = [part for part in (next_one, anew.removeprefix("; or ")) if part]
         lines += [f"If it diverges again: {', or '.join(others)}"] if others else []
     return "\n".join(lines)

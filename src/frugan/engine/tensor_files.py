@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from frugan.errors import BadInput
+from frugan.whole_files import whole_file
 
 DTYPES: Mapping[torch.dtype, str] = MappingProxyType(
     {
@@ -59,13 +60,9 @@ def digest(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON in place of what was there, whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole_file(path) as beside:
         beside.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf-8")
         flush(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

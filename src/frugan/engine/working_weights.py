@@ -5,7 +5,7 @@ The working weights are detached leaves that stand in for the parameters while t
 would then run on the masters: wrong without a word in fp32.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from frugan.contract.layers import GroupNormalised, Observer, Reparametrised, Stateful, keeps_fp32
+from frugan.contract.layers import Observer, Reparametrised, Stateful, keeps_fp32
 from frugan.contract.scaled import Divisor, Scaled, ScaledWeight, Scaling
 from frugan.contract.squares import SQUARES, SumsSquares, squares_of
 from frugan.engine.dense_slices import SliceSum, sliced_forward, slices_of
@@ -47,10 +47,6 @@ class _Made:
             return self.sum.take()
         gradient, self.leaf.grad = self.leaf.grad, None
         return gradient
-
-
-_Found = tuple[ScaledWeight, Divisor, Tensor | None]
-"""A weight, its divisor, and what it is divided by it already, if it is."""
 
 
 @dataclass
@@ -334,65 +330,3 @@ def working_weights(
     finally:
         for weights in working.values():
             weights.restore()
-
-
-@contextmanager
-def prepared(network: nn.Module, layout: Layout | None = None) -> Iterator[nn.Module]:
-    """Run a network for inference: evaluation mode, normalised and cast weights, nothing moves.
-
-    Args:
-        network: outside a phase.
-        layout: dtype and memory format; default: fp32 as it is.
-    """
-    was_training = network.training
-    network.eval()
-    try:
-        with working_weights({"network": network}, {"network": layout or Layout()}, (), None):
-            yield network
-    finally:
-        network.train(was_training)
-
-
-def make_callable(network: nn.Module) -> nn.Module:
-    """Let a network be called as it is, outside the engine: each call prepares its weights and restores the masters.
-
-    Gradients flow to the masters through the normalisation. Nothing moves. Inside `prepared` or a phase it steps aside.
-    """
-    restores: list[Callable[[], None]] = []
-
-    def before(module: nn.Module, _: object) -> None:
-        if is_working(module):
-            return
-        slots: list[tuple[nn.Module, str, nn.Parameter]] = []
-        for owner in module.modules():
-            if isinstance(owner, Reparametrised):
-                for name in owner.reparametrised:
-                    master = cast(nn.Parameter, owner._parameters[name])
-                    slots.append((owner, name, master))
-                    owner._parameters[name] = owner.working_weight(name, master)  # type: ignore[assignment]
-
-        def restore() -> None:
-            for owner, name, master in slots:
-                owner._parameters[name] = master
-
-        restores.append(restore)
-
-    def after(_: nn.Module, __: object, ___: object) -> None:
-        if restores:
-            restores.pop()()
-
-    network.register_forward_pre_hook(before)
-    network.register_forward_hook(after, always_call=True)
-    return network
-
-
-def set_normalisation_batch(network: nn.Module, size: int | None) -> None:
-    """Give every group-normalising layer its group size."""
-    for module in network.modules():
-        if isinstance(module, GroupNormalised):
-            module.normalisation_batch = size
-
-
-def normalises_groups(networks: Mapping[str, nn.Module]) -> bool:
-    """Whether any layer's result depends on which samples stand together."""
-    return any(isinstance(module, GroupNormalised) for network in networks.values() for module in network.modules())

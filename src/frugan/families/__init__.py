@@ -52,7 +52,7 @@ def _loaded(entry: EntryPoint) -> Family:
         found: Family = entry.load()()
     except (ImportError, AttributeError, TypeError) as error:
         raise BadInput(
-            f"family {entry.name!r} of another package ({entry.value}) cannot be loaded: {error}; install it anew, or "
+            f"family {entry.name!r} of another package ({entry.value}) cannot be loaded: {error}; reinstall it, or "
             "ask its author"
         ) from error
     if found.name != entry.name:

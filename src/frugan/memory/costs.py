@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frugan.contract.layers import Observer
 from frugan.engine.layout import Layout
-from frugan.engine.working_weights import prepared, working_weights
+from frugan.engine.prepared import prepared
+from frugan.engine.working_weights import working_weights
 from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
 
 Run = Callable[[nn.Module, int], object]

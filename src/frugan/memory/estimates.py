@@ -107,7 +107,7 @@ class Estimates:
         """
         plans = self._known(self.space.wished_plans())
         if not plans:
-            raise BadInput("no plan uses all savers that are asked for: leave some away")
+            raise BadInput("no plan can use all the memory savings that are asked for: leave some out")
         found = [self.of(plan) for plan in plans]
         return sorted(found, key=lambda each: (each.seconds, each.reserved_bytes))
 

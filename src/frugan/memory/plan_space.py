@@ -40,7 +40,7 @@ class Wishes:
         for name in sorted({*self.use, *self.avoid} - set(known)):
             raise BadInput(f"memory saving {name!r} is unknown; there are {', '.join(known)}")
         for name in sorted(self.use & self.avoid):
-            raise BadInput(f"memory saving {name} is asked for and ruled out at once: leave one of the two away")
+            raise BadInput(f"memory saving {name} is in both --use and --avoid: leave out one of the two")
         if {"recompute", "keep-products"} <= self.use:
             raise BadInput(
                 "memory savings recompute and keep-products contradict each other: a block that makes everything again "

@@ -18,10 +18,12 @@ def parse_size(text: str) -> int:
     found = _FORM.fullmatch(text)
     unit = _UNITS.get(found[2].lower()) if found else None
     if found is None or unit is None:
-        raise BadInput(f"{text!r} is no size: expected a number with a unit, such as 6GiB or 5632MiB (6GB is 5.59GiB)")
+        raise BadInput(
+            f"{text!r} is not a size: expected a number with a unit, such as 6GiB or 5632MiB (6GB is 5.59GiB)"
+        )
     size = int(float(found[1]) * unit)
     if size < 1:
-        raise BadInput(f"{text!r} is no size to work in: expected more than nothing, such as 6GiB")
+        raise BadInput(f"{text!r} is too small: expected more than 0, such as 6GiB")
     return size
 
 

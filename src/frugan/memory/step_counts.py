@@ -4,13 +4,13 @@ Nothing in it is noisy and nothing needs a card, so that a change that costs a f
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.contract.phase import MicroBatch, Phase
@@ -19,10 +19,10 @@ from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
-from frugan.engine.update import DrawFeed, PictureFeed
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.compiler_import import no_compiler
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
+from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.prediction import CardPlan
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import WorkCounter
@@ -101,7 +101,8 @@ def count_step(task: Task, plan: Plan, stage: Stage, *, step: int = 0) -> StepCo
         for optimizer in state.optimizers.values():
             optimizer.works_as_on("cuda")
         counter = _Counter(dataless)
-        made = stage.setup.step(_OnHost(BlankPictures(stage.needs), counter), _DrawnOnHost(Streams(0), counter))
+        pictures = UnwatchedPictures(BlankPictures(stage.needs), counter.uncounted)
+        made = stage.setup.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted))
         with counter, _watched(state, counter, task.recomputable(networks)):
             _probed(made, counter).run(state, plan)
     return StepCounts(counter.found)
@@ -117,14 +118,13 @@ class _Counter(TorchDispatchMode):
     Attributes:
         found: so far.
         phase: that runs.
-        on_host: what runs is not on the card.
     """
 
     def __init__(self, dataless: Dataless) -> None:
         super().__init__()
         self.found: dict[tuple[str, str, str], Counts] = {}
         self.phase = ""
-        self.on_host = False
+        self._counts = True
         self._place = ""
         self._dataless = dataless
         self._work = WorkCounter()
@@ -146,6 +146,15 @@ class _Counter(TorchDispatchMode):
         self._numbers.append(torch._C._autograd._get_sequence_nr())
         self._places.append(place)
 
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """What the host makes is passed over."""
+        self._counts = False
+        try:
+            yield
+        finally:
+            self._counts = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and count it."""
         kwargs = kwargs or {}
@@ -153,7 +162,7 @@ class _Counter(TorchDispatchMode):
             self._add(func, Counts(syncs=1))
             return torch.ones((), dtype=args[0].dtype).item()
         out, known = self._dataless.run(func, args, kwargs)
-        if known is not None and not self.on_host:
+        if known is not None and self._counts:
             if known.cost is None:
                 known.cost = self._work.cost_of(func, args, kwargs, out)
             moved_bytes, macs, _ = known.cost
@@ -218,44 +227,3 @@ def _watched(state: TrainingState, counter: _Counter, blocks: Mapping[str, Seque
             for name in blocks.get(network, ()):
                 watch(module.get_submodule(name), f"{network}/{name}")
         yield
-
-
-def _uncounted(counter: _Counter, make: Callable[..., Any], *args: Any) -> Any:
-    """What the host makes, by itself."""
-    counter.on_host = True
-    try:
-        return make(*args)
-    finally:
-        counter.on_host = False
-
-
-@dataclass(frozen=True)
-class _OnHost:
-    """Pictures that the host gives."""
-
-    feed: PictureFeed
-    counter: _Counter
-
-    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
-        found: Mapping[str, Tensor] = _uncounted(self.counter, self.feed.take, source, stream, position, count)
-        return found
-
-
-@dataclass(frozen=True)
-class _DrawnOnHost:
-    """Small random inputs that the host draws; large ones are drawn on the card."""
-
-    feed: DrawFeed
-    counter: _Counter
-
-    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
-        found: Mapping[str, Tensor] = _uncounted(self.counter, self.feed.batch, phase, step, repeat, count)
-        return found
-
-    def micro_batch(
-        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
-    ) -> dict[str, Tensor]:
-        return self.feed.micro_batch(phase, step, repeat, first, count, device)
-
-    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
-        return self.feed.update_seed(phase, step, repeat)

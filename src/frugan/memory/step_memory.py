@@ -19,10 +19,10 @@ from frugan.engine.plan import Plan
 from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.update import DrawFeed, PictureFeed
 from frugan.engine.working_weights import pending_gradient
 from frugan.memory.compiled_step import CompiledOnPaper
 from frugan.memory.dataless import Dataless
+from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.named_places import named_places, tensors_of
 from frugan.memory.trace import Category, Peak, Replay, Trace
 from frugan.memory.tracker import Tracker
@@ -110,8 +110,8 @@ def measure_step(
     if as_card:
         watched = replace(
             watched,
-            pictures=_HostPictures(step.pictures, tracker),
-            draws=_HostDraws(step.draws, tracker),
+            pictures=UnwatchedPictures(step.pictures, tracker.elsewhere),
+            draws=UnwatchedDraws(step.draws, tracker.elsewhere),
         )
     with tracker, tracker.saved(), named_places(state, tracker, blocks or {}):
         watched.run(state, plan, count_zeros=count_zeros)
@@ -264,38 +264,6 @@ class _WatchedCopies(HostCopies):
     def bring(self, there: Tensor, device: torch.device) -> Tensor:
         self.counter.host_bytes += there.nbytes
         return super().bring(there, device)
-
-
-@dataclass(frozen=True)
-class _HostPictures:
-    """Pictures in host memory."""
-
-    feed: PictureFeed
-    tracker: Tracker
-
-    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
-        with self.tracker.elsewhere():
-            return self.feed.take(source, stream, position, count)
-
-
-@dataclass(frozen=True)
-class _HostDraws:
-    """Small random inputs in host memory, and large ones on the card."""
-
-    feed: DrawFeed
-    tracker: Tracker
-
-    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
-        with self.tracker.elsewhere():
-            return self.feed.batch(phase, step, repeat, count)
-
-    def micro_batch(
-        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
-    ) -> dict[str, Tensor]:
-        return self.feed.micro_batch(phase, step, repeat, first, count, device)
-
-    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
-        return self.feed.update_seed(phase, step, repeat)
 
 
 def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, list[Tensor]]:

@@ -5,7 +5,6 @@ guided-diffusion's reference batches. Those say neither which network made them 
 """
 
 import hashlib
-import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from frugan.errors import BadInput
 from frugan.metrics.moments import Moments, Normal
+from frugan.whole_files import whole_file
 
 MEAN, COVARIANCE = "mu", "sigma"
 ASYMMETRY = 1e-4
@@ -84,14 +84,9 @@ def write_moments(path: Path, moments: Moments, about: dict[str, str | int]) -> 
         about: "pictures", "resolution", "network", "network_digest", "resizer", "data_digest".
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     arrays = {MEAN: moments.mean.numpy(), COVARIANCE: moments.covariance.numpy()}
-    try:
-        with beside.open("wb") as opened:
-            np.savez(opened, **arrays, **{name: np.array(value) for name, value in about.items()})  # type: ignore[arg-type]
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(path) as beside, beside.open("wb") as opened:
+        np.savez(opened, **arrays, **{name: np.array(value) for name, value in about.items()})  # type: ignore[arg-type]
 
 
 def _read(path: Path, digest: str, archive: zipfile.ZipFile, features: int) -> FileMoments:

@@ -1,1 +1,1 @@
-"""DeepFaceLab's pickles, read without running anything and written so that it reads them."""
+"""Pickles of other programs, read without running anything; and written so that DeepFaceLab reads them."""

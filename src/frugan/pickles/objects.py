@@ -10,13 +10,13 @@ from typing import Any
 
 from frugan.errors import BadInput
 from frugan.pickles.arrays import CURE
-from frugan.pickles.reader import DAMAGED, Reader
+from frugan.pickles.reader import DAMAGED, PickleReader
 
 Name = tuple[str, str]
 """(module, name) as the file has it."""
 
 
-class ObjectReader(Reader):
+class ObjectReader(PickleReader):
     """The stack machine with sets of text, names that stand for values, and objects made from arguments.
 
     Args:

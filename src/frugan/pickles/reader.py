@@ -49,10 +49,10 @@ def load_pickle(data: bytes, where: str, globals: Mapping[tuple[str, str], Calla
         BadInput: it holds anything else, is nested more than 16 levels deep, shares so much that it would be far larger
             than the file when written out, or is damaged or cut off.
     """
-    return read_whole(Reader(data, {name: _for_leaves(call) for name, call in (globals or {}).items()}), where)
+    return read_whole(PickleReader(data, {name: _for_leaves(call) for name, call in (globals or {}).items()}), where)
 
 
-def read_whole(reader: "Reader", where: str) -> Any:
+def read_whole(reader: "PickleReader", where: str) -> Any:
     """Return the value of a reader's pickle, which must be plain all through; see `load_pickle`.
 
     Raises:
@@ -82,7 +82,7 @@ class _Global:
         self.call = call
 
 
-class Reader:
+class PickleReader:
     """The stack machine.
 
     Args:

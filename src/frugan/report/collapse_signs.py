@@ -63,8 +63,9 @@ class CollapseSigns:
             self._saturated.add(phase)
             yield (
                 f"{phase}: its losses on real and fake add up to {mean:.3f}, averaged over {SATURATION_STEPS} steps: "
-                "it tells all pictures apart and gives the generator nothing to learn from. People lower its learning "
-                "rate, take fewer of its steps, or add pictures"
+                "it "
+                "tells real from generated without effort, so the generator has nothing to learn from. What people do: "
+                "lower its learning rate, train it fewer times per step, or add pictures"
             )
 
     def _jumps(self, values: Mapping[str, Any]) -> Iterator[str]:
@@ -81,8 +82,8 @@ class CollapseSigns:
             yield (
                 f"largest singular value of {layer} jumped from {usual:.3g} to {now:.3g}"
                 + (f", and of {len(jumped) - 1} more layers" if len(jumped) > 1 else "")
-                + ": in BigGAN the early sign of collapse. People go back to a checkpoint from before, lower the "
-                "learning rates, or stop: the best pictures came before it"
+                + ": in BigGAN an early sign of collapse. What people do: go back to an earlier checkpoint, lower the "
+                "learning rates, or stop, because the best pictures came before it"
             )
 
     def _variety(self, mean: Mapping[str, float], nearest: Mapping[str, float]) -> Iterator[str]:
@@ -108,11 +109,13 @@ class CollapseSigns:
         lowest = sorted(alike, key=lambda name: mean[name])
         named = ", ".join(f"{name} {mean[name]:.2f}" for name in lowest[:MOST_NAMED])
         yield (
-            f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures. Distance within a "
-            f"class, generated over real (1: they vary as much): {overall:.2f}, to the nearest neighbour "
-            f"{neighbours:.2f}, on average; lowest: {named}. The generator loses variety, which no single picture "
-            "shows. A relativistic loss with an R1 penalty helped most in our runs; people also add augmentation, more "
-            "pictures or a larger batch, or go back to a checkpoint from before; see docs/training-well.md"
+            f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures: the generator is "
+            "losing "
+            f"variety, which no single picture shows. Mean distance between samples of a class, divided by that "
+            "between "
+            f"real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: {named}. "
+            "What helped most in our runs is objective.loss=relativistic with an R1 penalty; others add augmentation "
+            "or more pictures, use a larger batch, or go back to an earlier checkpoint; see docs/training-well.md"
         )
 
 

@@ -115,7 +115,7 @@ def _head(run: RunView, *, several: bool) -> str:
     name = f"<h2>{html.escape(run.name)}</h2>" if several else ""
     warnings = "".join(f'<p class="warning">{html.escape(line)}</p>' for kind, line in run.notes if kind == "warning")
     damaged = (
-        f'<p class="warning">{run.damaged} lines of the event file could not be read and are passed over.</p>'
+        f'<p class="warning">{run.damaged} lines of the event file could not be read and are left out.</p>'
         if run.damaged
         else ""
     )

@@ -1,6 +1,5 @@
 """Many pictures into files: an npz as evaluators read it, a folder of PNGs, or an animation; never all in memory."""
 
-import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from frugan.errors import BadInput
+from frugan.whole_files import whole_file
 
 Block = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pictures [n, C, R, R], C = 1 or 3, and their classes [n]."""
@@ -29,21 +29,19 @@ def write_npz(blocks: Iterable[Block], count: int, shape: tuple[int, ...], path:
         shape: of one picture: (C, R, R).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     labels: list[NDArray[np.int64]] = []
-    try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            with archive.open("x.npy", "w", force_zip64=True) as member:
-                header = {"descr": "|u1", "fortran_order": False, "shape": (count, *shape)}
-                np.lib.format.write_array_header_1_0(member, header)
-                for pictures, classes in blocks:
-                    member.write(np.ascontiguousarray(pictures).tobytes())
-                    labels.append(classes)
-            with archive.open("y.npy", "w") as member:
-                np.lib.format.write_array(member, np.concatenate(labels).astype(np.int64))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        whole_file(path) as beside,
+        zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+    ):
+        with archive.open("x.npy", "w", force_zip64=True) as member:
+            header = {"descr": "|u1", "fortran_order": False, "shape": (count, *shape)}
+            np.lib.format.write_array_header_1_0(member, header)
+            for pictures, classes in blocks:
+                member.write(np.ascontiguousarray(pictures).tobytes())
+                labels.append(classes)
+        with archive.open("y.npy", "w") as member:
+            np.lib.format.write_array(member, np.concatenate(labels).astype(np.int64))
 
 
 def write_pngs(blocks: Iterable[Block], folder: Path, about: Mapping[str, str]) -> int:

@@ -1,6 +1,5 @@
 """Sheets of samples as PNG files."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from frugan.report.lettering import BACKGROUND, label_column, title_line
+from frugan.whole_files import whole_file
 
 GAP = 2
 """Pixels between pictures and around the sheet."""
@@ -67,16 +67,11 @@ def write_sheet(
         pixels = pixels[:, :, :1]  # words beside grey pictures need no colour
     picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        chunks = PngInfo()
-        for keyword, text in {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels)} if labels else {})}.items():
-            chunks.add_itxt(keyword, text)
-        picture.save(part, format="PNG", pnginfo=chunks)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    chunks = PngInfo()
+    for keyword, text in {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels)} if labels else {})}.items():
+        chunks.add_itxt(keyword, text)
+    with whole_file(path) as beside:
+        picture.save(beside, format="PNG", pnginfo=chunks)
 
 
 def not_finite(sheet: Tensor) -> str | None:

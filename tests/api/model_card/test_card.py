@@ -24,7 +24,8 @@ from frugan.api.model_card.card_facts import Scored
 from frugan.api.model_card.card_folder import FILES, write_card
 from frugan.api.model_card.card_text import card_text
 from frugan.api.model_card.hub import HubFailed, LibraryHub, pull, push
-from frugan.api.networks import build_networks, load, read_weights, save, step_of
+from frugan.api.networks import build_networks, load, save
+from frugan.api.weights import read_weights, step_of
 from frugan.cli.application import application
 from frugan.cli.main import run as run_command
 from frugan.engine.events import EventLog
@@ -172,7 +173,7 @@ def test_names_are_no_markup(made: Path) -> None:
 
 def _facts(run: Path) -> Any:
     from frugan.api.model_card.card_folder import _facts as facts_of  # noqa: PLC0415
-    from frugan.api.networks import weights_file  # noqa: PLC0415
+    from frugan.api.weights import weights_file  # noqa: PLC0415
     from frugan.engine.run_folder import RunFolder  # noqa: PLC0415
 
     file = weights_file(run)

@@ -7,7 +7,8 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from frugan.api.networks import read_weights, save, weights_file
+from frugan.api.networks import save
+from frugan.api.weights import read_weights, weights_file
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
 from frugan.recipe_loading import load_recipe

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from frugan.contract.samples import SheetRequest
 from frugan.engine.layout import Layout
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.families.stylegan2 import StyleGAN2Family
 from parity.stylegan2.golden import CASES, Case, grouped, load
 

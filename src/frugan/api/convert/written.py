@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, weights_metadata
-from frugan.engine.checkpoint import save_checkpoint
+from frugan.api.weights import weights_metadata
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, save_checkpoint
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
@@ -16,19 +16,16 @@ from frugan.engine.tensor_files import write_json, write_tensors
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 from frugan.recipe_toml import RECIPE_FILE, dump_recipe
+from frugan.whole_files import whole_file
 
 WEIGHTS_SUFFIX = ".safetensors"
 
 
 def write_weights_file(path: Path, tensors: Mapping[str, Tensor], recipe: Recipe) -> None:
     """Write "network.parameter" tensors as a file that needs nothing else to be loaded."""
-    beside = path.with_name(f".unfinished-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with whole_file(path) as beside:
         write_tensors(beside, tensors, weights_metadata(recipe))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_weights_folder(

@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from frugan.api.progress import Say
-from frugan.contract.data import Forgiving, Reader, Shared, Source
+from frugan.api.progress import Say, quiet
+from frugan.contract.data import Forgiving, OpenedSource, Reader, Shared
 from frugan.data.prefetch import Prefetcher
 from frugan.recipe import Recipe
 
@@ -73,12 +73,12 @@ class SourceFeed:
         lost: is told of every picture that cannot be read any more: source, picture, reason, and how many so far.
     """
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, OpenedSource]
     recipe: Recipe
     pinned: bool
     workers: int
     seed: int | None = None
-    say: Say = lambda _: None
+    say: Say = quiet
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None
     _open: ExitStack = field(default_factory=ExitStack)
     _streams: dict[str, Prefetcher] = field(default_factory=dict)
@@ -143,13 +143,13 @@ class SourceFeed:
 
 @contextmanager
 def feeding(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, OpenedSource],
     recipe: Recipe,
     *,
     pinned: bool,
     workers: int,
     seed: int | None = None,
-    say: Say = lambda _: None,
+    say: Say = quiet,
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None,
 ) -> Iterator[SourceFeed]:
     """A feed whose reading threads and processes end with the block."""

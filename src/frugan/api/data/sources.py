@@ -9,16 +9,16 @@ from typing import Any
 from frugan.api.data.remote_data import local_path
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
-from frugan.contract.data import Needs, RunData, Source, SourceOptions
+from frugan.contract.data import Needs, OpenedSource, RunData, SourceOptions
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
-from frugan.engine.checkpoint import list_checkpoints
+from frugan.engine.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe import Recipe
 
-Data = str | Path | Mapping[str, str | Path] | Mapping[str, Source]
+Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path or address of shards, several by source name, or opened sources by name."""
 
 
@@ -39,14 +39,15 @@ def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Map
             return dict(found)
         if len(needs) != 1:
             raise BadInput(
-                f"--data {data}: this family has several sources, name them: --data {next(iter(needs))}=PATH"
+                f"--data {data}: this model needs several kinds of data; name each: --data {next(iter(needs))}=PATH"
             )
         data = {next(iter(needs)): data}
     if unknown := sorted(set(data) - set(needs)):
-        raise BadInput(f"--data {unknown[0]}=...: no such source; this family reads {', '.join(sorted(needs))}")
+        raise BadInput(f"--data {unknown[0]}=...: unknown name; this model reads {', '.join(sorted(needs))}")
     if missing := sorted(set(needs) - set(data)):
-        name = f"{missing[0]}=" if len(needs) > 1 else ""
-        raise BadInput(f"no pictures given for {missing[0]!r}: add --data {name}PATH")
+        if len(needs) == 1:
+            raise BadInput("no pictures given: add --data PATH")
+        raise BadInput(f"no pictures given for {missing[0]!r}: add --data {missing[0]}=PATH")
     return {name: Path(path) for name, path in data.items()}
 
 
@@ -83,7 +84,7 @@ def open_sources(
             opened[name] = wanted[name].open(name, path, options)
         where[name] = f" {path}"
     if unknown := sorted(set(opened) - set(needs)):
-        raise BadInput(f"data {unknown[0]!r}: no such source; this family reads {', '.join(sorted(needs))}")
+        raise BadInput(f"data {unknown[0]!r}: unknown name; this model reads {', '.join(sorted(needs))}")
     fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], options) for name, need in needs.items()}
     for kind in {type(need) for need in needs.values()}:
         alike = [name for name, need in needs.items() if type(need) is kind]
@@ -118,7 +119,7 @@ def last_run_data(run: RunFolder) -> dict[str, RunData]:
     """
     for checkpoint in reversed(list_checkpoints(run.checkpoints)):
         try:
-            return read_run_data(json.loads((checkpoint.path / "state.json").read_text("utf-8")))
+            return read_run_data(json.loads((checkpoint.path / STATE_FILE).read_text("utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # damaged: passed over by name when the run goes on
     return {}
@@ -126,7 +127,7 @@ def last_run_data(run: RunFolder) -> dict[str, RunData]:
 
 def run_data_of(
     recipe: Recipe,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, OpenedSource],
     known: Mapping[str, RunData],
     map_classes: Mapping[str, str] | None,
 ) -> dict[str, RunData]:

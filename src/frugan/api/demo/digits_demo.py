@@ -8,18 +8,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.api.networks import networks_from, read_weights, weights_file
+from frugan.api.networks import networks_from
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights, weights_file
 from frugan.contract.samples import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
+from frugan.engine.prepared import prepared
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
-from frugan.engine.working_weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.recipe_loading import load_recipe
 
@@ -94,7 +96,7 @@ def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Even
         of_generated = class_accuracy(classifier, generated, asked)
         of_unseen = class_accuracy(classifier, pictures, labels)
         by_generated = trained_on_generated(generated, asked, pictures, labels)
-    sheets = result.run / "samples"
+    sheets = RunFolder(result.run).samples
     return DemoResult(
         class_accuracy=of_generated,
         trained_on_generated=by_generated,

@@ -8,16 +8,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from frugan.api.networks import networks_from, read_weights, weights_file
+from frugan.api.networks import networks_from
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet, provenance
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
+from frugan.api.weights import read_weights, weights_file
 from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
+from frugan.engine.prepared import prepared
+from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
-from frugan.engine.working_weights import prepared
 from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.recipe_loading import load_recipe
@@ -117,6 +119,6 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
         run=run,
         workspace=workspace,
         finished=result.finished,
-        preview=newest_sheet(run / "samples", "preview"),
+        preview=newest_sheet(RunFolder(run).samples, "preview"),
         comparison=comparison,
     )

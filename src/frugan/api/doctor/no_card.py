@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.card_support import cpu_build
 from frugan.api.doctor.driver import LEAST_DRIVER, Driver
-from frugan.api.doctor.environment import CARDS
+from frugan.api.machine.card_support import cpu_build
+from frugan.api.machine.environment_variables import CARDS
 
 _BY_WORDS = (
     (
@@ -36,7 +36,7 @@ _BY_WORDS = (
     (
         r"couldn't communicate|no devices were found|driver/library|failed to initialize nvml",
         "the driver's program is there, the driver does not run",
-        "install the driver anew, or restart the computer if it was just installed",
+        "reinstall the driver, or restart the computer if it was just installed",
     ),
     (
         r"error 46|busy or unavailable",

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frugan.api.devices import use_device
 from frugan.api.doctor.card_record import record
 from frugan.api.doctor.card_tools import tools_of
 from frugan.api.doctor.examination import examine
 from frugan.api.doctor.finding import Finding
 from frugan.api.doctor.outcome import Outcome
 from frugan.api.doctor.selftest import Tell, self_test
+from frugan.api.machine.devices import use_device
 from frugan.api.plan.recipe_planner import choose_card
 from frugan.api.progress import Say, quiet
 from frugan.engine.threads import machine_name

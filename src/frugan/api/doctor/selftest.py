@@ -26,6 +26,7 @@ from frugan.api.doctor.step_checks import (
 )
 from frugan.api.doctor.trial import FP32, Subject, recipe_subject, tiny_subject
 from frugan.api.doctor.waiting_check import waits_on_a_card, waits_on_a_stand_in
+from frugan.api.progress import quiet
 from frugan.contract.family import Family
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.out_of_memory import release_memory
@@ -46,7 +47,7 @@ def self_test(
     device: torch.device,
     card: CardTools | None = None,
     figures: Card | None = None,
-    tell: Tell = lambda _: None,
+    tell: Tell = quiet,
 ) -> list[Outcome]:
     """Try every family.
 

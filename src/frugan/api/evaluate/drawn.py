@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE
-from frugan.api.sample.generation import DrawRequest, Generator, generating
+from frugan.api.sample.generation import DrawRequest, Sampler, generating
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -31,7 +31,7 @@ PASSED_ROWS = 2048
 
 
 @dataclass(frozen=True)
-class Draw:
+class DrawTask:
     """What to draw and what to gather of it.
 
     Attributes:
@@ -99,7 +99,7 @@ class Artist:
     ranks: "RankGroup | None" = None
 
     @contextmanager
-    def drawing(self, draw: Draw) -> Iterator[tuple[Drawn, RowStore]]:
+    def drawing(self, draw: DrawTask) -> Iterator[tuple[Drawn, RowStore]]:
         """On the one process, or the first rank, what was gathered of all pictures, and their features.
 
         Raises:
@@ -123,22 +123,22 @@ class Artist:
             change: of the request, in what does not change the pictures: the micro-batch.
         """
         assert self.ranks is not None
-        draw: Draw = self.ranks.send()
+        draw: DrawTask = self.ranks.send()
         draw = replace(draw, request=change(draw.request))
         mine = self._share(draw)
         with temporary_rows(len(mine), draw.dimensions) as store:
             self._together(draw, mine, store)
 
-    def _share(self, draw: Draw) -> range:
+    def _share(self, draw: DrawTask) -> range:
         """Numbers of this rank's pictures: whole blocks, so that it draws nothing that another one needs."""
         assert self.ranks is not None
-        block = Generator.block_of(self.recipe, draw.request)
+        block = Sampler.block_of(self.recipe, draw.request)
         blocks = -(-draw.samples // block)
         rank, size = self.ranks.rank, self.ranks.size
         bounds = [min(draw.samples, blocks * each // size * block) for each in (rank, rank + 1)]
         return range(*bounds)
 
-    def _together(self, draw: Draw, mine: range, store: RowStore) -> Drawn | None:
+    def _together(self, draw: DrawTask, mine: range, store: RowStore) -> Drawn | None:
         """Draw a part, and bring all parts to the first rank; None on the others.
 
         A rank that fails says so before anything is passed on: no other waits for what does not come.
@@ -173,7 +173,7 @@ class Artist:
                 drawn.add(part)
         return drawn
 
-    def _part(self, draw: Draw, mine: range, store: RowStore) -> Drawn:
+    def _part(self, draw: DrawTask, mine: range, store: RowStore) -> Drawn:
         """Generate pictures of these numbers and gather features as they come."""
         networks, network = self.tools()
         precision = resolve_precision(self.recipe.training.precision, self.device)

@@ -1,6 +1,5 @@
 """`evaluate`: how good a generator's pictures are, by scores that say what they were measured with."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,21 +8,24 @@ from typing import TYPE_CHECKING
 
 from frugan.api.data.sources import open_real
 from frugan.api.defaults import METRICS
-from frugan.api.devices import use_device
 from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, networks_from, read_weights, step_of, weights_file
+from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
+from frugan.api.networks import networks_from
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
+from frugan.api.sample.opened_networks import device_and_precision
+from frugan.api.weights import read_weights, step_of, weights_file
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
-from frugan.engine.precision import resolve_precision
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Order
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
@@ -90,7 +92,6 @@ def truncation_curve(
     place = Place.here()
     if place.alone:
         return _curve(source, data, truncations, options, say, progress, None)
-    from frugan.api.train.other_ranks import device_of_rank, ranks_in_words  # noqa: PLC0415  (several alone need it)
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     device = device_of_rank(options.device, place)
@@ -124,15 +125,10 @@ def _curve(
     recipe = weights.recipe
     asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
     _check(options, asked, recipe)
-    device, why = use_device(options.device)
-    say(f"weights: {file}")
-    say(f"device: {device} ({why})")
-    precision = resolve_precision(recipe.training.precision, device)
-    if precision.warning:
-        say(f"precision {precision.name}: {precision.warning}")
+    device, _ = device_and_precision(weights, options.device, say)
     network = choose_network(options.network, options.network_file, device, say)
     if ranks is not None:
-        ranks.send((_digest(file), network.digest))
+        ranks.send((digest(file), network.digest))
     given = None if options.reference is None else _given(options.reference, network, recipe, say)
     pictures = None if data is None else _pictures(recipe, data, say, progress)
     doubt = None if pictures is None else other_classes(weights.class_names, pictures)
@@ -165,7 +161,7 @@ def _draw_along(source: str | Path, options: EvaluationOptions, ranks: "RankGrou
     network = choose_network(options.network, options.network_file, ranks.device, quiet)
     known: tuple[str, str] = ranks.send()
     of_weights, of_network = known
-    if _digest(file) != of_weights:
+    if digest(file) != of_weights:
         raise BadInput(f"{name}: {file} holds other weights there than on the first rank")
     if network.digest != of_network:
         raise BadInput(f"{name}: --network {options.network} is another network there than on the first rank")
@@ -175,11 +171,6 @@ def _draw_along(source: str | Path, options: EvaluationOptions, ranks: "RankGrou
     while ranks.hear() is Order.DRAW:
         artist.help()
     return ranks.send()
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> FileMoments:

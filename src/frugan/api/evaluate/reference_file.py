@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from frugan.api.data.remote_data import local_path
-from frugan.api.devices import use_device
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, reference_of
+from frugan.api.machine.devices import use_device
 from frugan.api.progress import Progress, Say
 from frugan.contract.data import SourceOptions
 from frugan.contract.data_settings import DataSettings

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from frugan.api.defaults import USUAL_METRICS
-from frugan.api.evaluate.drawn import Artist, Draw, Drawn
+from frugan.api.evaluate.drawn import Artist, Drawn, DrawTask
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest
@@ -182,7 +182,7 @@ class Scorer:
                 "of those classes"
             )
         artist = Artist(self.recipe, lambda: (networks, self.network), device, self.progress, self.ranks)
-        gathered = Draw(draw, options.samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
+        gathered = DrawTask(draw, options.samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
         with artist.drawing(gathered) as (drawn, store):
             if drawn.pictures_not_finite:
                 raise BadInput(

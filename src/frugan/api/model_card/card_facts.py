@@ -8,6 +8,7 @@ from typing import Any
 
 from PIL import Image
 
+from frugan.api.progress import quiet
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.metrics.provenance import Provenance
@@ -99,7 +100,7 @@ def told_by_events(run: RunFolder) -> Told:
     scores: list[Scored] = []
     memory: int | None = None
     start: Mapping[str, Any] = {}
-    for event in read_events(run.events, lambda _: None) if run.events.is_file() else ():
+    for event in read_events(run.events, quiet) if run.events.is_file() else ():
         match event.get("event"):
             case "metrics":
                 scores += _scored(event)

@@ -7,11 +7,11 @@ from typing import Any
 
 from frugan.api.model_card.card_facts import CardFacts, Told, json_of, newest_grid, taken_later, told_by_events
 from frugan.api.model_card.card_text import CARD, PICTURE, WEIGHTS, card_text
-from frugan.api.networks import EMA_FILE, Weights, read_weights, step_of, weights_file, weights_metadata
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Say, quiet
+from frugan.api.weights import Weights, read_weights, step_of, weights_file, weights_metadata
 from frugan.contract.data import RunData
-from frugan.engine.checkpoint import step_in_name
+from frugan.engine.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
@@ -62,7 +62,7 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
 def _facts(run: RunFolder, weights: Weights, file: Path) -> CardFacts:
     told = told_by_events(run)
     counts = parameter_counts(weights.recipe)
-    saved = json_of(file.parent / "state.json") if step_in_name(file.parent) is not None else {}
+    saved = json_of(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
         name=run.path.resolve().name,
         recipe=weights.recipe,

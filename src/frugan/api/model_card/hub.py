@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from frugan.api.model_card.card_folder import FILES
 from frugan.api.model_card.card_text import CARD, WEIGHTS
-from frugan.api.networks import read_weights
+from frugan.api.weights import read_weights
 from frugan.errors import BadInput
 
 LIBRARY = "huggingface_hub"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.plan.fit_report import PlanReport, Rung
 from frugan.api.plan.recipe_planner import (
     Planner,
@@ -79,7 +79,9 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     name = recipe if isinstance(recipe, str) else (loaded.about.summary or loaded.family)
     device, _ = choose_device()
     if options.calibrate and options.card is not None:
-        raise BadInput(f"--calibrate measures this machine, --card {options.card} is another: leave one away")
+        raise BadInput(
+            f"--calibrate measures this machine, --card {options.card} names another: leave out one of the two"
+        )
     measured = measure_card(device) if options.calibrate else None
     if measured is not None:
         save_calibration(measured, Folders.from_environment().cache)
@@ -157,7 +159,10 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
     change = None
     if found is None and budget is not None and budget_bytes is not None and nearest:
         peak, asked = show_size(rungs[0].peak_bytes), show_size(budget_bytes)
-        say(f"does NOT fit {asked}: it takes {peak}; looking for the nearest change that fits, {NEAREST_SECONDS:g} s")
+        say(
+            f"does NOT fit {asked}: it takes {peak}; looking for the smallest change that would fit, for "
+            f"{NEAREST_SECONDS:g} s"
+        )
         change = _nearest_change(planner, budget)
     recipe = planner.recipe
     several = len(search.space.task.stages) > 1
@@ -203,17 +208,17 @@ def _decisions(
     """One line for each choice: what, why, how to override."""
     card, task = planner.card, planner.search.space.task
     if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
-        yield f"memory: {show_size(budget_bytes)} as asked, though {card.name} has {show_size(card.memory_bytes)}"
+        yield f"memory: {show_size(budget_bytes)} as asked, although {card.name} has {show_size(card.memory_bytes)}"
     if budget_bytes == card.memory_bytes is not None:
-        yield f"memory: all of {card.name}; a desktop that it shows takes some of it: say less with --memory"
+        yield f"memory: all of {card.name}; if it also drives your desktop, give less with --memory"
     other = "fp16" if planner.precision.name == "fp32" else "fp32"
     yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision={other}"
-    floor = f"one normalisation group is {task.group}, and no plan goes below" if task.group > 1 else "any size will do"
+    floor = f"never less than a normalisation group, {task.group}" if task.group > 1 else "any size will do"
     yield (
         f"micro-batch: {rung.micro_batch} at a time, {forwards(rung.accumulation)} for {task.batch} ({floor}); "
         "override with --micro-batch"
     )
-    yield "parts of a phase go backward one after the other: costs nothing, saves the others' activations"
+    yield "loss terms: one backward pass after the other where they are independent; saves activations, costs nothing"
     for saver in rung.savers:
         if saver in planner.wishes.use:
             yield f"{saver}: asked for"
@@ -221,27 +226,27 @@ def _decisions(
             yield f"{saver}: {_why(saver, fits)}"
     if rung.host_bytes:
         yield (
-            f"host memory: {show_size(rung.host_bytes)} for what is kept there, most of it pinned, besides pictures "
-            "and the program itself"
+            f"host memory: {show_size(rung.host_bytes)} for what this plan keeps there, most of it pinned; pictures "
+            "and the program itself come on top"
         )
     if fits and not {"recompute", "keep-products"} & {*rung.savers}:
-        yield "no recompute: it fits without; ask for it with --use recompute"
+        yield "recompute: not needed, it fits without; switch it on with --use recompute"
     if planner.wishes.avoid:
         yield f"ruled out: {', '.join(sorted(planner.wishes.avoid))}"
     yield (
-        "cuDNN's trials: off, because what they take cannot be told without the card: a training that takes 10.9 GB "
-        "had 17.7 in its first steps by them; on a card with that much to spare, set "
-        "torch.backends.cudnn.benchmark = True before frugan.train in Python"
+        "cuDNN autotuning: off, because how much memory it takes cannot be predicted (in one published training, 17.7 "
+        "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
+        "before frugan.train in Python"
     )
     yield from _compiled(task, choice.plan)
     if between_bytes:
         yield (
-            f"{planner.gpus} cards: {show_size(between_bytes)} on each for adding up gradients and for messages, a "
-            f"guess; torchrun --nproc-per-node={planner.gpus} -m frugan train ... trains so (docs/cluster.md)"
+            f"{planner.gpus} cards: {show_size(between_bytes)} on each for summing gradients and for communication, a "
+            f"guess; to train: torchrun --nproc-per-node={planner.gpus} -m frugan train ... (docs/cluster.md)"
         )
     kind = "guesses; `frugan plan --calibrate` on the card measures them"
     if card.source == "measured":
-        processor = "guesses: the processor here was measured for its speed, and has no CUDA"
+        processor = "guesses: this machine's CPU was measured for its speed, and has no CUDA"
         kind = "measured on it" if card.capability is not None else processor
     taken = f"{show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} for its libraries"
     yield f"card: {card.name}; {taken}: {kind}"
@@ -255,7 +260,7 @@ def _compiled(task: Task, plan: Plan) -> Iterator[str]:
     reasons = {phase.name: refused(phase, plan, shared=task.in_parts) for phase in task.phases}
     for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
         names = ", ".join(name for name, found in reasons.items() if found == reason)
-        yield f"phases {names}: priced as they are written, because they are not compiled: {reason}"
+        yield f"phases {names}: priced without compiling: {reason}"
     if plan.cuda_graphs:
         yield (
             "CUDA graphs: starting the compiled step's kernels one by one takes the host longer than the card works at "
@@ -280,8 +285,8 @@ def forwards(count: int) -> str:
 
 def _why(saver: str, fits: bool) -> str:
     if not fits:
-        return "saves most, and is not enough"
-    return f"it does not fit without, and this is the cheapest way; rule it out with --avoid {saver}"
+        return "part of the smallest plan, which is still too large"
+    return f"needed to fit, and the fastest way to; avoid it with --avoid {saver}"
 
 
 def _nearest_change(planner: Planner, budget: Budget) -> tuple[str, ...] | None:

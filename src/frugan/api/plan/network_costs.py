@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.devices import use_device
-from frugan.api.networks import read_weights, weights_file
+from frugan.api.machine.devices import use_device
 from frugan.api.setup import setup_of
+from frugan.api.weights import read_weights, weights_file
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.working_weights import prepared
+from frugan.engine.prepared import prepared
 from frugan.memory.costs import NetworkCost, arithmetic_intensity, bound_by, network_cost
 from frugan.memory.machine import Peaks, measure_latency, measure_peaks
 from frugan.recipe import Recipe

@@ -58,7 +58,7 @@ def largest(
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     budget_bytes = _bytes(memory)
     if budget_bytes is None and options.card is None:
-        raise BadInput(f"--largest {what}: that fits what? Add --memory, such as 6GiB, or name the card")
+        raise BadInput(f"--largest {what}: add what it should fit: --memory 6GiB, or --card NAME")
     if options.calibrate:
         planner_of(loaded, (), options)[0].close()
         options = replace(options, calibrate=False)  # once is enough
@@ -105,7 +105,7 @@ def _plan(
             recipe, overrides, kinds, budget_bytes, options, in_one_forward=in_one_forward, speeds=speeds
         )
     if options.link is not None:
-        raise BadInput(f"--link {options.link}: one card has nobody to talk to; say how many there are with --gpus")
+        raise BadInput(f"--link {options.link}: a link is between several cards; say how many with --gpus")
     planner, name = planner_of(recipe, overrides, replace(options, card=kinds[0].name))
     if in_one_forward:
         planner = replace(planner, wishes=replace(planner.wishes, micro_batch=planner.task.batch))

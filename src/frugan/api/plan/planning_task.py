@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from frugan.api.devices import normalisation_group
-from frugan.api.sample.sample_grids import with_pictures
-from frugan.api.setup import setup_of
+from frugan.api.sample.given_pictures import with_pictures
+from frugan.api.setup import normalisation_group, setup_of
 from frugan.contract.phase import Networks
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.task import Stage, Task

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.prediction_helper import PredictionHelper
+from frugan.api.progress import quiet
 from frugan.engine.precision import DTYPES, Precision, card_precision
 from frugan.errors import BadInput
 from frugan.families import family_code
@@ -59,7 +60,7 @@ class Planner:
     share: int | None = None
     in_parts: bool = False
     shipped: Path | None = None
-    tell: Callable[[int], None] = lambda _: None
+    tell: Callable[[int], None] = quiet
 
     @cached_property
     def search(self) -> Search:
@@ -80,8 +81,8 @@ class Planner:
             plural = "" if groups == 1 else "s"
             of = f"{groups} normalisation group{plural} of {task.group}" if task.group > 1 else f"{groups} samples"
             raise BadInput(
-                f"--gpus {self.gpus}: a batch of this recipe is {of}, and plans deal them whole, at least one to each "
-                f"card; plan for at most {groups}, or give the recipe a larger training.batch (it changes the result)"
+                f"--gpus {self.gpus}: a batch of this recipe is {of}, at least one to each card; plan for at most "
+                f"{groups}, or give the recipe a larger training.batch (it changes the result)"
             )
         most = min(-(-groups // self.gpus) * task.group, task.batch)
         return task.shared_by(self.gpus, most if self.share is None else self.share)
@@ -184,7 +185,7 @@ def planned_precision(recipe: Recipe, card: Card) -> Precision:
     if card.capability is not None:
         return card_precision(asked, card.name, card.capability)
     if asked == "auto":
-        return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes the same")
+        return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much")
     return Precision(asked, DTYPES[asked], "asked for")
 
 

@@ -101,7 +101,7 @@ def plan_together(
     _ = shared.task  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
         if options.link is not None:
-            raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or say --memory")
+            raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
         if options.micro_batch is not None:
             check_micro_batch(options.micro_batch, shared.task.batch, shared.task.group)
             shared = replace(shared, wishes=replace(shared.wishes, micro_batch=options.micro_batch))
@@ -246,18 +246,18 @@ def _decisions(
 ) -> list[str]:
     """A line for each choice: what, why, how to override."""
     kinds = {planner.card.name for planner in planners}
-    by_speed = "in proportion to their predicted speed; --shares auto trains so, by the speed that it measures"
-    why = by_speed if len(kinds) > 1 else "as equally as they divide"
+    by_speed = "in proportion to their predicted speed; to train like this, by measured speed: --shares auto"
+    why = by_speed if len(kinds) > 1 else "as equal as possible"
     lines = [f"shares: {shares_in_words(samples, task.group)}, {why}"]
     link = together.link
-    said = "a guess for cards of one machine; say yours with --link 8GB/s" if link.guess else "as asked"
+    said = "a guess for cards in one machine; give yours with --link 8GB/s" if link.guess else "as asked"
     lines.append(
         f"link: {link.bytes_per_s / 1e9:.3g} GB/s to each card, {link.latency_s * 1e6:.3g} \u00b5s a message: {said}"
     )
     recipe = planners[0].recipe
     if recipe.training.precision != asked:
         lines.append(
-            f"precision: {recipe.training.precision}, which every one of these cards has; all ranks train in one, so "
-            f"say training.precision={recipe.training.precision} when you train"
+            f"precision: {recipe.training.precision}, which all of these cards support; all of them must train in the "
+            f"same, so add training.precision={recipe.training.precision} when you train"
         )
     return lines

@@ -10,6 +10,7 @@ from frugan.errors import BadInput
 from frugan.metrics.provenance import NONE, SAME
 from frugan.report.page import render
 from frugan.report.run_view import RunView
+from frugan.whole_files import whole_file
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
@@ -28,9 +29,8 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     page = page_of(runs)
     path = Path(out) if out is not None else Path(runs[0]) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(page, "utf-8")
-    beside.replace(path)
+    with whole_file(path) as beside:
+        beside.write_text(page, "utf-8")
     return path
 
 

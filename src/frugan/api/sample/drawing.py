@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from frugan.api.progress import Say
-from frugan.api.sample.generation import DrawRequest, Generator, generating, pixels
-from frugan.api.sample.sampling import check_request, check_sheet, open_networks
+from frugan.api.sample.generation import DrawRequest, Sampler, generating, pixels
+from frugan.api.sample.opened_networks import open_networks
+from frugan.api.sample.sheet_requests import check_request, check_sheet
 from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
@@ -106,7 +107,7 @@ def animate(
     return Path(path)
 
 
-def _blocks(generator: Generator, count: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+def _blocks(generator: Sampler, count: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     for pictures, labels in generator.draw(0, count):
         yield pictures.numpy(), labels.numpy()
 

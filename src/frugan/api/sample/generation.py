@@ -13,8 +13,9 @@ from frugan.contract.layers import GroupNormalised, Observer, Stateful
 from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import Noise
 from frugan.engine.layout import Layout
+from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.streams import derive_seed
-from frugan.engine.working_weights import set_normalisation_batch, working_weights
+from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.metrics.provenance import Statistics
 from frugan.recipe import Recipe
@@ -75,7 +76,7 @@ class StandingStatistics(Observer):
 
 
 @dataclass
-class Generator:
+class Sampler:
     """Draws pictures from prepared networks; see `generating`.
 
     Attributes:
@@ -219,7 +220,7 @@ def check_draw(request: DrawRequest, recipe: Recipe) -> None:
 @contextmanager
 def generating(
     recipe: Recipe, networks: Mapping[str, nn.Module], layout: Layout, request: DrawRequest
-) -> Iterator[Generator]:
+) -> Iterator[Sampler]:
     """Draw pictures while the block is open; afterwards the networks are as they were.
 
     Raises:
@@ -236,7 +237,7 @@ def generating(
         for network in networks.values():
             network.eval()
             set_normalisation_batch(network, recipe.training.normalisation_batch)
-        made = Generator(recipe, networks, request, known_classes(recipe))
+        made = Sampler(recipe, networks, request, known_classes(recipe))
         if request.statistics == "standing":
             _train_norms(layers)
             for network in networks.values():

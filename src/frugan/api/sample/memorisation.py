@@ -9,7 +9,8 @@ import torch
 from frugan.api.data.sources import open_real
 from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import DrawRequest, generating
-from frugan.api.sample.sampling import check_sheet, open_networks
+from frugan.api.sample.opened_networks import open_networks
+from frugan.api.sample.sheet_requests import check_sheet
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.metrics.nearest import nearest_pictures

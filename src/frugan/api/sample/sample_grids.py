@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from frugan.api.progress import Say
+from frugan.api.sample.given_pictures import Previews, with_pictures
 from frugan.api.sample.row_labels import row_labels
-from frugan.contract.samples import SheetRequest
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
@@ -18,22 +16,6 @@ from frugan.engine.working_weights import working_weights
 from frugan.recipe import Recipe
 from frugan.report.loss_curves import loss_strip
 from frugan.report.sheets import not_finite, sheet_width, write_sheet
-
-
-class Previews(Protocol):
-    """Where a sheet takes given pictures from."""
-
-    def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
-        """The same few pictures each time."""
-
-
-def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
-    """Add the pictures that a family shows on its sheets, if it shows given ones."""
-    needs = recipe.kind.sources(recipe.networks, recipe.objective)
-    wanted = [name for name, need in needs.items() if need.given]
-    if not wanted or previews is None:
-        return request
-    return replace(request, pictures={name: previews.preview(name, request.rows) for name in wanted})
 
 
 def provenance(recipe: Recipe, step: int) -> dict[str, str]:

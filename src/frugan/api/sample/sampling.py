@@ -1,158 +1,29 @@
 """`sample`: sheets and interpolations from a run or a weights file."""
 
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from frugan.api.data.feed import feeding
 from frugan.api.data.sources import Data, open_sources
-from frugan.api.devices import use_device
-from frugan.api.networks import networks_from, read_weights, step_of, weights_file
 from frugan.api.progress import Say
-from frugan.api.sample.generation import check_truncation, pixels
+from frugan.api.sample.generation import pixels
+from frugan.api.sample.given_pictures import with_pictures
+from frugan.api.sample.opened_networks import open_networks
 from frugan.api.sample.row_labels import row_labels
-from frugan.api.sample.sample_grids import provenance, with_pictures
-from frugan.api.sample.style_requests import check_numbered, check_psi, extent, words
+from frugan.api.sample.sheet_requests import check_request
+from frugan.api.sample.style_requests import words
 from frugan.contract.samples import SheetRequest
-from frugan.data.decoding import MOST_PIXELS
-from frugan.engine.arithmetic import pin_arithmetic
-from frugan.engine.layout import Layout
-from frugan.engine.plan import Plan
-from frugan.engine.precision import resolve_precision
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 from frugan.report.sample_files import write_png
 from frugan.report.sheets import not_finite, write_sheet
-
-
-def check_request(request: SheetRequest, recipe: Recipe) -> None:
-    """Refuse what cannot be drawn.
-
-    Raises:
-        BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
-    """
-    if recipe.shows_given:
-        usual = SheetRequest()
-        ignored = [name for name in OF_RANDOM_INPUTS if getattr(request, name) != getattr(usual, name)]
-        if ignored:
-            given = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
-            raise BadInput(
-                f"{given}: for families that draw from random inputs; {recipe.family} shows what it makes of given "
-                "pictures, which these leave as they are; leave them out (--rows says how many pictures)"
-            )
-    known = recipe.classes
-    for chosen in request.classes or ():
-        if not 0 <= chosen < known:
-            raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
-    if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
-        raise BadInput("columns, rows and micro-batch: expected at least 1")
-    check_truncation(request.truncation)
-    check_psi(request.psi, request.psi_layers, request.noise, recipe)
-    check_numbered(request, recipe)
-    if not 0 <= request.seed <= MOST_SEED:
-        raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
-    check_sheet(*extent(request), recipe)
-    if request.interpolate is not None and request.columns < 2:
-        raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
-
-
-OF_RANDOM_INPUTS = ("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed")
-"""What a request asks of random inputs, which a family that is shown faces has not."""
-MOST_SEED = 2**63 - 1
-MOST_ON_A_SHEET = 10_000
-"""Pictures: 100 rows of 100, which take minutes to draw on a processor."""
-
-
-def check_sheet(rows: int, columns: int, recipe: Recipe) -> None:
-    """Refuse a sheet or a film that is too large to be drawn in memory, or looked at.
-
-    Raises:
-        BadInput: too many pictures or pixels.
-    """
-    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
-    side = max(need.resolution for need in needs)
-    if rows * columns > MOST_ON_A_SHEET or rows * columns * side**2 > MOST_PIXELS:
-        most = min(MOST_ON_A_SHEET, MOST_PIXELS // side**2)
-        raise BadInput(
-            f"{rows:,} x {columns:,} pictures (--rows, --columns or --frames): expected at most {most:,} together at "
-            f"{side} pixels; --npz N and --pngs N write any number"
-        )
-
-
-MOST_AT_ONCE = 16
-"""Samples in one forward, if nothing is said: more are hardly faster."""
-
-
-@dataclass(frozen=True)
-class Opened:
-    """Networks that draw samples.
-
-    Attributes:
-        recipe: that they were trained by.
-        networks: averaged ones, where training averages.
-        layout: of their working weights.
-        device: where they are.
-        weights: their file.
-        class_names: what labels mean, in their order; empty: nobody knows.
-    """
-
-    recipe: Recipe
-    networks: dict[str, nn.Module]
-    layout: Layout
-    device: torch.device
-    weights: Path
-    class_names: tuple[str, ...]
-
-    @property
-    def provenance(self) -> dict[str, str]:
-        """What pictures say about themselves."""
-        return provenance(self.recipe, step_of(self.weights))
-
-
-def open_networks(source: str | Path, device: str, say: Say) -> Opened:
-    """Networks of a run, a checkpoint or a weights file, in the recipe's precision.
-
-    Raises:
-        BadInput: no such weights, or without the network that draws.
-    """
-    weights = read_weights(weights_file(Path(source), say=say))
-    recipe = weights.recipe
-    where, why = use_device(device)
-    say(f"weights: {weights.path}")
-    say(f"device: {where} ({why})")
-    precision = resolve_precision(recipe.training.precision, where)
-    if precision.warning:
-        say(f"precision {precision.name}: {precision.warning}")
-    pin_arithmetic()
-    networks = networks_from(weights, where)
-    missing = set(recipe.kind.averaged()) - set(networks)
-    if missing:
-        raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
-    for network in networks.values():
-        network.eval()
-    layout = Plan(SheetRequest().micro_batch, precision).layout(where)
-    return Opened(recipe, networks, layout, where, weights.path, weights.class_names)
-
-
-def _quiet(_: str) -> None:
-    """Say nothing: what is damaged is told of when the weights are opened."""
-
-
-def default_micro_batch(source: str | Path) -> int:
-    """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
-    try:
-        state = json.loads((weights_file(Path(source), say=_quiet).parent / "state.json").read_text("utf-8"))
-        trained = int(state["plan"]["micro_batch"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return MOST_AT_ONCE  # no run, or of another program
-    return min(trained, MOST_AT_ONCE)
 
 
 def sample(

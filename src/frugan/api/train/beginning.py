@@ -9,13 +9,8 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import misspelt_cards, use_device
-from frugan.api.networks import (
-    NETWORKS_FILE,
-    build_networks,
-    recipe_of,
-    weights_metadata,
-)
+from frugan.api.machine.devices import misspelt_cards, use_device
+from frugan.api.networks import build_networks
 from frugan.api.setup import setup_of
 from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
@@ -29,16 +24,12 @@ from frugan.api.train.share_choice import SHARES, ShareChoice, take_by_speed
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
+from frugan.api.weights import recipe_of, weights_metadata
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
-from frugan.engine.checkpoint import (
-    Checkpoint,
-    newest_whole,
-    restore,
-    set_aside_newer,
-)
+from frugan.engine.checkpoint import NETWORKS_FILE, Checkpoint, newest_whole, restore, set_aside_newer
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop, Stage
+from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
@@ -75,6 +66,8 @@ def begin(
         BadInput: the checkpoint is of another recipe, or damaged, or `init` cannot be used.
     """
     recipe, training = run.recipe, run.recipe.training
+
+    # What is there already, and whether this recipe and these pictures may go on with it.
     found = newest_whole(run.folder.checkpoints)
     saved = found[1] if found is not None else {}
     # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
@@ -82,6 +75,7 @@ def begin(
     changed = changed_fields(before, recipe, run.folder.path)
     _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
 
+    # Where it is trained, on which shares of a batch, by which plan: everything on the device.
     device, why = use_device(run.options.device)
     run.choose(f"device: {device} ({why})")
     if line := misspelt_cards():
@@ -91,36 +85,23 @@ def begin(
     run.ranks.deal_by(shares.samples)
     with told_when_full(device, "training was set up"):
         state, plan, planner = _create(run, device, found, restarts, recovery.precision, shares)
+
+    # What it goes on from.
     if found is not None:
         _tell_resumed(run, found, state.step, before, init)
-        steps = training.duration.known_steps(training.batch)
-        if steps is not None and state.step >= steps:
-            run.choose(
-                f"{run.folder.path} is finished: step {state.step:,} of {steps:,}. To train longer, give a longer "
-                f"duration: 'training.duration={2 * steps} steps'"
-            )
+        _tell_finished(run, state.step)
     elif init is not None:
         start_from(Path(init), recipe, state, run.class_names, run.choose, init_classes)
     else:
         refuse_untaught(state.networks)
 
+    # Who reads the events from the first one on.
     losses = LossHistory.of(run.folder.events)
     for reader in (losses.add, collapse_watch(run), gradient_watch(run), spill_watch(run)):
         run.log.subscribe(reader)
-    write_json(run.folder.recipe, recipe.model_dump(mode="json"))
-    run.log.write(
-        "start",
-        step=state.step,
-        frugan=version("frugan"),
-        torch=str(torch.__version__),
-        machine=platform.platform(),
-        device=str(state.device),
-        data={name: {"digest": source.digest, "pictures": len(source)} for name, source in run.sources.items()},
-        recipe=recipe.model_dump(mode="json"),
-        parameters={
-            name: each.numel() for name, each in named_parameters(state.networks, list(state.networks)).items()
-        },
-    )
+    _write_down(run, state)
+
+    # What every checkpoint keeps; the other ranks begin with the same.
     kept: dict[str, Any] = {
         "data": {name: data.as_json() for name, data in run.data.items()},
         "device": state.device.type,
@@ -135,7 +116,7 @@ def begin(
     shares.plans = run.ranks.gather(plan.as_json())
     kept |= shares.kept(run.ranks)
 
-    def by_speed(loop: Loop, stage: Stage) -> None:
+    def by_speed(loop: Loop, stage: RunningStage) -> None:
         loop.plan, samples = take_by_speed(run.ranks, stage.step, loop.state, loop.plan, planner)
         taken = ShareChoice(samples, run.ranks.gather(loop.plan.as_json()))
         kept.update(taken.kept(run.ranks))
@@ -220,7 +201,8 @@ def _precision(run: OpenRun, device: torch.device, saved: Mapping[str, Any] | No
     else:
         precision = resolve_precision(asked, device)
     if asked == before == "auto":
-        run.choose(f"precision: {precision.name} ({precision.reason}; a new run can have training.precision=fp32)")
+        other = "" if precision.name == "fp32" else "; for full precision begin a run with training.precision=fp32"
+        run.choose(f"precision: {precision.name} ({precision.reason}{other})")
     if precision.warning:
         run.choose(f"precision {precision.name}: {precision.warning}")
     return precision
@@ -229,13 +211,13 @@ def _precision(run: OpenRun, device: torch.device, saved: Mapping[str, Any] | No
 def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, init: str | Path | None) -> None:
     checkpoint, saved, damage = found
     for fault in damage:
-        run.choose(f"damaged checkpoint passed over: {fault}")
+        run.choose(f"damaged checkpoint skipped: {fault}")
     for moved in set_aside_newer(run.folder.checkpoints, checkpoint):
         run.choose(f"set aside as {moved}; delete it when it is of no more use")
     run.log.write("resume", step=step)
     run.choose(f"resuming {run.folder.path} at step {step:,}")
     if init is not None:
-        run.choose(f"--init {init} is passed over: the run exists and goes on from its own checkpoint")
+        run.choose(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
     for key, change in differences(before.at_step(step), run.recipe.at_step(step)).items():
         run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
         run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
@@ -248,6 +230,35 @@ def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, init: s
             run.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
         if name in run.sources and (line := other_pictures(name, known, digest)):
             run.choose(line)
+
+
+def _tell_finished(run: OpenRun, step: int) -> None:
+    """Where nothing is left to do: how to train longer."""
+    steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
+    if steps is not None and step >= steps:
+        run.choose(
+            f"{run.folder.path} is finished: step {step:,} of {steps:,}. To train longer, give a longer duration: "
+            f"'training.duration={2 * steps} steps'"
+        )
+
+
+def _write_down(run: OpenRun, state: TrainingState) -> None:
+    """The recipe that counts from here on, and the event that says what began where."""
+    recipe = run.recipe.model_dump(mode="json")
+    write_json(run.folder.recipe, recipe)
+    run.log.write(
+        "start",
+        step=state.step,
+        frugan=version("frugan"),
+        torch=str(torch.__version__),
+        machine=platform.platform(),
+        device=str(state.device),
+        data={name: {"digest": source.digest, "pictures": len(source)} for name, source in run.sources.items()},
+        recipe=recipe,
+        parameters={
+            name: each.numel() for name, each in named_parameters(state.networks, list(state.networks)).items()
+        },
+    )
 
 
 def _refuse_swapped(run: OpenRun, saved: Mapping[str, str]) -> None:
@@ -272,7 +283,7 @@ def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Differen
     if fixed:
         lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())
         raise BadInput(
-            f"run {run} was begun with another recipe, in fields that cannot change:\n{lines}\n"
-            "choose another --out, or take these values back"
+            f"run {run} was begun with other values of fields that cannot change:\n{lines}\n"
+            "choose another --out, or use the run's values"
         )
     return changed

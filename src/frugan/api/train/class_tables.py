@@ -49,7 +49,7 @@ def parse_class_start(word: str) -> ClassStart:
 
 
 @dataclass(frozen=True)
-class Classes:
+class KnownClasses:
     """Classes of a run, or of weights.
 
     Attributes:
@@ -72,7 +72,7 @@ class Classes:
         return first_names(self.names) if self.names else f"numbers from 0 to {self.count - 1:,}"
 
 
-def read_class_map(path: Path, ours: Classes, theirs: Classes) -> list[int]:
+def read_class_map(path: Path, ours: KnownClasses, theirs: KnownClasses) -> list[int]:
     """Number of the weights' class for each class of the run, in order.
 
     Each line is `CLASS = CLASS OF THE WEIGHTS`, by name or by number; what follows a # is passed over.

@@ -21,7 +21,7 @@ def backward_of(recipe: Recipe, device: torch.device, say: Say, warn: Say) -> Ba
     if not recipe.training.compile:
         return forward_and_backward
     if (missing := missing_compiler(device)) is not None:
-        warn(f"training.compile is passed over, steps run as they are written: {missing}")
+        warn(f"training.compile is ignored, steps run without it: {missing}")
         return forward_and_backward
     return CompiledPhases(say, warn, Folders.from_environment().cache / "inductor", BACKEND)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from frugan.api.card_support import serving_build
+from frugan.api.machine.card_support import serving_build
 from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions
 from frugan.api.plan.shipped_recipes import smallest_cards

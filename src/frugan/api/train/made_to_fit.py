@@ -7,8 +7,8 @@ from torch import nn
 
 from frugan.api.progress import Say
 from frugan.api.train.class_tables import (
-    Classes,
     ClassStart,
+    KnownClasses,
     read_class_map,
     refuse_other_classes,
     with_class_tables,
@@ -68,7 +68,7 @@ def with_classes(
         return weights
     chosen: list[int] = []
     if classes.map is not None:
-        chosen = read_class_map(classes.map, Classes(ours, class_names), Classes(theirs, weights.class_names))
+        chosen = read_class_map(classes.map, KnownClasses(ours, class_names), KnownClasses(theirs, weights.class_names))
     if say is not None:
         how = {"copy": f"each from its own, as {classes.map} says", "mean": "all from their mean", "fresh": "fresh"}
         say(f"init: {ours:,} classes from the weights' {theirs:,}: {how[classes.how]}")

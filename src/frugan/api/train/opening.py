@@ -12,7 +12,7 @@ from frugan.api.progress import Say
 from frugan.api.train.estimate import advice, in_words
 from frugan.engine import threads
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop, Stage
+from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.out_of_memory import ran_out_of_memory, release_memory
 from frugan.engine.rehearsal import rehearse
 from frugan.recipe import Recipe
@@ -48,11 +48,11 @@ class Opening:
     stop: StopRequest
     saved: Mapping[str, Any]
     kept: dict[str, Any]
-    by_speed: Callable[[Loop, Stage], None] | None = None
+    by_speed: Callable[[Loop, RunningStage], None] | None = None
     _ahead: Callable[[], int] = field(default_factory=lambda: count().__next__)
     _looked: bool = False
 
-    def look(self, loop: Loop, stage: Stage) -> None:
+    def look(self, loop: Loop, stage: RunningStage) -> None:
         """Choose the number of threads and say how long training will take, before its first stage; and let each
         stage look again."""
         # ranks that share the cores would disturb each other's timing
@@ -73,7 +73,7 @@ class Opening:
             if seconds is not None:
                 self._estimate(loop, seconds)
 
-    def _look_again(self, loop: Loop, stage: Stage, slower: float) -> None:
+    def _look_again(self, loop: Loop, stage: RunningStage, slower: float) -> None:
         """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
         before = torch.get_num_threads()
         found = threads.time_counts(
@@ -84,19 +84,19 @@ class Opening:
             return
         taken = threads.fastest(found)
         self._set(taken)
-        so = f"{taken} from here on" if taken != before else f"still {before}; something else slows this machine down"
+        so = f"{taken} from here on" if taken != before else f"still {before}; something else is slowing this machine"
         self.say(
             f"threads at step {loop.state.step:,}: steps take {slower:.1f} times as long as they did "
             f"(timed again: {_times(found)}): {so}"
         )
 
-    def _choose_threads(self, loop: Loop, stage: Stage) -> float | None:
+    def _choose_threads(self, loop: Loop, stage: RunningStage) -> float | None:
         """Set the number of threads; the seconds of a step with them, if it was timed."""
         before: Mapping[str, Any] = self.saved.get("threads") or {}
         if (asked := threads.asked_for()) is not None:
             number = torch.get_num_threads()
             changed = before and before["number"] != number
-            other = f"; the run had {before['number']}: from here on its bits may differ" if changed else ""
+            other = f"; the run had {before['number']}: from here on results may differ by rounding" if changed else ""
             self._set(number)
             self.say(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
             return None
@@ -117,7 +117,7 @@ class Opening:
         self.say(f"threads: {number}, the fastest here ({_times(found)}){other}; override with {threads.OWN_VARIABLE}")
         return found[number]
 
-    def _timed(self, loop: Loop, stage: Stage) -> float | None:
+    def _timed(self, loop: Loop, stage: RunningStage) -> float | None:
         """Seconds of a step; None: it was stopped, or memory ran out."""
         rehearsal = self._timer(loop, stage)
         try:
@@ -127,7 +127,7 @@ class Opening:
             if not ran_out_of_memory(error):
                 raise
         release_memory(loop.state.device)
-        self.say("no estimate of the time: memory ran out; the first step looks for a plan that takes less")
+        self.say("no estimate of the time: memory ran out; the first step will look for a smaller plan")
         return None
 
     def _estimate(self, loop: Loop, seconds: float) -> None:
@@ -139,7 +139,7 @@ class Opening:
             line += advice(self.recipe, self.name, loop.plan, seconds, left, LONG_SECONDS)
         self.say(line)
 
-    def _timer(self, loop: Loop, stage: Stage) -> Callable[[], float]:
+    def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
         return lambda: rehearse(stage.step, loop.state, loop.plan, self._ahead())
 
     def _stopped(self) -> bool:

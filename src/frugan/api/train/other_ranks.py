@@ -1,6 +1,5 @@
-"""Training on several devices: every rank's device, how all of them begin, and what those but the first do."""
+"""Training on several devices: how all ranks begin, and what those but the first do."""
 
-import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,8 @@ import torch
 
 from frugan.api.data.feed import default_workers, feeding
 from frugan.api.data.sources import Data, open_sources
-from frugan.api.devices import choose_device
 from frugan.api.networks import build_networks
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.setup import setup_of
 from frugan.api.train.compiling import backward_of
 from frugan.api.train.open_run import OpenRun
@@ -24,7 +22,7 @@ from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.scores import PartOfScores
 from frugan.api.train.share_choice import ShareChoice, own_plan, take_by_speed
-from frugan.contract.data import RunData, Source
+from frugan.contract.data import OpenedSource, RunData
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.out_of_memory import release_memory
@@ -32,7 +30,6 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.ranks.follower import follow
 from frugan.engine.ranks.group import RankGroup
-from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Order
 from frugan.engine.requests import SIGNALS
 from frugan.engine.state import TrainingState
@@ -95,45 +92,8 @@ def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None, rollbacks: 
     )
 
 
-def device_of_rank(asked: str, place: Place) -> torch.device:
-    """The card or processor of this rank; a card becomes torch's current one before anything is done on it.
-
-    No rank sets CUDA_VISIBLE_DEVICES: where a launcher has, and leaves each rank one card, that is the rank's.
-
-    Raises:
-        BadInput: there is no card for this rank, or one is named for all of them.
-    """
-    if asked not in ("auto", "cpu", "cuda"):
-        raise BadInput(
-            f"--device {asked}: {place.size} ranks take a card each: expected auto, cuda or cpu; choose the cards with "
-            "CUDA_VISIBLE_DEVICES"
-        )
-    if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    count = torch.cuda.device_count()
-    index = 0 if count == 1 else place.local_rank
-    if index >= count:
-        raise BadInput(
-            f"rank {place.rank}: this machine has {place.local_size} ranks and {count} CUDA cards; start it with "
-            f"--nproc-per-node={count}, or train on processors: --device cpu"
-        )
-    device, _ = choose_device(f"cuda:{index}")
-    torch.cuda.set_device(device)
-    return device
-
-
-def ranks_in_words(ranks: RankGroup) -> str:
-    """The line that says who trains together."""
-    line = f"ranks: {ranks.size}, {ranks.local_size} of them on this machine; this is {ranks.watch.names[0]}"
-    if ranks.device.type != "cuda":
-        return f"{line} on a processor, over gloo"
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    which = f", of CUDA_VISIBLE_DEVICES={seen}" if seen else ""
-    return f"{line} on {ranks.device} ({torch.cuda.get_device_name(ranks.device)}{which}), over NCCL"
-
-
 def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say) -> TrainingResult:
-    """Take part in a training that the first rank leads; touches no run folder.
+    """Take part in a training that the first rank leads, and leave to it what there is to say; touches no run folder.
 
     Returns:
         What there is to say of it on this rank.
@@ -143,8 +103,8 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
     """
     name = ranks.watch.names[ranks.rank]
     aloud: Callable[[str], None] = lambda line: say(f"{name}: {line}")  # noqa: E731
-    sources: dict[str, Source] | None = None
-    with stop_on_signals(_quiet) as stop, _requests_ignored():
+    sources: dict[str, OpenedSource] | None = None
+    with stop_on_signals(quiet) as stop, _requests_ignored():
         ranks.pass_on(stop)
         while True:
             begin: Beginning = ranks.send()
@@ -156,7 +116,9 @@ def train_along(ranks: RankGroup, data: Data, options: TrainingOptions, say: Say
             release_memory(ranks.device)  # what was trained is gone, before the next takes its room
 
 
-def _sources_of(begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str, Source] | None) -> dict[str, Source]:
+def _sources_of(
+    begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str, OpenedSource] | None
+) -> dict[str, OpenedSource]:
     """This rank's pictures; `opened`, if they are open since an earlier beginning. The first rank waits along.
 
     Raises:
@@ -166,7 +128,7 @@ def _sources_of(begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str
     sources = opened
     for first_here in (True, False):  # what is prepared of the pictures, is prepared once on each machine
         if sources is None and (ranks.place.local_rank == 0) == first_here:
-            sources = open_sources(recipe, data, _quiet, None, begin.known, begin.map_classes)
+            sources = open_sources(recipe, data, quiet, None, begin.known, begin.map_classes)
         ranks.wait_for_all()
     assert sources is not None
     for source, known in begin.data.items():
@@ -176,7 +138,7 @@ def _sources_of(begin: Beginning, ranks: RankGroup, data: Data, opened: dict[str
 
 
 def _along(
-    begin: Beginning, sources: Mapping[str, Source], ranks: RankGroup, options: TrainingOptions, aloud: Say
+    begin: Beginning, sources: Mapping[str, OpenedSource], ranks: RankGroup, options: TrainingOptions, aloud: Say
 ) -> tuple[Order, int]:
     """Train with the others until the first rank ends it: how, and at which step."""
     device, recipe = ranks.device, parse_recipe(begin.recipe, "the first rank's recipe")
@@ -205,7 +167,7 @@ def _along(
         with feeding(
             sources, recipe.at_step(step), pinned=device.type == "cuda", workers=workers, seed=seed, say=aloud
         ) as feed:
-            backward = backward_of(recipe, device, _quiet, aloud)
+            backward = backward_of(recipe, device, quiet, aloud)
             yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks, backward=backward)
 
     def by_speed(step: Step, in_force: Plan) -> Plan:
@@ -236,7 +198,3 @@ def _requests_ignored() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _quiet(_: str) -> None:
-    """The first rank has said it."""

@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.card_support import card_identity
-from frugan.api.devices import choose_plan, normalisation_group, refuse_micro_batch
+from frugan.api.machine.card_support import card_identity
 from frugan.api.plan.fit import report_of
 from frugan.api.plan.fit_report import PlanReport, needed_size
 from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
 from frugan.api.progress import Say
+from frugan.api.setup import normalisation_group
 from frugan.api.train.compiling import compiles
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.plan_without_search import choose_plan, refuse_micro_batch
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
@@ -80,7 +81,7 @@ class TrainingPlanner:
         """
         group = normalisation_group(self.recipe, networks, phases)
         if self.options.shard_optimizer and self.ranks == 1:
-            self.say("--shard-optimizer is passed over: this process trains alone")
+            self.say("--shard-optimizer is ignored: this process trains alone")
         if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             if self.share.team is None:
@@ -112,7 +113,7 @@ class TrainingPlanner:
             TrainingFailed: there is none.
         """
         reason = message.partition("\n")[0]
-        self.say(f"out of memory in phase {phase}: {reason}. Nothing of it was committed; looking for a smaller plan")
+        self.say(f"out of memory in phase {phase}: {reason}. Nothing was changed by it; looking for a smaller plan")
         return self._smaller(plan, f"in phase {phase}", reason, use=frozenset())
 
     def next_to_load(self, plan: Plan, message: str) -> Plan:
@@ -177,7 +178,7 @@ class TrainingPlanner:
         if "micro_batch" not in saved["plan"]:
             return False  # a converted model has no plan yet
         if (before := int(saved.get("ranks", 1))) != self.ranks:
-            self.say(f"plan: chosen anew, the batch is shared by {self.ranks} now, and was by {before}")
+            self.say(f"plan: made again, because the batch is now shared by {self.ranks}, and was by {before}")
             return False
         return self._is_like_here(saved)
 
@@ -191,11 +192,11 @@ class TrainingPlanner:
             was = "a card that it did not note"
             if before is not None:
                 was = f"{before['name']} with {show_size(before['memory_bytes'])}"
-            budget = ", without the budget that was for that one" if saved.get("memory_budget_bytes") else ""
-            self.say(f"plan: the run went on with {was} so far, and this is another one: chosen anew{budget}")
+            budget = "; the budget for the old card no longer applies" if saved.get("memory_budget_bytes") else ""
+            self.say(f"plan: made again, because the run was on {was} so far, and this is another one{budget}")
             return False
         if saved["plan"]["precision"] != self.precision.name:
-            self.say(f"plan: chosen anew for {self.precision.name}, for {saved['plan']['precision']} so far")
+            self.say(f"plan: made again for {self.precision.name}; it was for {saved['plan']['precision']}")
             return False
         return True
 
@@ -204,7 +205,7 @@ class TrainingPlanner:
         options = self.options
         away = self.device.type == "cuda" and bool(self.recipe.kind.averaged())
         if options.ema_on_host and not away:
-            self.say("--ema-on-host is passed over: there is no average to move, or no card to move it from")
+            self.say("--ema-on-host is ignored: there is no EMA to move, or no card to move it from")
         flags = {
             "recompute": options.recompute,
             "ema-on-host": options.ema_on_host and away,

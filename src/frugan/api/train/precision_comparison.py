@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from frugan.api.data.sources import Data
 from frugan.api.defaults import COMPARED_STEPS
-from frugan.api.devices import choose_device
-from frugan.api.progress import Progress, Say
+from frugan.api.machine.devices import choose_device
+from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import Event, read_events
@@ -75,7 +75,7 @@ def compare_precision(
     overrides: Sequence[str] = (),
     options: TrainingOptions | None = None,
     say: Say = print,
-    show: Callable[[Event], None] = lambda _: None,
+    show: Callable[[Event], None] = quiet,
     progress: Progress | None = None,
 ) -> PrecisionComparison:
     """Train the first steps twice, in the recipe's precision and in another: same weights, pictures and random inputs.
@@ -89,7 +89,7 @@ def compare_precision(
         BadInput: fewer than 20 steps, runs that exist, or twice the same precision.
     """
     if not Place.here().alone:
-        raise BadInput("--compare-precision: one process compares; leave torchrun away")
+        raise BadInput("--compare-precision: needs a single process; run it without torchrun")
     if steps < 2 * WINDOWS:
         raise BadInput(f"--compare-steps {steps}: expected at least {2 * WINDOWS}")
     if precision not in ("fp32", "fp16", "bf16"):
@@ -143,7 +143,7 @@ def _curves(folder: Path) -> tuple[dict[tuple[str, str], NDArray[np.float64]], i
     """(phase, what) -> value of every step; and updates skipped."""
     found: dict[tuple[str, str], list[float]] = {}
     skipped = 0
-    for event in read_events(folder / "events.jsonl"):
+    for event in read_events(RunFolder(folder).events):
         if event["event"] != "step":
             continue
         for phase, entry in event["phases"].items():

@@ -10,9 +10,9 @@ import torch
 from frugan.api.train.open_run import OpenRun
 from frugan.engine.checkpoint import (
     DIVERGED,
-    EMA,
-    NETWORKS,
-    OPTIMIZERS,
+    EMA_FILE,
+    NETWORKS_FILE,
+    OPTIMIZERS_FILE,
     Checkpoint,
     list_checkpoints,
     newest_whole,
@@ -112,7 +112,7 @@ def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
 
 
 def _finite(path: Path) -> bool:
-    files = [path / name for name in (NETWORKS, EMA, OPTIMIZERS) if (path / name).is_file()]
+    files = [path / name for name in (NETWORKS_FILE, EMA_FILE, OPTIMIZERS_FILE) if (path / name).is_file()]
     return all(
         bool(torch.isfinite(tensor).all())
         for file in files

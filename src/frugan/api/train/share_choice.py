@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.setup import setup_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.engine.plan import Plan
@@ -49,7 +49,7 @@ class ShareChoice:
         kept = saved.get(SHARES)
         if ranks.size == 1:
             if words is not None:
-                say(f"--shares {words} is passed over: this process trains alone")
+                say(f"--shares {words} is ignored: this process trains alone")
             return cls()
         if isinstance(asked, tuple):
             check_shares(asked, batch, group)
@@ -114,7 +114,7 @@ def take_by_speed(
     batch, group = training.batch, training.normalisation_batch or 1
     now: Sequence[int] = ranks.gather(len(ranks.share(batch, group).samples))
     seconds = time_ranks(ranks, step, state, plan)
-    say = planner.say if ranks.rank == 0 else _quiet
+    say = planner.say if ranks.rank == 0 else quiet  # one rank says it for all
     if seconds is None:
         say("shares: all alike; memory ran out on a rank while a step was timed")
         return plan, None
@@ -132,7 +132,3 @@ def take_by_speed(
 
 def _shown(samples: Sequence[int]) -> str:
     return ", ".join(map(str, samples))
-
-
-def _quiet(_: str) -> None:
-    """The first rank says it."""

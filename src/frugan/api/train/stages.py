@@ -17,7 +17,7 @@ from frugan.api.train.recovery import seed_after
 from frugan.api.train.scores import scoring_of
 from frugan.api.train.watches import variety_measurement
 from frugan.engine.clock import Clock, SheetClock
-from frugan.engine.loop import Loop, Stage, Stages
+from frugan.engine.loop import Loop, RunningStage, Stages
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
@@ -36,7 +36,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
     measure_variety = variety_measurement(run)
 
     @contextmanager
-    def stage(loop: Loop) -> Iterator[Stage]:
+    def stage(loop: Loop) -> Iterator[RunningStage]:
         step, seconds = loop.state.step, loop.seconds
         recipe, training, saving = run.recipe.at_step(step), run.recipe.training, run.recipe.saving
         for key, change in differences(run.recipe, recipe).items():
@@ -62,7 +62,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
                 return paths
 
             backward = backward_of(recipe, device, run.choose, lambda line: run.warn(loop.state.step, line))
-            made = Stage(
+            made = RunningStage(
                 step=setup_of(run.recipe, step).step(feed, Streams(seed), ranks=run.ranks, backward=backward),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),

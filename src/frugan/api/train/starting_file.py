@@ -5,9 +5,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from frugan.api.networks import EMA_FILE, weights_file
-from frugan.api.networks import read_weights as read_own
 from frugan.api.progress import Say
+from frugan.api.weights import read_weights as read_own
+from frugan.api.weights import weights_file
+from frugan.engine.checkpoint import EMA_FILE
 from frugan.engine.tensor_files import read_metadata, read_tensors
 from frugan.recipe import Recipe
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, weights_file
-from frugan.api.progress import Say
+from frugan.api.progress import Say, quiet
 from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.made_to_fit import numbered_as_here, with_classes
 from frugan.api.train.starting_file import StartingWeights, read_starting_weights
+from frugan.api.weights import weights_file
 from frugan.contract.starting import HasClassTables, Piece, StartsInPart
 from frugan.data.wording import first_names
-from frugan.engine.checkpoint import OPTIMIZERS, load_networks, restore_optimizers
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE, load_networks, restore_optimizers
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
@@ -41,7 +41,7 @@ def find_starting_weights(path: Path) -> None:
                 f"`frugan convert {path.parent} {out} --from biggan-pytorch`"
             )
         raise BadInput(f"--init {path}: a pickle, which is not read here; {cure}")
-    weights_file(path, say=lambda _: None)
+    weights_file(path, say=quiet)
 
 
 def start_from(
@@ -72,7 +72,7 @@ def start_from(
         weights = read_starting_weights(path, content, say)
         averages = content == EMA_FILE
         if weights.recipe is not None and weights.recipe.family != recipe.family:
-            raise BadInput(f"--init {path}: weights of family {weights.recipe.family}, not {recipe.family}")
+            raise BadInput(f"--init {path}: weights of a {weights.recipe.family} model; the recipe is {recipe.family}")
         as_many = len(weights.class_names) == len(class_names)  # of others, nothing has a place yet
         other_classes = class_names and as_many and weights.class_names != tuple(class_names)
         if not averages and classes is None and other_classes:
@@ -91,7 +91,7 @@ def start_from(
             refuse_untaught(networks, taken, f"--init {path}")
         if fresh := sorted(set(networks) - set(present)):
             say(f"init: fresh: {', '.join(fresh)}")
-        if anew and (weights.path.parent / OPTIMIZERS).is_file():
+        if anew and (weights.path.parent / OPTIMIZERS_FILE).is_file():
             for note in restore_optimizers(weights.path.parent, state, fresh):
                 say(note)
             say("init: the pretrained networks' optimizer state is taken over as well")
@@ -137,7 +137,7 @@ def _take(
         found = load_networks(networks, tensors, f"--init {weights.path}")
         say(f"init: {kind} {', '.join(networks) or 'none'}: {len(found)} tensors from {weights.path}")
         if differing and kind == "networks":
-            say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make it the same")
+            say(f"init: {'; '.join(differing)}: to take all of it over, override networks.KEY=VALUE")
         return found
     agreeing, new = _agreement(recipe.kind, own, tensors)
     taken = [key for keys in agreeing.values() for key in keys]
@@ -151,7 +151,7 @@ def _take(
     for name in networks:
         say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
     if differing and kind == "networks":
-        say(f"init: {'; '.join(differing)}: networks.KEY=VALUE words would make more of it agree")
+        say(f"init: {'; '.join(differing)}: to take more over, override networks.KEY=VALUE")
     return taken
 
 

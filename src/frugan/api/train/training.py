@@ -4,19 +4,21 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
-from frugan.api.progress import Progress, Say
+from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
+from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.class_tables import ClassStart, parse_class_start
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.other_ranks import device_of_rank, ranks_in_words, train_along
+from frugan.api.train.other_ranks import train_along
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.starting_weights import find_starting_weights
@@ -37,10 +39,6 @@ from frugan.folders import Folders
 from frugan.recipe import Recipe
 from frugan.recipe_loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
 from frugan.recipe_toml import RECIPE_FILE
-
-
-def _quiet(_: object) -> None:
-    """Show nothing."""
 
 
 def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -68,8 +66,8 @@ def train(
     init_classes: str | None = None,
     map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
-    say: Say = _quiet,
-    show: Callable[[Event], None] = _quiet,
+    say: Say = quiet,
+    show: Callable[[Event], None] = quiet,
     progress: Progress | None = None,
 ) -> TrainingResult:
     """Train a recipe, or go on with the run in `out` if there is one.
@@ -99,22 +97,19 @@ def train(
     say, show = _while_it_can(say), _while_it_can(show)
     options = options or TrainingOptions()
 
-    def lead(ranks: Ranks, options: TrainingOptions) -> TrainingResult:
-        return _train(
-            recipe,
-            data,
-            out,
-            ranks,
-            overrides,
-            init,
-            map_classes,
-            options,
-            init_classes=init_classes,
-            say=say,
-            show=show,
-            progress=progress,
-        )
-
+    lead = partial(
+        _lead,
+        recipe,
+        data,
+        out,
+        overrides=overrides,
+        init=init,
+        init_classes=init_classes,
+        map_classes=map_classes,
+        say=say,
+        show=show,
+        progress=progress,
+    )
     place = Place.here()
     if place.alone:
         return lead(OneRank(), options)
@@ -131,17 +126,17 @@ def train(
         return lead(ranks, options)
 
 
-def _train(
+def _lead(
     recipe: str | Recipe,
     data: Data,
     out: str | Path | None,
     ranks: Ranks,
-    overrides: Sequence[str],
-    init: str | Path | None,
-    map_classes: Mapping[str, str] | None,
     options: TrainingOptions,
     *,
+    overrides: Sequence[str],
+    init: str | Path | None,
     init_classes: str | None,
+    map_classes: Mapping[str, str] | None,
     say: Say,
     show: Callable[[Event], None],
     progress: Progress | None,
@@ -150,13 +145,17 @@ def _train(
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     for line in _what_overrides_do(recipe, overrides):
         say(line)
+
+    # What can be refused before the pictures are read.
     run = _run_folder(recipe, loaded, out)
     if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
         raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
     _check_fields(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
-    class_start = _class_start(init, init_classes)  # what is mistyped shows before the pictures are read
+    class_start = _class_start(init, init_classes)
+
+    # The pictures, and what their classes are called in the run.
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
     if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
@@ -164,9 +163,10 @@ def _train(
             say(line)
     trained_on = run_data_of(loaded, sources, known, map_classes)
     if map_classes is not None and not known:
-        say("--map-class is passed over: a new run takes its classes from its pictures")
+        say("--map-class is ignored: a new run takes its classes from its pictures")
     for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
         say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
+
     is_new = not run.path.exists()
     try:
         with (
@@ -187,7 +187,7 @@ def _train(
             opened = OpenRun(
                 loaded, name, sources, trained_on, run, log, options, say, command, known, map_classes, ranks
             )
-            return _led(opened, init, requests, stop, class_start)
+            return _until_it_ends(opened, init, requests, stop, class_start)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -211,7 +211,7 @@ def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | N
     return None if classes is None else parse_class_start(classes)
 
 
-def _led(
+def _until_it_ends(
     run: OpenRun,
     init: str | Path | None,
     requests: Requests,

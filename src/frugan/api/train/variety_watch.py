@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frugan.contract.data import Source
+from frugan.contract.data import OpenedSource
 from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
@@ -106,7 +106,7 @@ class VarietyWatch:
         return ratios(samples, self._real, real_share=TWINS_SHARE)
 
 
-def variety_watch_of(recipe: Recipe, sources: Mapping[str, Source]) -> VarietyWatch | None:
+def variety_watch_of(recipe: Recipe, sources: Mapping[str, OpenedSource]) -> VarietyWatch | None:
     """How to watch a training; None where it does not learn pictures by classes."""
     needs = recipe.kind.sources(recipe.networks, recipe.objective)
     if len(needs) != 1:

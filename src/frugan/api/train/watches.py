@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from frugan.api.devices import choose_device
+from frugan.api.machine.devices import choose_device
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.variety_watch import VarietyWatch, variety_watch_of
 from frugan.engine.events import Event

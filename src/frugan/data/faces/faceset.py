@@ -58,7 +58,7 @@ class Faceset:
         if not self.passed_over:
             return None
         shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
-        return f"{len(self.passed_over)} files without face metadata passed over: {shown_names}"
+        return f"{len(self.passed_over)} files without face metadata left out: {shown_names}"
 
     @cached_property
     def yaws(self) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from frugan.data.wording import shown
 from frugan.errors import BadInput
 from frugan.pickles.reader import load_pickle
 from frugan.pickles.writer import Global, dump_pickle
+from frugan.whole_files import whole_file
 
 PAK_NAME = "faceset.pak"
 VERSION = 1
@@ -139,25 +140,20 @@ def write_pak(
     face_types = {face_type: Global(*FACE_TYPE, (int(face_type),)) for face_type in FaceType}
     index = dump_pickle([_entry(face, sample_type, face_types[face.face_type]) for face in faces])
     begin = HEADER.size + len(index) + (len(faces) + 1) * OFFSET_BYTES
-    unfinished = out.with_name(f".{out.name}.unfinished-{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(HEADER.pack(VERSION, len(index)) + index)
-            file.seek(begin)
-            offsets = []
-            for number, jpeg in enumerate(jpegs):
-                offsets.append(file.tell() - begin)
-                file.write(jpeg)
-                if progress is not None:
-                    progress(number + 1, len(faces))
-            offsets.append(file.tell())
-            file.seek(begin - len(offsets) * OFFSET_BYTES)
-            file.write(struct.pack(f"<{len(offsets)}Q", *offsets))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(out)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(out) as beside, beside.open("wb") as file:
+        file.write(HEADER.pack(VERSION, len(index)) + index)
+        file.seek(begin)
+        offsets = []
+        for number, jpeg in enumerate(jpegs):
+            offsets.append(file.tell() - begin)
+            file.write(jpeg)
+            if progress is not None:
+                progress(number + 1, len(faces))
+        offsets.append(file.tell())
+        file.seek(begin - len(offsets) * OFFSET_BYTES)
+        file.write(struct.pack(f"<{len(offsets)}Q", *offsets))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _entry(face: Face, sample_type: Global, face_type: Global) -> dict[str, Any]:

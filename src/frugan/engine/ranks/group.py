@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
+from frugan.engine.layout import memory_of
 from frugan.engine.optimizer_shards import Shard
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
@@ -20,7 +21,7 @@ from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Sent, Shares,
 from frugan.engine.ranks.shards import collect, forget_whole, hand_out, is_shared_out, read_whole
 from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
 from frugan.engine.ranks.state import checksum, state_tensors
-from frugan.engine.ranks.sums import add_up, memory_of
+from frugan.engine.ranks.sums import add_up
 from frugan.engine.ranks.team import Team, forwards_of
 from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.retries import no_way_back

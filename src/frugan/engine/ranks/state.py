@@ -6,7 +6,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from frugan.engine.ranks.sums import memory_of
+from frugan.engine.layout import memory_of
 from frugan.engine.state import TrainingState
 
 

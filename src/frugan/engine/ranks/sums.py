@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from frugan.engine.layout import memory_of
+
 BUCKET_BYTES = 64 * 2**20
 """Tensors are copied together up to so much: on a card it is memory besides the gradients. What is larger travels from
 where it lies."""
@@ -30,23 +32,6 @@ def add_up(tensors: Sequence[Tensor], all_reduce: Callable[[Tensor], None], buck
         all_reduce(together)
         torch._foreach_copy_(bucket, list(together.split([one.numel() for one in bucket])))
     return sum(one.nbytes for one in flat)
-
-
-def memory_of(tensor: Tensor) -> Tensor:
-    """A tensor's elements as they lie in memory [numel].
-
-    Raises:
-        ValueError: they lie with gaps, or on top of each other.
-    """
-    if tensor.is_contiguous():
-        return tensor.view(-1)
-    by_stride = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-    expected = 1
-    for stride, size in by_stride:
-        if size != 1 and stride != expected:
-            raise ValueError(f"a tensor {tuple(tensor.shape)} with strides {tensor.stride()} does not lie densely")
-        expected *= size
-    return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def _buckets(flat: Sequence[Tensor], bucket_bytes: int) -> Iterator[list[Tensor]]:

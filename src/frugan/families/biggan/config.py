@@ -26,55 +26,70 @@ class BigGANNetworks(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     architecture: Literal["biggan", "biggan-deep"] = Field(
-        "biggan", description="of the blocks: those of the paper's section 3, or the deeper ones of its appendix B"
+        "biggan",
+        description="biggan: the blocks of the paper's section 3; biggan-deep: the deeper ones of its appendix B",
     )
     resolution: int = Field(128, description="side of the square pictures; a power of two from 32 to 512")
-    channels: Channels = Field(3, json_schema_extra=ADDED, description="of the pictures: 3 in colour, 1 grey")
-    classes: int = Field(1000, ge=1, le=1_000_000, description="number of classes of the pictures")
+    channels: Channels = Field(
+        3, json_schema_extra=ADDED, description="colour channels of the pictures: 3, or 1 for grey"
+    )
+    classes: int = Field(1000, ge=1, le=1_000_000, description="number of classes; 1: without classes")
     generator_channels: int = Field(96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the generator")
     discriminator_channels: int = Field(
         96, ge=1, le=MOST_CHANNELS, description="channel multiplier of the discriminator"
     )
     latent_size: int = Field(
-        120, ge=1, le=MOST_LATENT, description="size of z; rounded down to whole chunks if hierarchical"
+        120,
+        ge=1,
+        le=MOST_LATENT,
+        description="size of the latent z; with hierarchical_latent rounded down to whole chunks",
     )
     shared_embedding: int | None = Field(
         128,
         ge=1,
         le=MOST_LATENT,
-        description="size of the class embedding shared by all blocks; none: a table per normalisation layer",
+        description="size of a class embedding shared by all blocks; none: each normalisation layer has its own",
     )
-    hierarchical_latent: bool = Field(True, description="a chunk of z for every block (needs shared_embedding)")
+    hierarchical_latent: bool = Field(
+        True, description="give each block a chunk of z of its own (needs shared_embedding)"
+    )
     generator_attention: tuple[int, ...] = Field(
-        (64,), description="sides in pixels at which the generator has self-attention"
+        (64,), description="resolutions (pixels) at which the generator has self-attention"
     )
-    discriminator_attention: tuple[int, ...] = Field((64,), description="the same of the discriminator")
+    discriminator_attention: tuple[int, ...] = Field(
+        (64,), description="resolutions (pixels) at which the discriminator has self-attention"
+    )
     discriminator_wide: bool = Field(
-        True, description="hidden width of a discriminator block: its output's, not input's"
+        True, description="hidden layers of a discriminator block are as wide as its output; false: as its input"
     )
     blocks_per_stage: int = Field(2, ge=1, le=64, description="discriminator blocks per stage; biggan-deep only")
-    generator_initialisation: Initialisation = Field("orthogonal", description="first weights of the generator")
-    discriminator_initialisation: Initialisation = Field("orthogonal", description="first weights of the discriminator")
-    batch_norm_eps: float = Field(1e-5, gt=0, description="added to variances")
+    generator_initialisation: Initialisation = Field(
+        "orthogonal", description="how the generator's weights are initialised"
+    )
+    discriminator_initialisation: Initialisation = Field(
+        "orthogonal", description="how the discriminator's weights are initialised"
+    )
+    batch_norm_eps: float = Field(1e-5, gt=0, description="added to variances in batch normalisation")
     output_norm_eps: float = Field(
-        1e-5, gt=0, json_schema_extra=ADDED, description="the same in the generator's last layer, before the picture"
+        1e-5, gt=0, json_schema_extra=ADDED, description="the same in the generator's output layer"
     )
     running_variance: Literal["unbiased", "biased"] = Field(
         "unbiased",
         json_schema_extra=ADDED,
-        description="of a batch, as running statistics take it: over n - 1 samples, or over n (the release's mybn)",
+        description="how running statistics take a batch's variance: over n - 1 samples, or over n (the release's "
+        "mybn)",
     )
-    spectral_norm_eps: float = Field(1e-6, gt=0, description="least norm that a power iteration divides by")
-    power_iterations: int = Field(1, ge=1, le=100, description="power iterations of spectral norm per phase")
-    singular_values: int = Field(1, ge=1, le=64, description="singular values that are tracked")
+    spectral_norm_eps: float = Field(1e-6, gt=0, description="smallest norm that a power iteration divides by")
+    power_iterations: int = Field(1, ge=1, le=100, description="power iterations of spectral norm per update")
+    singular_values: int = Field(1, ge=1, le=64, description="singular values that spectral norm tracks")
     reference_attention_at_32: bool = Field(
-        False, description="the release's wrong 32-pixel table: attention at 16 after every discriminator block"
+        False, description="repeat the release's mistake at 32 pixels: attention after every discriminator block of 16"
     )
     frozen_discriminator_blocks: int = Field(
         0,
         ge=0,
         json_schema_extra=ADDED,
-        description="blocks of the discriminator, from the picture on, that fine-tuning leaves as they begin (FreezeD)",
+        description="fine-tuning: how many discriminator blocks, from the picture on, stay as they are (FreezeD)",
     )
 
     @model_validator(mode="after")
@@ -134,10 +149,12 @@ class BigGANObjective(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     loss: Literal["hinge", "non-saturating", "relativistic"] = Field(
-        "hinge", description="relativistic: the discriminator compares a real and a generated picture of one class"
+        "hinge",
+        description="GAN loss; relativistic: the discriminator compares a real and a generated picture of the same "
+        "class",
     )
     discriminator_steps: int = Field(
-        1, ge=1, le=1000, description="discriminator updates per step, each on fresh pictures"
+        1, ge=1, le=1000, description="discriminator updates per generator update, each on new pictures"
     )
     r1_gamma: float = Field(
         0.0,
@@ -149,16 +166,23 @@ class BigGANObjective(BaseModel):
         16, ge=1, json_schema_extra=CHANGEABLE | ADDED, description="steps from one R1 update to the next"
     )
     augmentation: AugmentationSettings = Field(
-        AugmentationSettings(), json_schema_extra=ADDED, description="what the discriminator sees"
+        AugmentationSettings(), json_schema_extra=ADDED, description="augmentation of what the discriminator sees"
     )
     generator_learns: bool = Field(
         True,
         json_schema_extra=CHANGEABLE | ADDED,
-        description="no: only the discriminator does, as while it catches up with a trained generator; a stage ends it",
+        description="false: only the discriminator learns, to catch up with a trained generator, until a stage sets "
+        "it true",
     )
     generator_orthogonality: float = Field(
-        0.0, ge=0, json_schema_extra=CHANGEABLE, description="orthogonal regularisation of the generator; paper: 1e-4"
+        0.0,
+        ge=0,
+        json_schema_extra=CHANGEABLE,
+        description="strength of orthogonal regularisation of the generator; paper: 1e-4",
     )
     discriminator_orthogonality: float = Field(
-        0.0, ge=0, json_schema_extra=CHANGEABLE, description="the same of the discriminator"
+        0.0,
+        ge=0,
+        json_schema_extra=CHANGEABLE,
+        description="strength of orthogonal regularisation of the discriminator",
     )

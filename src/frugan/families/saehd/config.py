@@ -19,9 +19,15 @@ class SAEHDNetworks(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    archi: str = Field("liae-ud", description="df or liae, then letters: u (unit code), d, t (more detail), c (cosine)")
+    archi: str = Field(
+        "liae-ud",
+        description="df or liae, then letters: u (codes of unit size), d (twice the resolution for the same memory), t "
+        "(deeper), c (cosine activations)",
+    )
     resolution: int = Field(128, description="side of the faces; 64 to 640, a multiple of 16, of 32 with letters d, t")
-    face_type: FaceTypeOption = Field("f", description="h, mf, f, wf or head: how much of the head")
+    face_type: FaceTypeOption = Field(
+        "f", description="how much of the head a face shows: h (half), mf, f (full), wf (whole face) or head"
+    )
     ae_dims: int = Field(256, ge=32, le=1024, description="width of the bottleneck")
     e_dims: int = Field(64, ge=16, le=256, description="channels of the encoder")
     d_dims: int = Field(64, ge=16, le=256, description="channels of the decoder")
@@ -30,7 +36,7 @@ class SAEHDNetworks(BaseModel):
         ge=3,
         le=640,
         json_schema_extra=restarts("patch_discriminator"),
-        description="patch that the GAN term looks at, in pixels; default: about an eighth of the resolution",
+        description="patch size of the GAN's discriminator, in pixels; default: about an eighth of the resolution",
     )
     gan_dims: int = Field(
         16,
@@ -88,44 +94,66 @@ class SAEHDObjective(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     masked_training: bool = Field(
-        True, json_schema_extra=CHANGEABLE, description="learn the face and not what is around it (wf and head)"
+        True, json_schema_extra=CHANGEABLE, description="learn only what is inside the mask (wf and head)"
     )
     eyes_mouth_prio: bool = Field(
-        False, json_schema_extra=CHANGEABLE, description="more weight on eyes and mouth, against wandering gaze"
+        False, json_schema_extra=CHANGEABLE, description="give eyes and mouth more weight, against a wandering gaze"
     )
     uniform_yaw: bool = Field(
-        False, json_schema_extra=CHANGEABLE, description="show every direction of view as often (few profile faces)"
+        False,
+        json_schema_extra=CHANGEABLE,
+        description="show all head angles equally often (for sets with few profile faces)",
     )
-    blur_out_mask: bool = Field(
-        False, json_schema_extra=CHANGEABLE, description="smooth what lies just outside the mask"
-    )
+    blur_out_mask: bool = Field(False, json_schema_extra=CHANGEABLE, description="blur just outside the mask")
     random_warp: bool = Field(
-        True, json_schema_extra=CHANGEABLE, description="bend the input; off towards the end, for sharpness"
+        True,
+        json_schema_extra=CHANGEABLE,
+        description="warp the input at random; switch off towards the end, for sharpness",
     )
     random_src_flip: bool = Field(False, json_schema_extra=CHANGEABLE, description="mirror source faces at random")
     random_dst_flip: bool = Field(True, json_schema_extra=CHANGEABLE, description="mirror destination faces at random")
     random_hsv_power: float = Field(
-        0.0, ge=0, le=0.3, json_schema_extra=CHANGEABLE, description="random hue, saturation and value of the source"
+        0.0,
+        ge=0,
+        le=0.3,
+        json_schema_extra=CHANGEABLE,
+        description="how much to vary the source's hue, saturation and value at random",
     )
     ct_mode: ColourTransfer = Field(
         "none", json_schema_extra=CHANGEABLE, description="give source faces the colours of destination faces"
     )
     true_face_power: float = Field(
-        0.0, ge=0, le=1, json_schema_extra=CHANGEABLE, description="df only: more likeness to the source; try 0.01"
+        0.0,
+        ge=0,
+        le=1,
+        json_schema_extra=CHANGEABLE,
+        description="df only: makes the swap look more like the source; try 0.01",
     )
     face_style_power: float = Field(
-        0.0, ge=0, le=100, json_schema_extra=CHANGEABLE, description="colours of the destination's face; try 1"
+        0.0,
+        ge=0,
+        le=100,
+        json_schema_extra=CHANGEABLE,
+        description="how strongly to learn the colours of the destination's face; try 1",
     )
     bg_style_power: float = Field(
-        0.0, ge=0, le=100, json_schema_extra=CHANGEABLE, description="colours around the destination's face; try 2"
+        0.0,
+        ge=0,
+        le=100,
+        json_schema_extra=CHANGEABLE,
+        description="how strongly to learn the colours around the destination's face; try 2",
     )
     gan_power: float = Field(
-        0.0, ge=0, le=5, json_schema_extra=CHANGEABLE, description="small detail, at the very end; try 0.1"
+        0.0,
+        ge=0,
+        le=5,
+        json_schema_extra=CHANGEABLE,
+        description="strength of the GAN, for fine detail; only at the very end; try 0.1",
     )
     mixed_face_types: bool = Field(
         False,
         json_schema_extra=CHANGEABLE,
-        description="sides may be extracted as different face types; each face is cut to the recipe's",
+        description="allow source and destination of different face types; each face is cropped to the recipe's",
     )
     pretrain: bool = Field(
         False, description="teach the networks faces of many people first; continue in a new run with --init"

@@ -22,50 +22,62 @@ class StyleGAN2Networks(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     resolution: int = Field(256, description="side of the square pictures; a power of two from 8 to 1024")
-    channels: Channels = Field(3, description="of the pictures: 3 in colour, 1 grey")
-    classes: int | None = Field(None, ge=2, le=1_000_000, description="of the pictures; none: labels are not read")
-    latent_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of z")
-    style_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of w")
-    mapping_layers: int = Field(8, ge=1, le=64, description="layers from z to w; with few pictures 2 are enough")
+    channels: Channels = Field(3, description="colour channels of the pictures: 3, or 1 for grey")
+    classes: int | None = Field(
+        None, ge=2, le=1_000_000, description="number of classes; none: without classes, labels are not read"
+    )
+    latent_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of the latent z")
+    style_size: int = Field(512, ge=1, le=MOST_FEATURES, description="size of the style w")
+    mapping_layers: int = Field(
+        8, ge=1, le=64, description="layers of the mapping network, from z to w; with few pictures 2 are enough"
+    )
     mapping_rate: float = Field(
         0.01,
         gt=0,
         le=1,
         json_schema_extra=ADDED,
-        description="how fast the mappings of both networks learn, of the other layers' rate; a short run wants more",
+        description="learning rate of both networks' mapping layers, as a share of the others'; short runs need more",
     )
     class_layers: int = Field(
         8,
         ge=1,
         le=64,
         json_schema_extra=ADDED,
-        description="layers from a class to what the discriminator looks for in its pictures; fewer tell classes apart "
-        "from the start",
+        description="layers in the discriminator's mapping of a class; with fewer it tells classes apart from the "
+        "start",
     )
     channel_base: int = Field(
-        32768, ge=8, le=MOST_CHANNELS * 1024, description="channels at a side of R are this divided by R, at the most"
+        32768, ge=8, le=MOST_CHANNELS * 1024, description="a block of R pixels has at most this divided by R channels"
     )
-    channel_max: int = Field(512, ge=1, le=MOST_CHANNELS, description="channels at any side are at most these")
+    channel_max: int = Field(512, ge=1, le=MOST_CHANNELS, description="most channels of any block")
     generator_architecture: Architecture = Field(
-        "skip", description="skip: every block adds to the picture; resnet: blocks have shortcuts; orig: neither"
+        "skip",
+        description="generator: skip, each block adds to the picture; resnet, blocks have shortcuts; orig, neither",
     )
     discriminator_architecture: Architecture = Field(
-        "resnet", description="the same of the discriminator; skip: every block is shown the picture as well"
+        "resnet",
+        description="discriminator: skip, each block also sees the picture; resnet, blocks have shortcuts; orig, "
+        "neither",
     )
     minibatch_std_channels: int = Field(
-        1, ge=0, le=64, description="maps of the spread within a group that the discriminator is shown; 0: none"
+        1, ge=0, le=64, description="channels of minibatch standard deviation that the discriminator sees; 0: none"
     )
     frozen_discriminator_layers: int = Field(
         0,
         ge=0,
         json_schema_extra=ADDED,
-        description="layers of the discriminator, from the picture on, that fine-tuning leaves as they begin (FreezeD)",
+        description="fine-tuning: how many discriminator layers, from the picture on, stay as they are (FreezeD)",
     )
     half_resolutions: int = Field(
-        4, ge=0, le=8, description="in half precision this many of the highest resolutions are half, the rest fp32"
+        4,
+        ge=0,
+        le=8,
+        description="in half precision: how many of the highest resolutions compute in it; the rest compute in fp32",
     )
     convolution_clamp: float | None = Field(
-        256.0, gt=0, description="largest value that a convolution gives: what keeps fp16 in range; none: no limit"
+        256.0,
+        gt=0,
+        description="outputs of convolutions are clamped to this, which keeps fp16 in range; none: no limit",
     )
 
     @model_validator(mode="after")
@@ -130,20 +142,31 @@ class StyleGAN2Objective(BaseModel):
     loss: Literal["non-saturating", "relativistic"] = Field(
         "non-saturating",
         json_schema_extra=ADDED,
-        description="relativistic: the discriminator compares a real and a generated picture of one class",
+        description="GAN loss; relativistic: the discriminator compares a real and a generated picture of the same "
+        "class",
     )
 
-    r1_gamma: float = Field(10.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of R1; 0: none")
+    r1_gamma: float = Field(
+        10.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of the R1 penalty on the discriminator; 0: none"
+    )
     r1_every: int = Field(16, ge=1, description="steps from one R1 update to the next")
     path_length_weight: float = Field(
         2.0, ge=0, json_schema_extra=CHANGEABLE, description="strength of path length regularisation; 0: none"
     )
-    path_length_every: int = Field(4, ge=1, description="steps from one update by path length to the next")
+    path_length_every: int = Field(4, ge=1, description="steps from one path length update to the next")
     path_length_decay: float = Field(
-        0.01, gt=0, le=1, description="how far each update moves the running mean of path lengths"
+        0.01, gt=0, le=1, description="how far each update moves the running mean of path lengths (0 to 1)"
     )
-    path_length_fraction: float = Field(0.5, gt=0, le=1, description="share of the batch that its update draws")
+    path_length_fraction: float = Field(
+        0.5, gt=0, le=1, description="share of the batch that path length regularisation uses"
+    )
     style_mixing: float = Field(
-        0.9, ge=0, le=1, json_schema_extra=CHANGEABLE, description="share of the pictures that mix two latents"
+        0.9,
+        ge=0,
+        le=1,
+        json_schema_extra=CHANGEABLE,
+        description="share of the generated pictures that mix the styles of two latents",
     )
-    augmentation: AugmentationSettings = Field(AugmentationSettings(), description="what the discriminator sees")
+    augmentation: AugmentationSettings = Field(
+        AugmentationSettings(), description="augmentation of what the discriminator sees"
+    )

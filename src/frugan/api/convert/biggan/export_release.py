@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, Weights, read_weights, step_of, weights_file
 from frugan.api.progress import Say
-from frugan.engine.checkpoint import OPTIMIZERS
+from frugan.api.weights import Weights, step_of, weights_of_family
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
@@ -67,14 +67,14 @@ def to_biggan_pytorch(
         OSError: the disk is full or the folder cannot be written.
     """
     source, folder = Path(source), Path(folder)
-    trained, averaged = (_weights(source, content, say) for content in (NETWORKS_FILE, EMA_FILE))
+    trained, averaged = (weights_of_family(source, file, "biggan", say) for file in (NETWORKS_FILE, EMA_FILE))
     step = step_of(trained.path)
     imported = _imported(source, trained.path)
     options, lines = _options(trained.recipe, step, imported.get("options"))
     for line in lines:
         say(line)
     files = _networks(trained, averaged, options)
-    beside = trained.path.parent / OPTIMIZERS
+    beside = trained.path.parent / OPTIMIZERS_FILE
     if beside.is_file() and step:
         files |= _optimizers(beside, files, trained.recipe, step)
     else:
@@ -85,13 +85,6 @@ def to_biggan_pytorch(
     files[STATE] = {**counters, "config": options | _activations(options)}
     _write(folder, files, replace=replace)
     return ExportedCheckpoint(folder, tuple(file_name(name, "") for name in files), step)
-
-
-def _weights(source: Path, content: str, say: Say) -> Weights:
-    weights = read_weights(weights_file(source, content, say))
-    if weights.recipe.family != "biggan":
-        raise BadInput(f"{source}: weights of family {weights.recipe.family}; expected biggan")
-    return weights
 
 
 def _imported(source: Path, weights: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from frugan.api.convert.biggan.release_recipe import release_recipe, say_what_differs
 from frugan.api.convert.biggan.verification import Verified, verify
+from frugan.api.convert.many_faults import first_of
 from frugan.api.convert.overridden import overridden
 from frugan.api.convert.written import WEIGHTS_SUFFIX, free_for_a_run, write_run, write_weights_file
 from frugan.api.progress import Say
@@ -26,7 +27,7 @@ from frugan.families.biggan.files.release_names import averaged_statistics, rele
 from frugan.recipe import Recipe
 
 CPU = torch.device("cpu")
-MOST_SHOWN = 8
+
 FORMAT = "biggan-pytorch"
 
 
@@ -124,7 +125,7 @@ def _weights(checkpoint: ReleaseCheckpoint, recipe: Recipe, say: Say, *, raw: bo
         say(f"{checkpoint.file(wanted)} is not there: {generator} stands for it")
     tensors = _translated(checkpoint, generator, recipe)
     if "D" not in checkpoint.networks:
-        say(f"{checkpoint.file('D')} is not there: in training it starts anew")
+        say(f"{checkpoint.file('D')} is not there: in training it starts afresh")
         return tensors
     return tensors | _translated(checkpoint, "D", recipe)
 
@@ -141,7 +142,9 @@ def _translated(checkpoint: ReleaseCheckpoint, name: str, recipe: Recipe) -> dic
     table = release_table(own_batch_norm=checkpoint.options["mybn"] is True)
     found = table.to_ours(averaged_statistics(checkpoint.networks[name]), expected)
     if found.faults:
-        raise BadInput(f"{checkpoint.file(name)}: not the network that its options stand for:\n  {_few(found.faults)}")
+        raise BadInput(
+            f"{checkpoint.file(name)}: not the network that its options stand for:\n  {first_of(found.faults)}"
+        )
     tensors = {f"{ours}.{key}": value.float() for key, value in found.tensors.items()}
     load_networks({ours: network}, tensors, str(checkpoint.file(name)))  # copies nothing: there is no data on "meta"
     return tensors
@@ -169,7 +172,7 @@ def _take_optimizer(checkpoint: ReleaseCheckpoint, name: str, state: TrainingSta
     file = checkpoint.file(f"{name}_optim")
     adam = checkpoint.optimizers.get(name)
     if adam is None:
-        say(f"{file} is not there: the optimizer's statistics start anew")
+        say(f"{file} is not there: the optimizer's statistics start afresh")
         return
     table = release_table(own_batch_norm=checkpoint.options["mybn"] is True)
     parameters = named_parameters(state.networks, (name,))
@@ -181,9 +184,4 @@ def _take_optimizer(checkpoint: ReleaseCheckpoint, name: str, state: TrainingSta
             placed = value if slot == "step" else in_layout_of(of, value.float())
             optimizer.state[of][slot].copy_(placed)
     if unmoved := parameters.keys() - {f"{name}.{key}" for key in adam.slots}:
-        say(f"{file}: has no state for {_few(sorted(unmoved), ', ')}, which starts anew")
-
-
-def _few(lines: Sequence[str], between: str = "\n  ") -> str:
-    more = [f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
-    return between.join([*lines[:MOST_SHOWN], *more])
+        say(f"{file}: has no state for {first_of(sorted(unmoved), ', ')}, which starts afresh")

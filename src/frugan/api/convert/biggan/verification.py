@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from frugan.contract.samples import SheetRequest
 from frugan.engine.checkpoint import load_networks
-from frugan.engine.working_weights import make_callable
+from frugan.engine.prepared import make_callable
 from frugan.errors import BadInput
 from frugan.recipe import Recipe
 

@@ -14,7 +14,7 @@ from frugan.api.convert.deepfacelab.trained_faces import TrainedFaces, find_trai
 from frugan.api.data.sources import Data
 from frugan.api.progress import Say
 from frugan.api.train.loss_history import LossHistory
-from frugan.engine.checkpoint import OPTIMIZERS
+from frugan.engine.checkpoint import OPTIMIZERS_FILE
 from frugan.engine.events import Event, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
@@ -155,12 +155,12 @@ class _Exporter:
             if name not in OPTIMIZER_FILES:
                 raise BadInput(f"{self.trained.checkpoint.path}: its {name} is not that of its recipe")
             if any(tensor is not None for tensor in tensors.values()):
-                self.say(f"{name}: left out, it does not fit the options any more and would start anew anyway")
+                self.say(f"{name}: left out, it does not fit the options any more and would start afresh anyway")
         return found
 
     def optimizers(self) -> dict[str, Arrays]:
         """File -> key -> array, of the statistics that are of the kind that the options name."""
-        tensors, _ = read_tensors(self.trained.checkpoint.path / OPTIMIZERS)
+        tensors, _ = read_tensors(self.trained.checkpoint.path / OPTIMIZERS_FILE)
         found: dict[str, Arrays] = {}
         for name, file in OPTIMIZER_FILES.items():
             moved = [n for n in self.built if n not in OPTIMIZER_FILES] if name == AUTOENCODER else [name]

@@ -5,10 +5,11 @@ from pathlib import Path
 import torch
 
 from frugan.api.convert.deepfacelab.leras_recipe import AUTOENCODER
+from frugan.api.convert.many_faults import first_of
 from frugan.api.networks import build_networks
 from frugan.api.progress import Say
 from frugan.api.setup import setup_of
-from frugan.engine.checkpoint import NETWORKS, OPTIMIZERS, load_networks
+from frugan.engine.checkpoint import NETWORKS_FILE, OPTIMIZERS_FILE, load_networks
 from frugan.engine.layout import in_layout_of
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
@@ -32,7 +33,6 @@ from frugan.families.saehd.files.leras_names import (
 from frugan.recipe import Recipe
 
 CPU = torch.device("cpu")
-MOST_SHOWN = 8
 
 
 class Importer:
@@ -78,18 +78,17 @@ class Importer:
                 lines += faults(file, found, dict(weight_keys(self._built[name]).values()))
             elif not wrong:
                 raise BadInput(
-                    f"{self._folder / file}: missing. Copy it from where the others came; if it was taken away so that "
-                    "the network starts anew, let DeepFaceLab train one iteration first, which writes it"
+                    f"{self._folder / file}: missing. Copy it from where the others came; if it was removed to make "
+                    "the network start afresh, let DeepFaceLab train one iteration first, which writes it"
                 )
         if wrong or lines:
             raise self._unfit([*wrong, *lines])
         if left := self._model.networks.keys() - {file_of(name) for name in self._built}:
-            self._say(f"{', '.join(sorted(left))}: no part of {self._config.archi}; passed over")
+            self._say(f"{', '.join(sorted(left))}: not part of {self._config.archi}; left out")
 
     def _unfit(self, lines: list[str]) -> BadInput:
-        more = [f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
-        shown = "\n  ".join(lines[:MOST_SHOWN] + more)
-        return BadInput(f"{self._folder}: options and arrays of model {self._model.name!r} do not agree:\n  {shown}")
+        model = self._model.name
+        return BadInput(f"{self._folder}: options and arrays of model {model!r} do not agree:\n  {first_of(lines)}")
 
     def _fresh_state(self) -> TrainingState:
         setup = setup_of(self._recipe)
@@ -97,7 +96,7 @@ class Importer:
         state = setup.state(setup.used(build_networks(self._recipe)), plan, CPU)
         state.step = self._model.iteration
         state.loss_scales.clear()  # the precision, and with it the scale, is chosen where training goes on
-        state.parked.update({NETWORKS: {}, OPTIMIZERS: {}})
+        state.parked.update({NETWORKS_FILE: {}, OPTIMIZERS_FILE: {}})
         return state
 
     def _take_network(self, name: str, state: TrainingState) -> None:
@@ -111,12 +110,12 @@ class Importer:
             self._leave_out(name, arrays, state)
             return
         if extra := arrays.keys() - {key for key, _ in keys.values()}:
-            self._say(f"{file}: {', '.join(sorted(extra))}: unknown here; passed over")
+            self._say(f"{file}: {', '.join(sorted(extra))}: unknown here; left out")
         tensors = {f"{name}.{parameter}": from_file(arrays[key]) for parameter, (key, _) in keys.items()}
         if name in state.networks:
             load_networks({name: state.networks[name]}, tensors, file)
         else:
-            state.parked[NETWORKS] |= tensors
+            state.parked[NETWORKS_FILE] |= tensors
             self._say(f"{name}: not used at present; kept as it is")
 
     def _leave_out(self, name: str, arrays: Arrays, state: TrainingState) -> None:
@@ -126,21 +125,21 @@ class Importer:
         why += faults(self._model.file(file), arrays, dict(weight_keys(self._built[name]).values()))
         if name in state.networks:
             raise self._unfit(why)
-        self._say(f"{name}: left out, because it would start anew when it is switched on: {why[0]}")
+        self._say(f"{name}: left out, because it would start afresh when it is switched on: {why[0]}")
         self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
 
     def _take_optimizer(self, name: str, state: TrainingState) -> None:
         file, arrays = self._model.file(OPTIMIZER_FILES[name]), self._model.optimizers.pop(OPTIMIZER_FILES[name], None)
         moved = self._autoencoder if name == AUTOENCODER else (name,)
         optimizer = state.optimizers.get(name)
-        there = {*state.networks, *(key.split(".")[0] for key in state.parked[NETWORKS])}
+        there = {*state.networks, *(key.split(".")[0] for key in state.parked[NETWORKS_FILE])}
         if arrays is None or not there.issuperset(moved):
             if optimizer is not None:
-                self._say(f"optimizer {name}: {file} is not there; its statistics start anew")
+                self._say(f"optimizer {name}: {file} is not there; its statistics start afresh")
             return
         kind = self._recipe.optimizers["default"].kind
         if not any(key.startswith(f"{SLOTS[kind][0]}_") for key in arrays):
-            self._say(f"optimizer {name}: {file} is not of {kind}, as the options say; its statistics start anew")
+            self._say(f"optimizer {name}: {file} is not of {kind}, as the options say; its statistics start afresh")
             return
         expected = {(n, *at): wanted for n in moved for at, wanted in slot_keys(n, self._built[n], kind).items()}
         if wrong := faults(file, arrays, {UPDATES: (), **dict(expected.values())}):
@@ -150,7 +149,7 @@ class Importer:
             statistics = {
                 f"{name}/{n}.{p}/{slot}": from_file(arrays[key]) for (n, p, slot), (key, _) in expected.items()
             }
-            state.parked[OPTIMIZERS] |= {f"{name}/updates": updates, **statistics}
+            state.parked[OPTIMIZERS_FILE] |= {f"{name}/updates": updates, **statistics}
             return
         optimizer.updates.copy_(updates)
         parameters = named_parameters(state.networks, moved)

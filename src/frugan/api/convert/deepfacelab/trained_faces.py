@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frugan.api.networks import Weights, read_weights
 from frugan.api.progress import Say
+from frugan.api.weights import Weights, read_weights
 from frugan.data.run_data import read_run_data
 from frugan.engine.checkpoint import (
-    MANIFEST,
-    NETWORKS,
+    MANIFEST_FILE,
+    NETWORKS_FILE,
     Checkpoint,
     DamagedCheckpoint,
     newest_whole,
@@ -59,7 +59,7 @@ def find_trained_faces(path: Path, say: Say) -> TrainedFaces:
         BadInput: nothing of that kind is there, it is damaged, or of another family.
     """
     run, checkpoint, saved = _find(path, say)
-    weights = read_weights(checkpoint.path / NETWORKS)
+    weights = read_weights(checkpoint.path / NETWORKS_FILE)
     family = weights.recipe.family
     if family != SAEHDFamily.name:
         raise BadInput(f"{path}: a model of family {family}; DeepFaceLab and DeepFaceLive take {SAEHDFamily.name} only")
@@ -74,10 +74,10 @@ def _find(path: Path, say: Say) -> tuple[RunFolder, Checkpoint, dict[str, Any]]:
             raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once")
         checkpoint, saved, damage = found
         for line in damage:
-            say(f"damaged checkpoint passed over: {line}")
+            say(f"damaged checkpoint skipped: {line}")
         return run, checkpoint, saved
     step = step_in_name(path)
-    if not (path / MANIFEST).is_file() or step is None:
+    if not (path / MANIFEST_FILE).is_file() or step is None:
         raise BadInput(f"{path}: expected a run folder, or one of its checkpoints: RUN/checkpoints/step-...")
     checkpoint = Checkpoint(path, step)
     try:

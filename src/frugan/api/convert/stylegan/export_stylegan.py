@@ -6,12 +6,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from frugan.api.networks import EMA_FILE, NETWORKS_FILE, Weights, read_weights, weights_file
 from frugan.api.progress import Say
+from frugan.api.weights import weights_of_family
+from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.files.snapshot_networks import constructor_arguments
+from frugan.whole_files import whole_file
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ def to_stylegan_safetensors(
         raise BadInput(f"{out}: expected a name that ends in .safetensors")
     if out.exists() and not replace:
         raise BadInput(f"{out}: is there already; choose another name, or add --replace")
-    trained = _read(Path(source), NETWORKS_FILE, say)
-    averaged = _read(Path(source), EMA_FILE, say)
+    files = (NETWORKS_FILE, EMA_FILE)
+    trained, averaged = (weights_of_family(Path(source), file, "stylegan2", say) for file in files)
     if trained.path == averaged.path:
         say(f"{trained.path}: has one generator, which is written as G and as G_ema")
     tensors: dict[str, Tensor] = dict(trained.tensors)
@@ -64,18 +66,7 @@ def to_stylegan_safetensors(
     networks = tuple(dict.fromkeys(key.partition(".")[0] for key in tensors))
     arguments = constructor_arguments(settings, trained.recipe.training.normalisation_batch)
     made_with = json.dumps({name: arguments[name] for name in networks})
-    beside = out.with_name(f".unfinished-{out.name}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with whole_file(out) as beside:
         write_tensors(beside, tensors, {"format": "stylegan2-ada-pytorch", "init_kwargs": made_with})
-        beside.replace(out)
-    finally:
-        beside.unlink(missing_ok=True)
     return ExportedStates(out, networks)
-
-
-def _read(source: Path, content: str, say: Say) -> Weights:
-    weights = read_weights(weights_file(source, content, say))
-    if weights.recipe.family != "stylegan2":
-        raise BadInput(f"{source}: weights of family {weights.recipe.family}; expected stylegan2")
-    return weights

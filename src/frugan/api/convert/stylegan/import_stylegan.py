@@ -50,7 +50,11 @@ def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = prin
     average = modules.get("G_ema", modules.get("G"))
     if average is None:
         raise BadInput(f"{source}: holds no generator (G_ema or G); nothing could be drawn with it")
-    for name, loss in {"G_ema": "G stands for it", "G": "G_ema stands for it", "D": "training it starts anew"}.items():
+    for name, loss in {
+        "G_ema": "G is used instead",
+        "G": "G_ema is used instead",
+        "D": "in training it starts afresh",
+    }.items():
         if name not in modules:
             say(f"the snapshot has no {name}: {loss}")
     discriminator = modules.get("D")

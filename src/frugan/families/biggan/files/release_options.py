@@ -13,6 +13,7 @@ from frugan.families.biggan.channels import (
     discriminator_channels_at,
     generator_channels_at,
 )
+from frugan.pickles.wording import shown_value
 
 Options = Mapping[str, Any]
 
@@ -135,7 +136,7 @@ def _attention(options: Options, name: str, resolution: int, *, deep: bool) -> l
     """Sides with attention; what stands at none of a network's blocks is passed over, as that program does."""
     text = _given(options, name)
     if not isinstance(text, str) or not all(part.isdigit() and len(part) < 5 for part in text.split("_")):
-        raise BadInput(f"{name} {_shown(text)}: expected sides such as 64 or 32_64, or 0")
+        raise BadInput(f"{name} {shown_value(text)}: expected sides such as 64 or 32_64, or 0")
     try:
         sides: Mapping[int, int]
         if name == "G_attn":
@@ -151,34 +152,34 @@ def _only(options: Options, name: str, allowed: tuple[Any, ...], why: str) -> No
     value = _given(options, name)
     if not any(type(value) is type(each) and value == each for each in allowed):
         expected = " or ".join(str(each) for each in allowed)
-        raise BadInput(f"{name} {_shown(value)}: {why}; expected {expected}")
+        raise BadInput(f"{name} {shown_value(value)}: {why}; expected {expected}")
 
 
 def _word(options: Options, name: str, known: Mapping[str, str]) -> str:
     value = _given(options, name)
     if not isinstance(value, str) or value not in known:
-        raise BadInput(f"{name} {_shown(value)}: expected one of {', '.join(known)}")
+        raise BadInput(f"{name} {shown_value(value)}: expected one of {', '.join(known)}")
     return known[value]
 
 
 def _number(options: Options, name: str) -> int:
     value = _given(options, name)
     if type(value) is not int or value < 0:
-        raise BadInput(f"{name} {_shown(value)}: expected a whole number")
+        raise BadInput(f"{name} {shown_value(value)}: expected a whole number")
     return value
 
 
 def _float(options: Options, name: str) -> float:
     value = _given(options, name)
     if type(value) not in (int, float):
-        raise BadInput(f"{name} {_shown(value)}: expected a number")
+        raise BadInput(f"{name} {shown_value(value)}: expected a number")
     return float(value)
 
 
 def _flag(options: Options, name: str) -> bool:
     value = _given(options, name)
     if type(value) is not bool:
-        raise BadInput(f"{name} {_shown(value)}: expected True or False")
+        raise BadInput(f"{name} {shown_value(value)}: expected True or False")
     return value
 
 
@@ -186,8 +187,3 @@ def _given(options: Options, name: str) -> Any:
     if name not in options:
         raise BadInput(f"option {name} is missing; expected all options of BigGAN-PyTorch's train.py")
     return options[name]
-
-
-def _shown(value: Any) -> str:
-    """A value out of a file for a message: containers are not printed, which could take forever."""
-    return repr(value)[:60] if type(value) in (int, float, bool, str, type(None)) else f"a {type(value).__name__}"

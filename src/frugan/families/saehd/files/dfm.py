@@ -13,6 +13,7 @@ from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.files.dfm_networks import CELEB_FACE, INPUT, OUTPUTS, SwapGraph
 from frugan.families.saehd.files.export_extra import onnx, onnxruntime
 from frugan.families.saehd.files.onnx_nodes import Nodes
+from frugan.whole_files import whole_file
 
 OPSET, IR_VERSION = 12, 7  # the original's
 MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the nodes
@@ -41,15 +42,10 @@ def write_dfm(
     SwapGraph(nodes, config).build()
     _check_size(path, nodes.arrays)
     content = _model(module, nodes, config.resolution, note).SerializeToString()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(path) as beside, beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def check_dfm(path: Path, pictures: Array) -> tuple[Array, Array, Array]:

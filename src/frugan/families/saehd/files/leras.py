@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from frugan.errors import BadInput
+from frugan.families.saehd.files.leras_names import OPTIMIZER_FILES, UPDATES
 from frugan.pickles.reader import load_pickle
 from frugan.regular_files import read_regular
 
@@ -18,14 +19,12 @@ MOST_FILE_BYTES = 8 << 30
 """Of one file: the arrays of the largest published models take 2 GiB."""
 MARK = "_SAEHD_"
 DATA = "data.dat"
-UPDATES = "iters:0"
-"""The one key of an optimizer's file that is no statistic: how many updates it has made, as a NumPy int64."""
 
 NETWORKS = (
     *("encoder", "inter", "inter_AB", "inter_B", "decoder_src", "decoder_dst", "decoder"),
     *("code_discriminator", "GAN"),
 )
-OPTIMIZERS = ("src_dst_opt", "D_code_opt", "GAN_opt")
+OPTIMIZERS = tuple(OPTIMIZER_FILES.values())
 
 Arrays = dict[str, Any]
 """Key -> NumPy array; `iters:0` -> NumPy int64."""

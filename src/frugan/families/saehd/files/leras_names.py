@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 UPDATES = "iters:0"
+"""The one key of an optimizer's file that is no statistic: how many updates it has made, as a NumPy int64."""
 FILES = {"patch_discriminator": "GAN"}
 """Networks whose file is not called as they are."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.files.stylegan_pickle import Module
+from frugan.pickles.wording import shown_value
 
 GENERATOR, DISCRIMINATOR = "Generator", "Discriminator"
 
@@ -31,7 +32,7 @@ def network_settings(generator: Module, discriminator: Module | None) -> dict[st
     blocks = _blocks(synthesis, resolution)
     last = blocks[resolution]
     if (activation := _child(last, "conv1").settings.get("activation")) != "lrelu":
-        raise BadInput(f"its layers have the activation {_shown(activation)}; expected 'lrelu'")
+        raise BadInput(f"its layers have the activation {shown_value(activation)}; expected 'lrelu'")
     base, most = _channels(blocks)
     classes = _number(generator, "c_dim") or None
     if classes == 1:
@@ -111,27 +112,22 @@ def _channels(blocks: Mapping[int, Module]) -> tuple[int, int]:
 def _clamp(layer: Module) -> float | None:
     value = layer.settings.get("conv_clamp")
     if value is not None and type(value) not in (int, float):
-        raise BadInput(f"conv_clamp {_shown(value)}: expected a number, or none")
+        raise BadInput(f"conv_clamp {shown_value(value)}: expected a number, or none")
     return None if value is None else float(value)
 
 
 def _number(module: Module, name: str) -> int:
     value = module.settings.get(name)
     if type(value) is not int or value < 0:
-        raise BadInput(f"{name} of its {module.class_name[:50]} is {_shown(value)}; expected a whole number")
+        raise BadInput(f"{name} of its {module.class_name[:50]} is {shown_value(value)}; expected a whole number")
     return value
 
 
 def _word(module: Module, name: str) -> str:
     value = module.settings.get(name)
     if type(value) is not str:
-        raise BadInput(f"{name} of its {module.class_name[:50]} is {_shown(value)}; expected a word")
+        raise BadInput(f"{name} of its {module.class_name[:50]} is {shown_value(value)}; expected a word")
     return value[:50]
-
-
-def _shown(value: Any) -> str:
-    """A value out of a file for a message: containers are not printed, which could take forever."""
-    return repr(value)[:60] if type(value) in (int, float, bool, str, type(None)) else f"a {type(value).__name__}"
 
 
 def constructor_arguments(networks: StyleGAN2Networks, group: int | None) -> dict[str, dict[str, Any]]:

@@ -92,7 +92,7 @@ def test_a_run_goes_on_by_its_plan_on_the_same_card(card: Pretended, tmp_path: P
         ({"card": {"name": "NVIDIA GeForce RTX 4090", "memory_bytes": 24 * GIB}}, "RTX 4090 with 24.00 GiB"),
         ({"card": {"name": "NVIDIA GeForce RTX 3060", "memory_bytes": 8 * GIB}}, "RTX 3060 with 8.00 GiB"),
         ({"card": None}, "a card that it did not note"),
-        ({"plan": Plan(512, replace(BF16, name="fp16")).as_json()}, "chosen anew for bf16, for fp16 so far"),
+        ({"plan": Plan(512, replace(BF16, name="fp16")).as_json()}, "made again for bf16; it was for fp16"),
     ],
 )
 def test_a_plan_is_for_one_card_and_precision(
@@ -112,7 +112,7 @@ def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, tmp_path: Path
     saved = _saved(Plan(512, BF16), planner, {"memory_budget_bytes": 11 * GIB})
     card.name, card.total_memory, card.free = "NVIDIA GeForce RTX 2060", 6 * GIB, 1 * GIB
     assert _first(planner, saved).micro_batch < 512
-    assert "RTX 3060 with 12.00 GiB so far, and this is another one: chosen anew, without the budget" in said[0]
+    assert "RTX 3060 with 12.00 GiB so far, and this is another one; the budget" in said[0]
     assert any(line.startswith("plan: predicted peak") for line in said)
 
 
@@ -220,7 +220,7 @@ def test_the_optimizers_state_stays_shared_out_as_all_ranks_have_it(
 def test_a_process_that_trains_alone_shares_nothing_out(card: Pretended, tmp_path: Path) -> None:
     said: list[str] = []
     assert not _first(_planner(tmp_path, said, shard_optimizer=True), None).shard_optimizer
-    assert "--shard-optimizer is passed over: this process trains alone" in said
+    assert "--shard-optimizer is ignored: this process trains alone" in said
 
 
 def test_ranks_that_share_groups_have_one_plan(card: Pretended, tmp_path: Path) -> None:

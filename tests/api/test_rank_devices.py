@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from frugan.api.devices import misspelt_cards
-from frugan.api.train import other_ranks
-from frugan.api.train.other_ranks import device_of_rank
+from frugan.api.machine import rank_devices
+from frugan.api.machine.devices import misspelt_cards
+from frugan.api.machine.rank_devices import device_of_rank
 from frugan.api.train.precision_comparison import compare_precision
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput
@@ -20,7 +20,7 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(str(device)))
-    monkeypatch.setattr(other_ranks, "choose_device", lambda asked: (torch.device(asked), "asked for"))
+    monkeypatch.setattr(rank_devices, "choose_device", lambda asked: (torch.device(asked), "asked for"))
     return current
 
 
@@ -58,5 +58,5 @@ def test_a_comparison_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     for name, value in (places | {"MASTER_ADDR": "here", "MASTER_PORT": "1"}).items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(BadInput, match="leave torchrun away"):
+    with pytest.raises(BadInput, match="run it without torchrun"):
         compare_precision("biggan-digits-32", "pictures", "out", "bf16")
