@@ -45,7 +45,7 @@ def assert_no_more(of: Task, plan: Plan, backend: str) -> None:
     predicted = step_memory(replace(of, compiled=True), plan, "cpu", of.stages[0])
     for phase, peak in one_by_one(of, plan, backend).by_phase.items():
         share = predicted.by_phase[phase].size_bytes / peak.size_bytes
-        assert 0.6 < share < 1.05, (phase, share)
+        assert 0.5 < share < 1.05, (phase, share)
 
 
 def test_two_micro_batches() -> None:

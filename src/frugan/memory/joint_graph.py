@@ -74,12 +74,10 @@ class Value:
 
     Attributes:
         size_bytes: of its storage.
-        given: no operation of the graph made it.
         forward: it was not made in a backward.
     """
 
     size_bytes: int
-    given: bool = False
     forward: bool = True
 
 
@@ -170,15 +168,15 @@ class _Recorder(TorchDispatchMode):
         """Of the value that lies in a tensor now."""
         key = tensor.untyped_storage()._cdata
         if key not in self._numbers:
-            self._make(tensor, given=True)
+            self._make(tensor)
         return self._numbers[key]
 
-    def _make(self, tensor: Tensor, *, given: bool = False) -> int:
+    def _make(self, tensor: Tensor) -> int:
         """A new value in a tensor's storage."""
         storage, values = tensor.untyped_storage(), self.graph.values
         self._storages.append(storage)
         self._numbers[storage._cdata] = len(values)
-        values.append(Value(storage.nbytes(), given, torch._C._current_autograd_node() is None))
+        values.append(Value(storage.nbytes(), torch._C._current_autograd_node() is None))
         return len(values) - 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
