@@ -38,7 +38,7 @@ NEAREST_SECONDS = 3.0
 """For the nearest change of a recipe that does not fit: that it does not is what was asked."""
 COMPILED = (
     "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
-    "tensors without data), fused by a model of torch's compiler; that itself took from 10 % less to 30 % more for "
+    "tensors without data), fused by a model of torch's compiler; that itself took from 10 % less to 40 % more for "
     "phases of recipes that ship (docs/compile.md): leave a margin"
 )
 """What a plan says of a compiled run."""
