@@ -216,7 +216,7 @@ class Recipe(BaseModel):
             need.check_settings(self.data)
         if self.shows_given and self.evaluation.every is not None:
             raise ValueError(
-                "evaluation.every: this family draws no pictures by itself, it shows what it makes of given ones, so "
+                "evaluation.every: this model draws no pictures of its own, only what it makes of given ones, so "
                 "there is nothing to score"
             )
         return self

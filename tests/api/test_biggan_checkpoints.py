@@ -240,7 +240,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         from_biggan_pytorch(source, tmp_path / "again", say=quiet)
     made = from_biggan_pytorch(source, tmp_path / "one.safetensors", say=said.append)
     assert said[-2:] == [
-        f"{source / 'G_ema.pth'} is not there: G stands for it",
+        f"{source / 'G_ema.pth'} is not there: G is used instead",
         f"{source / 'D.pth'} is not there: in training it starts afresh",
     ]
     assert set(frugan.load(made.path)) == {"G"}

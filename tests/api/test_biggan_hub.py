@@ -173,7 +173,7 @@ def test_a_module_without_averages(tmp_path: Path) -> None:
     source = write_bundle(tmp_path / "module", make_module(averages=False).variables)
     said: list[str] = []
     made = from_biggan_tfhub(source, tmp_path / "one.safetensors", say=said.append)
-    assert said[0] == "the module has no average: the generator as it was trained stands for it"
+    assert said[0] == "the module has no EMA: the generator as it was trained is used instead"
     assert not made.averaged
 
 

@@ -57,7 +57,7 @@ def test_missing_and_misshapen_arrays_are_named(tmp_path: Path, spoil: Callable[
         ({"archi": "dfhd"}, "archi 'dfhd': expected df or liae"),
         ({"resolution": 100}, "resolution 100: .*the nearest is 96"),
         ({"resolution": 65}, "resolution 65: .*the nearest is 64"),
-        ({"resolution": "big"}, "networks.resolution: .*integer"),
+        ({"resolution": "big"}, "networks.resolution: .*whole number"),
         ({"gan_power": 9.0}, "objective.gan_power: .*less than or equal to 5"),
         ({"batch_size": 0}, "training.batch"),
         ({"ae_dims": ...}, "my face_SAEHD_data.dat: option ae_dims is missing"),

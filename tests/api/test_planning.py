@@ -278,7 +278,7 @@ def test_the_next_plan_takes_less_until_there_is_none(small: str) -> None:
         until_none()
     assert len(sizes) > 1
     assert min(sizes) >= 8
-    assert said[0].startswith("out of memory in phase G: CUDA out of memory. Tried to allocate. Nothing of it")
+    assert said[0].startswith("out of memory in phase G: CUDA out of memory. Tried to allocate. Nothing was changed")
     assert "the batch stays the same" in said[1]
 
 

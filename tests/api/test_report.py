@@ -123,7 +123,7 @@ def test_scores_that_do_not_compare_are_told(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no run folder"):
+    with pytest.raises(BadInput, match="not a run folder"):
         write_report([tmp_path])
     with pytest.raises(BadInput, match="no runs"):
         write_report([])

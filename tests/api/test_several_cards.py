@@ -101,7 +101,7 @@ def test_ranks_of_unequal_cards_train_in_one_precision(of_64_groups: str) -> Non
         of_64_groups, None, ["training.precision=auto"], frugan.PlanOptions(card="gtx-1080,rtx-2060,rtx-3060")
     )
     assert mixed.precision == "fp32"
-    assert any("all ranks train in one, so say training.precision=fp32" in line for line in mixed.decisions)
+    assert any("all of them must train in the same, so add training.precision=fp32" in line for line in mixed.decisions)
 
 
 @pytest.mark.long

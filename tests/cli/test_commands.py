@@ -78,7 +78,7 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
         (["evaluate", "/does/not/exist", "--data", "x"], "expected a run folder"),
         (["evaluate", "/does/not/exist", "--data", "x", "--truncations", "1:0:0.1"], "such as 0.1:1.0:0.1"),
         (["evaluate", "/does/not/exist", "--data", "x", "--plot", "y.png"], "give at least two"),
-        (["report", "/does/not/exist"], "no run folder"),
+        (["report", "/does/not/exist"], "not a run folder"),
         (["report", "/does/not/exist", "--serve", "--out", "y.html"], "--serve writes no file"),
         (
             ["train", "biggan-cifar10-32", "--data", "x", "--compare-precision", "fp32"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from frugan.data.background import background
+from frugan.data.colour_names import background
 from frugan.data.fingerprint import fingerprint
 from frugan.data.fitting import Fitting
 from frugan.errors import BadInput

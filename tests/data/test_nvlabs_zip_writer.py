@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from frugan.data.background import background
+from frugan.data.colour_names import background
 from frugan.data.fitting import Fitting
 from frugan.data.formats import open_source
 from frugan.data.nvlabs_zip_writer import NvlabsZip

@@ -131,7 +131,7 @@ def test_a_micro_batch_that_is_asked_for_is_the_only_one() -> None:
     ("use", "avoid", "message"),
     [
         ({"recompute", "keep-products"}, set(), "recompute and keep-products contradict each other"),
-        ({"recompute"}, {"recompute"}, "recompute is asked for and ruled out"),
+        ({"recompute"}, {"recompute"}, "recompute is in both --use and --avoid"),
         ({"magic"}, set(), "'magic' is unknown; there are keep-products"),
         ({"offload"}, {"recompute"}, "offload keeps recomputed blocks' inputs: it contradicts recompute"),
         (set(), {"micro-batch"}, "by its size: --micro-batch"),

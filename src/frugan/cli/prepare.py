@@ -87,7 +87,7 @@ def prepare(
     """
     from frugan.api.data.remote_data import local_path
     from frugan.api.data.small_pictures import small_for_preparing
-    from frugan.data.background import background as colour
+    from frugan.data.colour_names import background as colour
     from frugan.data.fitting import Fitting, Resample
     from frugan.data.prepare import prepare as prepare_set
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from frugan.data.background import background
 from frugan.data.blocks import block_digest, pictures_per_block
+from frugan.data.colour_names import background
 from frugan.data.fitting import Fitting, Resample
 from frugan.data.formats import open_source
 from frugan.data.set_file import PICTURES_FILE, SET_FILE, read_set_file

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frugan.contract.data import SourceOptions
-from frugan.data.background import background
+from frugan.data.colour_names import background
 from frugan.data.encoded_pictures import open_encoded
 from frugan.data.fingerprint import fingerprint
 from frugan.data.fitting import Fitting

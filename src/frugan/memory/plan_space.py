@@ -187,7 +187,7 @@ class PlanSpace:
         if not self.has_large_layers:
             found["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
         if not self.task.averages:
-            found["ema-on-host"] = "because this family averages no weights"
+            found["ema-on-host"] = "because this model has no EMA"
         if not self.task.shards:
             found["shard-optimizer"] = "because there is one rank"
         if not self.on_card:

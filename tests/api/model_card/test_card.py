@@ -106,7 +106,7 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
     assert "Rows, from the top: digit 0, digit 1." in text
     assert "| steps | 400 of 1000 steps |" in text
     assert f"`G` ({sum(p.numel() for p in build_networks(RECIPE)['G'].parameters()):,} parameters)" in text
-    assert "| images seen | 12,800 |" in text
+    assert "| images seen | 9,600 |" in text
     assert "| data: images | digest `ffffffffffffffff` |" in text
     assert "| fid | 12.35 | 400 | 5,000 | 898 real pictures of digits (unseen) | inception `01234567` | 1 |" in text
     assert "| kid | 0.01 |" in text

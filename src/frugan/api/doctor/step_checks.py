@@ -99,7 +99,7 @@ def memory_saving(subject: Subject, device: torch.device, saver: SaverName) -> O
         return left_out(check, subject.family, "host and device are one memory here")
     plain, saving = begin(subject, Way(device, exact=True)), begin(subject, Way(device, exact=True, saver=saver))
     if saving.plan == plain.plan:
-        return left_out(check, subject.family, "this family has nothing that it could save")
+        return left_out(check, subject.family, "this kind of model has nothing that it could save")
     try:
         saving.run()
     except RuntimeError as error:

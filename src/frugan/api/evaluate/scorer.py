@@ -1,6 +1,6 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -163,34 +163,23 @@ class Scorer:
             weights, step, ema: for the provenance: where the networks come from, and whether they are averages.
         """
         _ = self.metrics  # what cannot be measured is refused before anything is drawn
-        precision = resolve_precision(self.recipe.training.precision, device)
-        options = self.options
         reference = self._reference()
-        dimensions = reference.rows.shape[1]
-        warnings = list(_doubts(options.samples, self._real(reference), dimensions))
-        if self.pictures is not None and self.network.name == "digits" and not options.split.startswith("unseen"):
-            warnings.append(
-                "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
-                "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
-                if are_digits(self.pictures)
-                else "digits: a classifier of 8 x 8 handwritten digits; of other pictures its scores say next to "
-                "nothing, and a low FID is no sign of quality: use Inception, or a network of yours (docs/metrics.md)"
-            )
-        if draw.classes is not None:
-            warnings.append(
-                "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
-                "of those classes"
-            )
+        warnings = self._doubts(draw, reference)
+
+        # Draw, all ranks together, and measure what was drawn.
         artist = Artist(self.recipe, lambda: (networks, self.network), device, self.progress, self.ranks)
-        gathered = DrawTask(draw, options.samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
-        with artist.drawing(gathered) as (drawn, store):
+        dimensions, samples = reference.rows.shape[1], self.options.samples
+        task = DrawTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
+        with artist.drawing(task) as (drawn, store):
             if drawn.pictures_not_finite:
                 raise BadInput(
-                    f"{drawn.pictures_not_finite} of {options.samples} pictures hold values that are not finite: the "
+                    f"{drawn.pictures_not_finite} of {samples} pictures hold values that are not finite: the "
                     "weights or their precision fail there, and a score would say nothing; look at the run's skipped "
                     "steps, and try a checkpoint from before"
                 )
             scores, by_class = self._scores(drawn, store, reference, warnings)
+
+        # Scores without what they were measured with would mean nothing.
         standing: str = draw.statistics
         if draw.statistics == "standing":
             standing = f"standing, {draw.standing_batches} batches of {drawn.standing_size}"
@@ -198,18 +187,18 @@ class Scorer:
             network=self.network.name,
             network_digest=self.network.digest,
             resizer=self.network.resizer,
-            samples=options.samples,
+            samples=samples,
             data=self.where,
             data_digest=NONE if self.pictures is None else self.pictures.digest,
             real=0 if self.pictures is None else len(self.pictures),
             rows=len(reference.rows),
             classes="all" if draw.classes is None else ",".join(map(str, draw.classes)),
-            split=options.split,
+            split=self.options.split,
             seed=draw.seed,
             ema=ema,
             truncation=draw.truncation,
             statistics=standing,
-            precision=precision.name,
+            precision=resolve_precision(self.recipe.training.precision, device).name,
             weights=weights,
             step=step,
             reference=NONE if self.given is None else str(self.given.path),
@@ -221,6 +210,31 @@ class Scorer:
         for line in warnings:
             self.say(f"warning: {line}")
         return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+    def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
+        """What to know, before anything is drawn, of scores of this request."""
+        found = []
+        dimensions = reference.rows.shape[1]
+        for what, count in (("generated", self.options.samples), ("real", self._real(reference))):
+            if count is not None and count <= dimensions:
+                found.append(
+                    f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
+                    "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
+                )
+        if self.pictures is not None and self.network.name == "digits" and not self.options.split.startswith("unseen"):
+            found.append(
+                "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
+                "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
+                if are_digits(self.pictures)
+                else "digits: a classifier of 8 x 8 handwritten digits; of other pictures its scores say next to "
+                "nothing, and a low FID is no sign of quality: use Inception, or a network of yours (docs/metrics.md)"
+            )
+        if draw.classes is not None:
+            found.append(
+                "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
+                "of those classes"
+            )
+        return found
 
     def _reference(self) -> Reference:
         """What is compared with, computed or kept or given."""
@@ -303,15 +317,3 @@ def features_of(network: FeatureNetwork, recipe: Recipe) -> Features:
     """What a network makes of two blank pictures: how many features it has, and whether it knows classes."""
     side = max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
     return network(torch.zeros(2, 3, side, side, dtype=torch.uint8))
-
-
-def _doubts(samples: int, real: int | None, dimensions: int) -> Sequence[str]:
-    """What makes scores doubtful."""
-    found = []
-    for what, count in (("generated", samples), ("real", real)):
-        if count is not None and count <= dimensions:
-            found.append(
-                f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
-                "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
-            )
-    return found

@@ -40,7 +40,7 @@ def _head(facts: CardFacts) -> Iterator[str]:
     about = facts.recipe.about
     yield f"# {_line(facts.name)}"
     yield ""
-    yield _line(about.summary or f"Networks of family {facts.recipe.family}.")
+    yield _line(about.summary or f"A {facts.recipe.family} model.")
     yield ""
     if facts.grid is not None:
         yield f"![samples at step {facts.grid.step:,}]({PICTURE})"

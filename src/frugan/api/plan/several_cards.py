@@ -100,13 +100,9 @@ def plan_together(
     shared = replace(planners[0], gpus=count)
     _ = shared.task  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
-        if options.link is not None:
-            raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
-        if options.micro_batch is not None:
-            check_micro_batch(options.micro_batch, shared.task.batch, shared.task.group)
-            shared = replace(shared, wishes=replace(shared.wishes, micro_batch=options.micro_batch))
-        return _report(shared, name, None)
+        return _ladder(shared, name, options)
 
+    # The batch is dealt in proportion to how fast each card would train all of it alone.
     whole = planners[0].task
     alone_seconds = [1 / speed for speed in speeds or ()] or _alone_seconds(planners, name, budget_bytes)
     kind_of_rank = [number for number, kind in enumerate(kinds) for _ in range(kind.count)]
@@ -115,6 +111,7 @@ def plan_together(
     if options.micro_batch is not None:
         check_micro_batch(options.micro_batch, max(samples), whole.group)
 
+    # A plan for each kind of card and each share that cards of it have; the one with the least room stands for all.
     dealt = Counter(zip(kind_of_rank, samples, strict=True))  # (kind, samples) -> ranks, in their order
     found: list[tuple[PlanReport, Planner]] = []
     for number, own in dealt:
@@ -127,6 +124,8 @@ def plan_together(
     report, planner = min(found, key=lambda pair: (pair[0].budget_bytes or 0) - pair[0].peak_bytes)
     if speeds is not None:
         return report  # that does not fit, if any does not
+
+    # What all of them cost together, and what they wait for.
     shares = [
         _share(report, dealt[number, own], own, alone_seconds[number])
         for (report, _), (number, own) in zip(found, dealt, strict=True)
@@ -146,6 +145,20 @@ def plan_together(
             *_decisions(planners, samples, whole, together, asked),
         ),
     )
+
+
+def _ladder(shared: Planner, name: str, options: PlanOptions) -> PlanReport:
+    """Plans worth having for one of several cards that nobody has named.
+
+    Raises:
+        BadInput: a link between cards that nobody knows.
+    """
+    if options.link is not None:
+        raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
+    if options.micro_batch is not None:
+        check_micro_batch(options.micro_batch, shared.task.batch, shared.task.group)
+        shared = replace(shared, wishes=replace(shared.wishes, micro_batch=options.micro_batch))
+    return _report(shared, name, None)
 
 
 def relative_speeds(

@@ -54,7 +54,9 @@ def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
     folders = [RunFolder(Path(run)) for run in runs]
     for folder in folders:
         if not folder.events.is_file():
-            raise BadInput(f"{folder.path}: no run folder: it has no events.jsonl; expected what `frugan train` made")
+            raise BadInput(
+                f"{folder.path}: not a run folder (it has no events.jsonl); expected one that `frugan train` made"
+            )
     return [RunReader(*each) for each in zip(folders, _names([folder.path for folder in folders]), strict=True)]
 
 

@@ -62,7 +62,7 @@ def from_biggan_tfhub(
         raise BadInput(f"--raw is for a file ending in {WEIGHTS_SUFFIX}; a folder has both, as trained and averaged")
     module = read_module(source)
     if not module.has_average:
-        say("the module has no average: the generator as it was trained stands for it")
+        say("the module has no EMA: the generator as it was trained is used instead")
     recipe, shape = _recipe(module)
     say(f"{recipe.about.summary}, from {module.index}")
     published = recipe.kind.build(recipe.networks, "meta")["G"]

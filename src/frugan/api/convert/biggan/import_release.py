@@ -122,7 +122,7 @@ def _weights(checkpoint: ReleaseCheckpoint, recipe: Recipe, say: Say, *, raw: bo
     if generator not in checkpoint.networks:
         raise BadInput(f"{checkpoint.folder}: holds no generator (G_ema.pth or G.pth); nothing could be drawn with it")
     if generator != wanted:
-        say(f"{checkpoint.file(wanted)} is not there: {generator} stands for it")
+        say(f"{checkpoint.file(wanted)} is not there: {generator} is used instead")
     tensors = _translated(checkpoint, generator, recipe)
     if "D" not in checkpoint.networks:
         say(f"{checkpoint.file('D')} is not there: in training it starts afresh")

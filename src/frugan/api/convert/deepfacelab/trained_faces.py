@@ -62,7 +62,7 @@ def find_trained_faces(path: Path, say: Say) -> TrainedFaces:
     weights = read_weights(checkpoint.path / NETWORKS_FILE)
     family = weights.recipe.family
     if family != SAEHDFamily.name:
-        raise BadInput(f"{path}: a model of family {family}; DeepFaceLab and DeepFaceLive take {SAEHDFamily.name} only")
+        raise BadInput(f"{path}: a {family} model; DeepFaceLab and DeepFaceLive take {SAEHDFamily.name} only")
     return TrainedFaces(run, checkpoint, saved, weights, weights.recipe.at_step(checkpoint.step))
 
 
