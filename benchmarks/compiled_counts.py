@@ -17,9 +17,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch._dynamo import lookup_backend
-from torch._inductor import config, ir, scheduler
+from torch._inductor import config, ir, memory, scheduler
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
+from torch.utils._ordered_set import OrderedSet
 
 from frugan.api.plan.counted_steps import MICRO_BATCHES, Case, count_case, shipped_cases
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
@@ -41,11 +42,13 @@ class Grouped:
         operations: of the graph, views included.
         kernels: that they were grouped into.
         bytes_moved: by all of them.
+        peak_bytes: most that lives at once of what they store, by torch's estimate.
     """
 
     operations: int
     kernels: int
     bytes_moved: int
+    peak_bytes: int
 
 
 class _Grouped(Exception):
@@ -59,7 +62,7 @@ def grouped(graph: GraphModule, given: Sequence[Tensor]) -> Grouped:
 
     def spy(self: scheduler.Scheduler) -> None:
         nodes = [node for node in self.nodes if _is_a_kernel(node)]
-        found.append(Grouped(operations, len(nodes), V.graph.count_bytes()[0]))
+        found.append(Grouped(operations, len(nodes), V.graph.count_bytes()[0], _peak_bytes(self)))
         raise _Grouped
 
     with (
@@ -74,6 +77,16 @@ def grouped(graph: GraphModule, given: Sequence[Tensor]) -> Grouped:
             if not found:
                 raise
     return found[0]
+
+
+def _peak_bytes(made: scheduler.Scheduler) -> int:
+    inputs, outputs = OrderedSet(V.graph.graph_inputs), OrderedSet(V.graph.get_output_names())
+    memory.assign_memory_planning_info_for_scheduler_buffers(made.nodes, made.name_to_buf)
+    freeable = memory.get_freeable_input_buf(made.nodes, inputs)
+    memory.assign_memory_planning_info_for_scheduler_nodes(
+        made.nodes, made.name_to_fused_node, made.name_to_buf, freeable
+    )
+    return int(memory.estimate_peak_memory(made.nodes, freeable, outputs)[0])
 
 
 def _is_a_kernel(node: scheduler.BaseSchedulerNode) -> bool:

@@ -10,15 +10,18 @@ from torch._inductor import config as inductor
 
 from api.pictures import write_pictures, write_recipe
 from faults.small_runs import MINIGAN, OUTSIDE
-from frugan.api.plan.fit import COMPILED_UNPRICED
+from frugan.api.plan.fit import COMPILED, PlanOptions
 from frugan.api.plan.plan_recipe import plan
+from frugan.api.plan.recipe_planner import subject
 from frugan.api.train import compiling
 from frugan.api.train.options import TrainingOptions
+from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.training import train
 from frugan.cli.main import run
 from frugan.engine.backward import forward_and_backward
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.events import read_events
+from frugan.engine.precision import resolve_precision
 from frugan.recipe_loading import load_recipe
 
 CPU = TrainingOptions(device="cpu")
@@ -83,10 +86,40 @@ def test_off_by_default(tmp_path: Path) -> None:
     assert isinstance(found, CompiledPhases) or compiling.missing_compiler(torch.device("cpu")) is not None
 
 
-@pytest.mark.long
-def test_a_plan_says_that_it_prices_the_written_step() -> None:
-    recipe = load_recipe("biggan-digits-32", ["training.compile=true"])
-    assert COMPILED_UNPRICED in plan(recipe, "6GiB").decisions
+def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And which phases are left as they are written."""
+    monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
+    path = write_recipe(tmp_path)
+    written, compiled = (
+        plan(load_recipe(path, [f"training.compile={on}"]), "2GiB", options=PlanOptions(micro_batch=4))
+        for on in ("false", "true")
+    )
+    assert compiled.choice.work.operations < 0.5 * written.choice.work.operations
+    assert compiled.choice.plan.cuda_graphs
+    assert not written.choice.plan.cuda_graphs
+    assert [line for line in compiled.decisions if line.startswith("CUDA graphs: ")]
+    assert COMPILED in compiled.decisions
+    assert COMPILED not in written.decisions
+    offloaded = plan(load_recipe(path, ["training.compile=true"]), "2GiB", options=PlanOptions(use=("offload",)))
+    (line,) = [line for line in offloaded.decisions if "priced without compiling" in line]
+    assert line.startswith("phases D, G: ")
+    assert not offloaded.choice.plan.cuda_graphs
+
+
+def test_predictions_of_compiled_steps_have_keys_of_their_own(tmp_path: Path) -> None:
+    """Those of written ones have theirs as they had them before there were others."""
+    path = write_recipe(tmp_path)
+    written, compiled = (subject(load_recipe(path, [f"training.compile={on}"])) for on in ("false", "true"))
+    assert compiled == written | {"compiled": True}
+
+
+def test_without_a_compiler_the_written_step_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe(write_recipe(tmp_path), ["training.compile=true"])
+    for missing, compiled in (("there is none", False), (None, True)):
+        monkeypatch.setattr(compiling, "missing_compiler", lambda _, missing=missing: missing)
+        device = torch.device("cpu")
+        planner = TrainingPlanner(recipe, "run", CPU, device, resolve_precision("fp32", device), print)
+        assert planner._planner.task.compiled == compiled
 
 
 def test_the_switch_of_the_command_is_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

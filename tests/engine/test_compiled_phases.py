@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor import config as inductor
 from torch._ops import OpOverload
+from torch.fx import GraphModule
 from torch.testing import assert_close
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks, MadeUpObjective
@@ -19,8 +21,8 @@ from frugan.api.train.compiling import missing_compiler
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine import compiled_phases, offload
-from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases
-from frugan.engine.phase_graph import PhaseGraph
+from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases, is_cuda_graph
+from frugan.engine.phase_graph import Operations, PhaseGraph
 from frugan.engine.working_weights import is_working
 from frugan.families import families
 from frugan.families.biggan import BigGANFamily
@@ -149,7 +151,6 @@ def test_kernels_equal_the_written_step(tmp_path: Path) -> None:
     "settings",
     [
         {"precision": BF16, "micro_batch": 4},
-        pytest.param({"recompute": True}, marks=pytest.mark.long),
         pytest.param({"precision": FP16}, marks=pytest.mark.long),
         pytest.param({"parts_in_sequence": False}, marks=pytest.mark.long),
     ],
@@ -160,16 +161,6 @@ def test_plans_and_precisions(settings: dict[str, Any]) -> None:
     written, compiled, _, said = pair(FAMILIES["made-up"], phase="maker", **settings)
     assert_equal_steps(written, compiled, 2, tolerance=ROUNDING if "micro_batch" in settings else 0.0)
     assert warnings(said) == []
-
-
-@pytest.mark.long
-def test_recomputation_is_in_the_graph() -> None:
-    def operations(**settings: Any) -> int:
-        _, compiled, backward, _ = pair(FAMILIES["made-up"], phase="maker", **settings)
-        compiled.run(1)
-        return backward.graphs("maker")[0].operations
-
-    assert operations(recompute=True) > operations()
 
 
 def test_a_remainder_is_a_second_graph_and_says_what_changed() -> None:
@@ -215,7 +206,8 @@ def test_a_phase_that_cannot_be_compiled_runs_as_written() -> None:
     ("settings", "reason"),
     [
         ({"in_slices": True}, "slice by slice"),
-        ({"recompute": True, "offload": True}, "host memory"),
+        ({"recompute": True}, "recomputes blocks"),
+        pytest.param({"recompute": True, "offload": True}, "recomputes blocks", marks=pytest.mark.long),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -306,3 +298,55 @@ def test_observations_are_those_of_the_written_step() -> None:
     assert len(statistics(written)) > 5
     difference, where = largest_difference(statistics(written), statistics(compiled))
     assert difference <= ROUNDING, where
+
+
+def test_cuda_graphs_are_for_cards() -> None:
+    plan = Rig.create(MadeUpFamily()).plan
+    for graphs, device, expected in ((True, "cuda", True), (True, "cpu", False), (False, "cuda", False)):
+        assert is_cuda_graph(replace(plan, cuda_graphs=graphs), torch.device(device)) is expected
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_the_compiler_is_asked_for_cuda_graphs_by_the_plan_alone(graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def look(_: str) -> Callable[..., Any]:
+        asked.append(inductor.triton.cudagraphs)
+        return lambda module, _: module
+
+    monkeypatch.setattr("torch._dynamo.lookup_backend", look)
+    monkeypatch.setattr(compiled_phases, "is_cuda_graph", lambda plan, _: plan.cuda_graphs)
+    before = inductor.triton.cudagraphs
+    _, compiled, _, said = pair(FAMILIES["made-up"], compiled_phases.INDUCTOR, phase="maker")
+    compiled.plan = replace(compiled.plan, cuda_graphs=graphs)
+    compiled.run(1)
+    assert warnings(said) == []
+    assert asked == [graphs]
+    assert inductor.triton.cudagraphs is before
+
+
+def test_results_of_a_cuda_graph_are_not_overwritten_by_its_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes them to where the last ones were; the gradients of two micro-batches must both count."""
+    monkeypatch.setattr(compiled_phases, "is_cuda_graph", lambda plan, _: plan.cuda_graphs)
+    begun: list[None] = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(None))
+
+    def in_one_place(module: GraphModule, _: list[Tensor]) -> Operations:
+        kept: list[Tensor] = []
+
+        def run(*tensors: Tensor) -> list[Tensor]:
+            found = module(*tensors)
+            kept[:] = kept or [torch.empty_like(result) for result in found]
+            for place, result in zip(kept, found, strict=True):
+                place.copy_(result)
+            return kept
+
+        return run
+
+    written, compiled, backward, said = pair(FAMILIES["made-up"], phase="maker", batch=8, micro_batch=4)
+    backward.backend = in_one_place
+    for rig in (written, compiled):
+        rig.plan = replace(rig.plan, cuda_graphs=True)
+    assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)
+    assert warnings(said) == []
+    assert len(begun) == 4

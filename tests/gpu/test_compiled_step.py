@@ -62,3 +62,17 @@ def test_compiled_steps_never_wait_for_the_card(tmp_path: Path) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert warned == []
+
+
+@pytest.mark.parametrize("precision", [FP32, BF16], ids=str)
+def test_cuda_graphs_equal_the_written_step(precision: Precision, tmp_path: Path) -> None:
+    """After one step. Torch records a graph at its second run and replays it after that: three more shall not fail."""
+    written, compiled, warned = _pair(MadeUpFamily(), precision, tmp_path)
+    compiled.plan = replace(compiled.plan, cuda_graphs=True)
+    written.run(1)
+    compiled.run(1)
+    assert warned == []
+    difference, where = largest_difference(written.tensors(), compiled.tensors())
+    assert difference < (1e-3 if precision is FP32 else 1e-1), where
+    compiled.run(3)
+    assert warned == []

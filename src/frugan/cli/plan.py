@@ -227,7 +227,7 @@ def _part(report: "PlanReport") -> str:
 
 
 def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
-    from frugan.api.plan.fit import COMPILED_UNPRICED
+    from frugan.api.plan.fit import COMPILED
 
     console.print(
         f"[bold]{name}[/], {_part(report)}, {report.precision}: plans from the fastest to the smallest (predicted)"
@@ -237,7 +237,7 @@ def _print_ladder(console: Console, name: str, report: "PlanReport") -> None:
         table.add_row(*_ladder_row(rung))
     console.print(table)
     for line in report.decisions:
-        if line == COMPILED_UNPRICED:
+        if line == COMPILED:
             console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(f"Peaks are for the whole card, including {_context(report)}. Next: frugan plan {name} --memory 6GiB")
 

@@ -92,7 +92,7 @@ class CompiledPhases:
         graph = known.find(key)
         if graph is not None:
             return graph(given, own)
-        if (reason := _refused(phase, micro, plan) or self._too_many(known, key)) is None:
+        if (reason := refused(phase, plan, shared=micro.shared is not None) or self._too_many(known, key)) is None:
             try:
                 graph = self._compile(phase, networks, micro, own, factor, plan, given, key)
                 terms = graph(given, own)
@@ -133,7 +133,8 @@ class CompiledPhases:
         began = time.perf_counter()
         graph = PhaseGraph.trace(phase, networks, micro, own, factor, plan)
         traced = time.perf_counter()
-        with torch.no_grad(), self._settings():
+        as_cuda_graph = is_cuda_graph(plan, own.loss_scale.device)
+        with torch.no_grad(), self._settings(as_cuda_graph):
             from torch._dynamo import lookup_backend  # noqa: PLC0415  (seconds to import)
 
             # torch keeps no kernels of graphs that come without a shape environment, though all shapes are fixed here
@@ -143,7 +144,8 @@ class CompiledPhases:
             ]
             with tracing(TracingContext(fake)):
                 make = lookup_backend(self.backend) if isinstance(self.backend, str) else self.backend
-                graph.run = make(graph.module, examples)
+                made = make(graph.module, examples)
+                graph.run = replayed(made) if as_cuda_graph else made
         seconds = time.perf_counter() - began
         self.say(
             f"compiled phase {phase.name}: {graph.operations:,} operations in {seconds:.0f} s, {traced - began:.0f} of "
@@ -152,31 +154,52 @@ class CompiledPhases:
         return graph
 
     @contextmanager
-    def _settings(self) -> Iterator[None]:
-        """While a graph is compiled: where kernels are kept, and that they follow the number of threads."""
+    def _settings(self, as_cuda_graph: bool) -> Iterator[None]:
+        """While a graph is compiled: where kernels are kept, that they follow the number of threads, how they start."""
         with ExitStack() as stack:
             if self.backend == INDUCTOR:
                 from torch._inductor import config  # noqa: PLC0415  (seconds to import)
                 from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # noqa: PLC0415
 
-                stack.enter_context(config.patch({"cpp.dynamic_threads": True}))
+                stack.enter_context(config.patch({"cpp.dynamic_threads": True, "triton.cudagraphs": as_cuda_graph}))
                 # torch notes its own choice there as soon as it is imported: only another one is a person's
                 if self.cache is not None and os.environ.get(CACHE_VARIABLE) in (None, default_cache_dir()):
                     stack.enter_context(_set_for_now(CACHE_VARIABLE, str(self.cache)))
             yield
 
 
-def _refused(phase: Phase, micro: MicroBatch, plan: Plan) -> str | None:
-    """Why a phase cannot be compiled under a plan; None: it can."""
-    if micro.shared is not None:
+def is_cuda_graph(plan: Plan, device: torch.device) -> bool:
+    """Whether phases are started as CUDA graphs."""
+    return plan.cuda_graphs and device.type == "cuda"
+
+
+def replayed(run: Operations) -> Operations:
+    """Let a CUDA graph give results of their own: each run writes its results where the last one's were.
+
+    Its inputs torch copies to where the graph reads them.
+    """
+
+    def run_and_copy(*tensors: Tensor) -> list[Tensor]:
+        torch.compiler.cudagraph_mark_step_begin()  # what the last run gave is not looked at any more
+        return [result.clone() for result in run(*tensors)]
+
+    return run_and_copy
+
+
+def refused(phase: Phase, plan: Plan, *, shared: bool) -> str | None:
+    """Why a phase cannot be compiled under a plan; None: it can.
+
+    Args:
+        shared: its micro-batches are parts of groups that ranks share.
+    """
+    if shared:
         return "ranks share its normalisation groups, and exchange sums in the middle of a forward"
     if any(plan.in_slices.get(name) for name in phase.uses):
         return "the plan works dense layers slice by slice, each slice into one sum"
-    recomputed = any(plan.recompute.get(name) for name in phase.uses)
-    if recomputed and plan.offload:
-        return "the plan keeps what blocks are given in host memory"
-    if recomputed and plan.keep_products:
-        return "the plan keeps some of what recomputed blocks make, which torch decides while it runs"
+    if any(plan.recompute.get(name) for name in phase.uses):
+        return (
+            "the plan recomputes blocks, and torch's compiler moves what is recomputed to where it takes memory again"
+        )
     return None
 
 

@@ -112,6 +112,84 @@ class PhaseInputs:
                 holder[name] = self.tensors[key]
 
 
+@dataclass(frozen=True)
+class Results:
+    """What the results of a phase's work on a micro-batch are, in order.
+
+    Attributes:
+        terms: names of them.
+        leaves: names of the working weights that gradients are for.
+        observed: layer, buffer and weight of what layers observe.
+        carried: name and samples of what the phase itself does.
+    """
+
+    terms: tuple[str, ...]
+    leaves: tuple[str, ...]
+    observed: tuple[tuple[Stateful, str, float], ...]
+    carried: tuple[tuple[str, int], ...]
+
+    def hand_over(self, values: Sequence[Tensor], given: PhaseInputs, own: PhaseState) -> Terms:
+        """Gradients to the working weights, observations to who takes them, terms to the caller."""
+        found = iter(values)
+        terms = {name: next(found) for name in self.terms}
+        for leaf in self.leaves:
+            leave_gradient(given.tensors[leaf], next(found))
+        for layer, buffer, weight in self.observed:
+            layer.observe(buffer, next(found), weight)
+        for name, samples in self.carried:
+            own.observe(name, next(found), samples)
+        return terms
+
+
+@dataclass
+class PhaseWork:
+    """A phase's work on micro-batches of one size as a function of tensors: `forward_and_backward` on stand-ins.
+
+    Attributes:
+        phase, networks, micro, own, factor, plan: as for `forward_and_backward`.
+        given: the tensors that it depends on.
+        results: what it gives; there once it was called.
+    """
+
+    phase: Phase
+    networks: Networks
+    micro: MicroBatch
+    own: PhaseState
+    factor: float
+    plan: Plan
+    given: PhaseInputs = field(init=False)
+    results: Results = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.given = PhaseInputs.of(self.phase, self.networks, self.micro, self.own)
+
+    def examples(self) -> list[Tensor]:
+        """Not the working weights themselves, whose stand-ins would begin with the gradients so far."""
+        return [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in self.given.tensors.values()]
+
+    def __call__(self, *tensors: Tensor) -> list[Tensor]:
+        """Terms, gradients, observations of layers and of the phase; nothing of the networks moves."""
+        stand_ins = dict(zip(self.given.tensors, tensors, strict=True))
+        seen = _Seen()
+        own = _Carried({n: stand_ins[f"carried {n}"] for n in self.phase.carried}, stand_ins["loss scale"])
+        own.noted = []
+        for tensor in tensors:
+            stand_in_for(tensor)
+        micro = _micro_of(self.micro, stand_ins)
+        with self.given.replaced(stand_ins), _observed_by(self.networks, seen):
+            terms = forward_and_backward(self.phase, self.networks, micro, own, self.factor, self.plan)
+        pending = {name: pending_gradient(tensor) for name, tensor in stand_ins.items() if tensor.requires_grad}
+        leaves = {name: gradient for name, gradient in pending.items() if gradient is not None}
+        self.results = Results(
+            terms=tuple(terms),
+            leaves=tuple(leaves),
+            observed=tuple((layer, buffer, weight) for layer, buffer, _, weight in seen.staged),
+            carried=tuple((name, samples) for name, _, samples in own.noted),
+        )
+        observed = [value for _, _, value, _ in seen.staged] + [value for _, value, _ in own.noted]
+        return [*terms.values(), *leaves.values(), *observed]
+
+
 @dataclass
 class PhaseGraph:
     """One phase's work on micro-batches of one size.
@@ -119,41 +197,30 @@ class PhaseGraph:
     Attributes:
         module: the operations, in the order of the eager step.
         inputs: names of the tensors that it takes.
+        results: what it gives.
         run: what runs them; the module itself until it is compiled.
     """
 
     module: GraphModule
     inputs: tuple[str, ...]
+    results: Results
     run: Operations
-    _terms: tuple[str, ...] = ()
-    _leaves: tuple[str, ...] = ()
-    _observed: tuple[tuple[Stateful, str, float], ...] = ()
-    _carried: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def trace(
         cls, phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
     ) -> "PhaseGraph":
         """Trace the work of `forward_and_backward`; nothing is computed, and nothing moves."""
-        given = PhaseInputs.of(phase, networks, micro, own)
-        names = tuple(given.tensors)
-        record = _Record()
-
-        def work(*tensors: Tensor) -> list[Tensor]:
-            stand_ins = dict(zip(names, tensors, strict=True))
-            with given.replaced(stand_ins), _observed_by(networks, record.seen):
-                return record.run(phase, networks, _micro_of(micro, stand_ins), stand_ins, factor, plan)
-
-        # not the working weights themselves, whose stand-ins would begin with the gradients so far
-        examples = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in given.tensors.values()]
-        module = make_fx(work, tracing_mode="fake")(*examples)
+        work = PhaseWork(phase, networks, micro, own, factor, plan)
+        module = make_fx(work, tracing_mode="fake")(*work.examples())
         module.graph.eliminate_dead_code()
-        unused = [node for node in module.graph.find_nodes(op="placeholder") if not node.users]
-        kept = [name for name, node in zip(names, module.graph.find_nodes(op="placeholder"), strict=True) if node.users]
-        for node in unused:
-            module.graph.erase_node(node)
+        inputs = dict(zip(work.given.tensors, module.graph.find_nodes(op="placeholder"), strict=True))
+        kept = tuple(name for name, node in inputs.items() if node.users)
+        for node in inputs.values():
+            if not node.users:
+                module.graph.erase_node(node)
         module.recompile()
-        return cls(module, tuple(kept), module, **record.layout())  # type: ignore[arg-type]
+        return cls(module, kept, work.results, module)
 
     @property
     def operations(self) -> int:
@@ -161,61 +228,9 @@ class PhaseGraph:
         return sum(node.op == "call_function" for node in self.module.graph.nodes)
 
     def __call__(self, given: PhaseInputs, own: PhaseState) -> Terms:
-        """Run it, and hand over what it found: gradients to the working weights, observations to who takes them."""
+        """Run it, and hand over what it found."""
         with torch.no_grad():
-            found = iter(self.run(*(given.tensors[name] for name in self.inputs)))
-            terms = {name: next(found) for name in self._terms}
-            for leaf in self._leaves:
-                leave_gradient(given.tensors[leaf], next(found))
-            for layer, buffer, weight in self._observed:
-                layer.observe(buffer, next(found), weight)
-            for name, samples in self._carried:
-                own.observe(name, next(found), samples)
-        return terms
-
-
-@dataclass
-class _Record:
-    """What the results of a graph are.
-
-    Attributes:
-        seen: takes what layers observe.
-    """
-
-    seen: _Seen = field(default_factory=_Seen)
-    _terms: Terms = field(default_factory=dict)
-    _leaves: dict[str, Tensor] = field(default_factory=dict)
-    _own: _Carried | None = None
-
-    def run(
-        self,
-        phase: Phase,
-        networks: Networks,
-        micro: MicroBatch,
-        stand_ins: dict[str, Tensor],
-        factor: float,
-        plan: Plan,
-    ) -> list[Tensor]:
-        """The work itself, on stand-ins: terms, gradients, observations of layers and of the phase."""
-        own = self._own = _Carried({n: stand_ins[f"carried {n}"] for n in phase.carried}, stand_ins["loss scale"])
-        own.noted = []
-        for tensor in stand_ins.values():
-            stand_in_for(tensor)
-        self._terms = forward_and_backward(phase, networks, micro, own, factor, plan)
-        pending = {name: pending_gradient(tensor) for name, tensor in stand_ins.items() if tensor.requires_grad}
-        self._leaves = {name: gradient for name, gradient in pending.items() if gradient is not None}
-        observed = [value for _, _, value, _ in self.seen.staged] + [value for _, value, _ in own.noted]
-        return [*self._terms.values(), *self._leaves.values(), *observed]
-
-    def layout(self) -> dict[str, object]:
-        """Names of the results, in order."""
-        assert self._own is not None
-        return {
-            "_terms": tuple(self._terms),
-            "_leaves": tuple(self._leaves),
-            "_observed": tuple((layer, buffer, weight) for layer, buffer, _, weight in self.seen.staged),
-            "_carried": tuple((name, samples) for name, _, samples in self._own.noted),
-        }
+            return self.results.hand_over(self.run(*(given.tensors[name] for name in self.inputs)), given, own)
 
 
 def _micro_of(micro: MicroBatch, tensors: dict[str, Tensor]) -> MicroBatch:

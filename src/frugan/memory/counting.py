@@ -45,7 +45,7 @@ _CORRECTED = {
 }
 
 
-_FILLS = frozenset({aten.copy_, aten._foreach_copy_, aten.zero_, aten._foreach_zero_, aten.fill_})
+FILLS = frozenset({aten.copy_, aten._foreach_copy_, aten.zero_, aten._foreach_zero_, aten.fill_})
 """What they are given first they write and do not read, as others do what is given as `out`."""
 
 _WRITTEN = frozenset({"out", "out0", "out1", "out2", "grad_input"})
@@ -122,21 +122,21 @@ class TrafficCounter(TorchDispatchMode):
             if not written:
                 return 0
         elif not written:  # what works on lists in place gives nothing back
-            written = {id(tensor): tensor for tensor in _written_in_place(func, inputs)}
+            written = {id(tensor): tensor for tensor in written_in_place(func, inputs)}
         return sum(map(stored_bytes, read.values())) + sum(map(stored_bytes, written.values()))
 
 
 def _only_read(func: Any, inputs: Any) -> object:
     """Operands without those that an operation writes into and does not read."""
     args, kwargs = inputs
-    if func.overloadpacket in _FILLS:
+    if func.overloadpacket in FILLS:
         return args[1:], kwargs
     if not func._schema.is_mutable:
         return inputs
     return args, {name: value for name, value in kwargs.items() if name not in _WRITTEN}
 
 
-def _written_in_place(func: Any, inputs: Any) -> list[Tensor]:
+def written_in_place(func: Any, inputs: Any) -> list[Tensor]:
     """Operands that an operation writes into."""
     args, kwargs = inputs
     given = zip(func._schema.arguments, args, strict=False)

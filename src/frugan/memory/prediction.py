@@ -148,6 +148,7 @@ def step_memory(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: 
             micro_batches=1 if rough else 2,
             count_zeros=not rough,
             dataless=dataless,
+            compiled=task.compiled,
         )
 
 

@@ -4,14 +4,13 @@ On fake tensors nothing is computed and no memory taken: that predicts. On real 
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.host_arena import pinned_bytes, rounded_bytes
@@ -21,8 +20,10 @@ from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.working_weights import pending_gradient
+from frugan.memory.compiled_step import CompiledOnPaper
 from frugan.memory.dataless import Dataless
 from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
+from frugan.memory.named_places import named_places, tensors_of
 from frugan.memory.trace import Category, Peak, Replay, Trace
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import Work, WorkCounter
@@ -77,6 +78,7 @@ def measure_step(
     micro_batches: int | None = None,
     count_zeros: bool = False,
     dataless: Dataless | None = None,
+    compiled: bool = False,
 ) -> StepMemory:
     """Run the next step under the tracker.
 
@@ -89,6 +91,7 @@ def measure_step(
             are reckoned with. None: all.
         count_zeros: as a step does whose gradients are reported.
         dataless: runs operations where the state has no data.
+        compiled: where it has none, as if phases were compiled.
     """
     counter = WorkCounter()
     tracker = Tracker(_held(state, plan, as_card=as_card), counter, dataless)
@@ -102,13 +105,15 @@ def measure_step(
     begins = len(tracker.trace.events)
     probe = _MemoryProbe(tracker, counter, micro_batches, as_card=as_card)
     watched = replace(step, probe=probe)
+    if compiled and dataless is not None:
+        watched = replace(watched, backward=CompiledOnPaper(tracker, dataless))
     if as_card:
         watched = replace(
             watched,
             pictures=UnwatchedPictures(step.pictures, tracker.elsewhere),
             draws=UnwatchedDraws(step.draws, tracker.elsewhere),
         )
-    with tracker, tracker.saved(), _named_places(state, tracker, blocks or {}):
+    with tracker, tracker.saved(), named_places(state, tracker, blocks or {}):
         watched.run(state, plan, count_zeros=count_zeros)
         tracker.mark("optimizer", _slots(state), again=True)
         if sheets is not None:
@@ -200,7 +205,7 @@ class _MemoryProbe(Probe):
         # what stands in for a master is no nn.Parameter
         standing_in = (weight for weight in prepared if not isinstance(weight, nn.Parameter))
         self._tracker.mark("working weights", standing_in, again=True)
-        self._tracker.mark("batch", _tensors((here.pictures, here.draws)))
+        self._tracker.mark("batch", tensors_of((here.pictures, here.draws)))
         self._laps.append(self._counter.work)
         return here
 
@@ -333,36 +338,3 @@ def _gradients(state: TrainingState) -> list[Tensor]:
     found = [parameter.grad for parameter in {**held, **placed}.values()]
     found += [pending_gradient(parameter) for parameter in placed.values()]
     return [gradient for gradient in found if gradient is not None]
-
-
-def _tensors(tree: object) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-@contextmanager
-def _named_places(state: TrainingState, tracker: Tracker, blocks: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Name places after blocks: in a forward from the block's start, in a backward from when its gradient has come."""
-
-    def named(name: str) -> str:
-        return f"{tracker.place.split('/')[0]}/{name}"
-
-    def watch(module: nn.Module, name: str) -> None:
-        def before(_: nn.Module, given: object) -> None:
-            if torch.is_grad_enabled():
-                tracker.mark("saved activations", _tensors(given))  # a recomputed block keeps what it is given
-            tracker.place = named(name)
-
-        def after(_: nn.Module, __: object, made: object) -> None:
-            tracker.place = tracker.place.split("/")[0]
-            for tensor in _tensors(made):
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda _: setattr(tracker, "place", named(f"{name} backward")))
-
-        undo.callback(module.register_forward_pre_hook(before).remove)
-        undo.callback(module.register_forward_hook(after).remove)
-
-    with ExitStack() as undo:
-        for network, names in blocks.items():
-            for name in names if network in state.networks else ():
-                watch(state.networks[network].get_submodule(name), f"{network}.{name}")
-        yield

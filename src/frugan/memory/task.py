@@ -44,6 +44,7 @@ class Task:
         make_sheets: makes the sheets of a snapshot; None: there are none.
         ranks: that train together, each a batch of this size; they may share out the optimizers' state.
         in_parts: its groups of samples are parts of groups that ranks share.
+        compiled: its phases are, where a plan allows.
     """
 
     build: Callable[[str], dict[str, nn.Module]]
@@ -53,6 +54,7 @@ class Task:
     make_sheets: MakeSheets | None = None
     ranks: int = 1
     in_parts: bool = False
+    compiled: bool = False
 
     @property
     def batch(self) -> int:

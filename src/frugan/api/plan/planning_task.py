@@ -37,6 +37,7 @@ def task_of(recipe: Recipe) -> Task:
         group=normalisation_group(recipe, build("meta"), setup.every_phase),
         recomputable=kind.recomputable,
         make_sheets=make_sheets,
+        compiled=recipe.training.compile,
     )
 
 

@@ -138,7 +138,8 @@ def subject(recipe: Recipe) -> dict[str, Any]:
     optimizers = {name: type(o).__name__ for name, o in recipe.optimizer_settings().items()}
     batch = {"batch": recipe.training.batch, "normalisation_batch": recipe.training.normalisation_batch}
     code = family_code(recipe.kind)  # shipped families have a version that a person raises
-    return values | {"optimizers": optimizers, "training": batch} | ({"code": code} if code is not None else {})
+    more = ({"compiled": True} if recipe.training.compile else {}) | ({"code": code} if code is not None else {})
+    return values | {"optimizers": optimizers, "training": batch} | more
 
 
 def _added_and_at_default(settings: BaseModel) -> Iterator[str]:

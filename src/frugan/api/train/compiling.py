@@ -26,6 +26,11 @@ def backward_of(recipe: Recipe, device: torch.device, say: Say, warn: Say) -> Ba
     return CompiledPhases(say, warn, Folders.from_environment().cache / "inductor", BACKEND)
 
 
+def compiles(recipe: Recipe, device: torch.device) -> bool:
+    """Whether a recipe's phases are compiled on a device, and are to be planned so."""
+    return recipe.training.compile and missing_compiler(device) is None
+
+
 def missing_compiler(device: torch.device) -> str | None:
     """What torch.compile would need for a device and is not here; None: nothing."""
     if device.type == "cuda":

@@ -15,6 +15,7 @@ from frugan.api.plan.fit_report import PlanReport, needed_size
 from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
 from frugan.api.progress import Say
 from frugan.api.setup import normalisation_group
+from frugan.api.train.compiling import compiles
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_without_search import choose_plan, refuse_micro_batch
 from frugan.contract.phase import Phase
@@ -233,12 +234,14 @@ class TrainingPlanner:
 
     @property
     def _all_alike(self) -> Recipe:
-        """The recipe as it would be if every rank had this one's share, which is how plans are made."""
+        """The recipe as it would be if every rank had this one's share, which is how plans are made.
+
+        Not compiled where there is no compiler: then steps run as they are written.
+        """
         training, own = self.recipe.training, len(self.share.samples)
-        if own * self.ranks == training.batch and self.share.team is None:
-            return self.recipe
         group = training.normalisation_batch if self.share.team is None else own
-        changed = training.model_copy(update={"batch": own * self.ranks, "normalisation_batch": group})
+        as_here = {"batch": own * self.ranks, "normalisation_batch": group}
+        changed = training.model_copy(update={**as_here, "compile": compiles(self.recipe, self.device)})
         return self.recipe.model_copy(update={"training": changed})
 
     def _search(self, group: int) -> tuple[Plan, PlanReport]:

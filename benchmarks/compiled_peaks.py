@@ -1,0 +1,105 @@
+"""Holds the planner's model of compiled phases to torch's own compiler: python benchmarks/compiled_peaks.py [JSON]
+
+For each phase of a few recipes, with everything kept and with every block recomputed: kernels, bytes that they move,
+and the most that lives at once, by `frugan.memory.fused_kernels` and by torch's scheduler (for processors; it stops
+before kernels are made, and takes a minute for a thousand operations, which is why no plan waits for it).
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compiled_counts import grouped
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.engine.backward import forward_and_backward
+from frugan.engine.phase_graph import PhaseGraph, PhaseWork
+from frugan.engine.plan import Plan
+from frugan.memory.dataless import META, Dataless, fused_attention, resting_collector
+from frugan.memory.fused_kernels import kernels_of, peak_bytes
+from frugan.memory.joint_graph import record
+from frugan.recipe_loading import load_recipe
+from machine import describe_machine
+from set_up import set_up
+
+CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "biggan-digits-32": ("biggan-digits-32", 32, ()),
+    "stylegan2-digits-32": ("stylegan2-digits-32", 8, ()),
+    "saehd-demo-64": ("saehd-demo-64", 4, ()),
+    "biggan-imagenet-128, 16 channels": (
+        "biggan-imagenet-128",
+        8,
+        ("networks.generator_channels=16", "networks.discriminator_channels=16", "training.normalisation_batch=8"),
+    ),
+}
+"""Recipe, micro-batch, overrides; in bf16."""
+
+
+def compared(recipe: str, micro_batch: int, overrides: tuple[str, ...], *, recompute: bool) -> dict[str, Any]:
+    """Phase -> the model's figures beside torch's."""
+    found: dict[str, Any] = {}
+
+    def backward(
+        phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
+    ) -> Terms:
+        began = time.perf_counter()
+        work = PhaseWork(phase, networks, micro, own, factor, plan)
+        with resting_collector(), fused_attention():
+            joint = record(work, [_without_data(each) for each in work.examples()], Dataless(), lambda: phase.name)
+        kernels = kernels_of(joint)
+        modelled = time.perf_counter()
+        graph = PhaseGraph.trace(phase, networks, micro, own, factor, plan)
+        theirs = grouped(graph.module, [work.given.tensors[name].detach() for name in graph.inputs])
+        found[phase.name] = {
+            "model": {
+                "kernels": sum(kernel.bytes_moved > 0 for kernel in kernels),
+                "bytes_moved": sum(kernel.bytes_moved for kernel in kernels),
+                "peak_bytes": peak_bytes(joint, kernels),
+                "seconds": round(modelled - began, 2),
+            },
+            "torch": {
+                "kernels": theirs.kernels,
+                "bytes_moved": theirs.bytes_moved,
+                "peak_bytes": theirs.peak_bytes,
+                "seconds": round(time.perf_counter() - modelled, 1),
+            },
+        }
+        print(recipe, "recomputed" if recompute else "kept", phase.name, found[phase.name], file=sys.stderr, flush=True)
+        return forward_and_backward(phase, networks, micro, own, factor, plan)
+
+    loaded = load_recipe(recipe, [*overrides, f"training.batch={micro_batch}"]).at_step(0)
+    state, step, plan = set_up(
+        loaded, torch.device("cpu"), "bf16", micro_batch=micro_batch, recompute=recompute, backward=backward
+    )
+    step.run(state, plan)
+    return found
+
+
+def _without_data(tensor: Tensor) -> Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def main() -> None:
+    """Compare, and print JSON."""
+    targets = [word for word in sys.argv[1:] if word.endswith(".json")]
+    result: dict[str, Any] = {
+        name: {
+            "kept": compared(*case, recompute=False),
+            "recomputed": compared(*case, recompute=True),
+        }
+        for name, case in CASES.items()
+        if name in sys.argv[1:] or len(sys.argv) - 1 == len(targets)
+    }
+    text = json.dumps({**result, "machine": describe_machine()}, indent=1)
+    print(text)
+    for target in targets:
+        Path(target).write_text(text + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
