@@ -165,6 +165,7 @@ def test_the_next_steps_are_those_from_what_pytorch_itself_reads(tmp_path: Path)
     assert not torch.equal(after_steps(recipe, state, 1)["G.linear.weight"], expected["G.linear.weight"])
 
 
+@pytest.mark.long
 def test_a_recorded_training_goes_on_within_its_noise(tmp_path: Path) -> None:
     """After the first of three recorded iterations through the original's files and back."""
     case = Case.load("bg32_hier")

@@ -87,9 +87,8 @@ def test_off_by_default(tmp_path: Path) -> None:
 
 
 def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And which phases are left as they are written."""
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
-    path = write_recipe(tmp_path)
+    path = write_recipe(tmp_path, PLAIN)
     written, compiled = (
         plan(load_recipe(path, [f"training.compile={on}"]), "2GiB", options=PlanOptions(micro_batch=4))
         for on in ("false", "true")
@@ -100,6 +99,12 @@ def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch
     assert [line for line in compiled.decisions if line.startswith("CUDA graphs: ")]
     assert COMPILED in compiled.decisions
     assert COMPILED not in written.decisions
+
+
+@pytest.mark.long
+def test_a_plan_says_which_phases_stay_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
+    path = write_recipe(tmp_path)
     offloaded = plan(load_recipe(path, ["training.compile=true"]), "2GiB", options=PlanOptions(use=("offload",)))
     (line,) = [line for line in offloaded.decisions if "priced without compiling" in line]
     assert line.startswith("phases D, G: ")

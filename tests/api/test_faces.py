@@ -124,6 +124,7 @@ def test_stages_take_effect_and_a_stopped_run_is_the_same_run(tmp_path: Path) ->
         assert [k for k in a if not torch.equal(a[k], b[k])] == []
 
 
+@pytest.mark.long
 def test_a_discriminator_that_is_off_is_kept(tmp_path: Path) -> None:
     run = tmp_path / "run"
     _, said = _train(run, steps=1)

@@ -155,6 +155,7 @@ def test_cards_share_the_batch_and_talk(small: str) -> None:
 
 
 @pytest.mark.usefixtures("by_formula")
+@pytest.mark.long
 def test_the_largest_batch_fits_in_one_forward_and_the_next_does_not(small: str) -> None:
     budget = 1 * GIB
     words, report = frugan.largest(small, "batch", budget)

@@ -42,6 +42,7 @@ def of_64_groups(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_recipe(tmp_path_factory.mktemp("recipe"), text)
 
 
+@pytest.mark.long
 def test_64_groups_over_12_cards(of_64_groups: str) -> None:
     options = frugan.PlanOptions(card="gtx-1080", gpus=12, link="8GB/s,0us")
     report = frugan.plan(of_64_groups, None, (), options)

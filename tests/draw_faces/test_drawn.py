@@ -122,6 +122,7 @@ def test_turns_are_those_that_the_pose_finds(person: Person, turn: float) -> Non
         assert np.sign(yaw if moment.yaw else pitch) == np.sign(turn)
 
 
+@pytest.mark.long
 def test_a_larger_picture_is_the_same_picture() -> None:
     moment = draw_moment(0, 1, 4)
     small, large = (draw_frame(PEOPLE[1], moment, size) for size in (SIZE, 2 * SIZE))
