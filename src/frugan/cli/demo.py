@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frugan.cli.output import print_json, say
-from frugan.folders import Folders
 
 if TYPE_CHECKING:
     from frugan.api.demo.digits_demo import DemoResult
@@ -33,19 +32,21 @@ def demo(
     Example: frugan demo faces --out runs/faces
     """
     if subject == DemoOf.FACES:
-        _faces(out if out is not None else Folders.from_environment().runs / "demo-faces", as_json)
+        _faces(out, as_json)
     elif subject == DemoOf.STYLEGAN2:
-        _stylegan2(out if out is not None else Folders.from_environment().runs / "demo-stylegan2", as_json)
+        _stylegan2(out, as_json)
     else:
-        _digits(out if out is not None else Folders.from_environment().runs / "demo", as_json)
+        _digits(out, as_json)
 
 
-def _digits(run: Path, as_json: bool) -> None:
+def _digits(out: Path | None, as_json: bool) -> None:
+    from frugan.api.demo.demo_folder import demo_folder
+    from frugan.api.demo.digits_demo import RECIPE
     from frugan.api.demo.digits_demo import demo as demo_digits
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        result = demo_digits(run, say=say, show=line.show)
+        result = demo_digits(out or demo_folder("demo", RECIPE, say), say=say, show=line.show)
     if as_json:
         print_json(_digit_scores(result))
         return
@@ -62,11 +63,13 @@ def _digits(run: Path, as_json: bool) -> None:
     )
 
 
-def _stylegan2(run: Path, as_json: bool) -> None:
-    from frugan.api.demo.stylegan2_demo import demo_stylegan2
+def _stylegan2(out: Path | None, as_json: bool) -> None:
+    from frugan.api.demo.demo_folder import demo_folder
+    from frugan.api.demo.stylegan2_demo import RECIPE, demo_stylegan2
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
+        run = out or demo_folder("demo-stylegan2", RECIPE, say)
         result = demo_stylegan2(run, say=say, show=line.show)
     if as_json:
         print_json(_digit_scores(result.digits))
@@ -110,12 +113,13 @@ def _print_digit_scores(result: "DemoResult") -> None:
     )
 
 
-def _faces(out: Path, as_json: bool) -> None:
-    from frugan.api.demo.face_demo import demo_faces
+def _faces(out: Path | None, as_json: bool) -> None:
+    from frugan.api.demo.demo_folder import demo_folder
+    from frugan.api.demo.face_demo import RECIPE, demo_faces
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        result = demo_faces(out, say=say, show=line.show)
+        result = demo_faces(out or demo_folder("demo-faces", RECIPE, say), say=say, show=line.show)
     if as_json:
         print_json(
             {

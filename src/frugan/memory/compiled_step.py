@@ -82,7 +82,7 @@ class _Recorded:
 
 
 @dataclass
-class CompiledOnPaper:
+class DatalessCompiledPhases:
     """Forward and backward of micro-batches, as `forward_and_backward`: what they would take if they were compiled.
 
     Attributes:

@@ -20,7 +20,7 @@ from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.working_weights import pending_gradient
-from frugan.memory.compiled_step import CompiledOnPaper
+from frugan.memory.compiled_step import DatalessCompiledPhases
 from frugan.memory.dataless import Dataless
 from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.named_places import named_places, tensors_of
@@ -106,7 +106,7 @@ def measure_step(
     probe = _MemoryProbe(tracker, counter, micro_batches, as_card=as_card)
     watched = replace(step, probe=probe)
     if compiled and dataless is not None:
-        watched = replace(watched, backward=CompiledOnPaper(tracker, dataless))
+        watched = replace(watched, backward=DatalessCompiledPhases(tracker, dataless))
     if as_card:
         watched = replace(
             watched,
