@@ -64,6 +64,7 @@ def test_outputs_beside_a_module_are_compared(tmp_path: Path) -> None:
     assert not (tmp_path / "two.safetensors").exists()
 
 
+@pytest.mark.long
 def test_a_folder_has_both_and_a_recipe_to_fine_tune_by(tmp_path: Path) -> None:
     source = write_bundle(tmp_path / "biggan-128", make_module().variables)
     said: list[str] = []

@@ -172,6 +172,7 @@ def test_words(tmp_path: Path) -> None:
         train("biggan-small-32", tmp_path, tmp_path / "run", init_classes="mean")
 
 
+@pytest.mark.long
 def test_stylegan2s_mappings_are_such_tables(tmp_path: Path) -> None:
     """Their embeddings have a column for each class; what is shared by all classes is taken as it is."""
     from api.test_starting_weights import RECIPE  # noqa: PLC0415

@@ -75,6 +75,7 @@ def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
     assert found.scores["precision"] == found.scores["recall"] == 1
 
 
+@pytest.mark.long
 def test_a_curve_over_truncations(scored: Path, tmp_path: Path) -> None:
     options = replace(OPTIONS, metrics=("fid", "is"))
     found = truncation_curve(scored / "run", scored / "pictures", (0.2, 0.6, 1.0), options, say=silent)

@@ -255,6 +255,7 @@ def test_a_run_is_its_own_recipe(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_swapped_sides_and_other_mistakes_leave_everything_as_it_was(tmp_path: Path) -> None:
     sides = {side: tmp_path / side for side in ("src", "dst")}
     for person, folder in enumerate(sides.values()):

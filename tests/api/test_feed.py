@@ -14,6 +14,7 @@ from frugan.recipe_loading import load_recipe
 FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
 
 
+@pytest.mark.long
 def test_workers_are_counted_over_all_sources() -> None:
     faces, before = open_faceset(FACES), active_children()
     recipe = load_recipe("saehd-demo-64", ["networks.face_type=f", "objective.ct_mode=rct"])

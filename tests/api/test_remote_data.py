@@ -52,6 +52,7 @@ def _weights(run: Path) -> dict[str, object]:
     return dict(read_tensors(run / "checkpoints" / "step-000000004" / "networks.safetensors")[0])
 
 
+@pytest.mark.long
 def test_weights_are_those_of_a_folder(server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prepared from shards that are kept one at a time."""
     recipe, said = str(tmp_path / "tiny.toml"), list[str]()

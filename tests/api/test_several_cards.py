@@ -71,6 +71,7 @@ def test_64_groups_over_12_cards(of_64_groups: str) -> None:
     assert "link: 8 GB/s to each card, 0 \u00b5s a message: as asked" in lines
 
 
+@pytest.mark.long
 def test_bytes_are_those_of_the_gradients(of_64_groups: str) -> None:
     report = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080x2"))
     recipe = load_recipe(of_64_groups)

@@ -81,6 +81,7 @@ def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], keys: lis
         torch.testing.assert_close(found[key], expected[key], rtol=0, atol=1e-6, msg=key)
 
 
+@pytest.mark.long
 def test_networks_from_networks_averages_from_averages(
     recipe: str, pictures: Path, first: Path, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_full_disk_exits_1_and_help_has_an_example(
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.long
 def test_snapshots_in_words_and_json(tmp_path: Path, convert: Convert) -> None:
     one, folder, states = tmp_path / "one.safetensors", tmp_path / "folder", tmp_path / "states.safetensors"
     result = convert(SCRUBBED, one, "--from", "stylegan-pickle", "--json")

@@ -183,6 +183,7 @@ def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path)
     assert difference < 1e-3, where  # in fp32 at Adam's own eps
 
 
+@pytest.mark.long
 def test_ranks_go_back_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates stay not finite from step 3 on: all ranks begin again at the last sound checkpoint, in another order."""
     monkeypatch.syspath_prepend(str(OUTSIDE))

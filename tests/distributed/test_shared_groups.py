@@ -72,6 +72,7 @@ def test_recompute_under_penalties(found: Run) -> None:
     _as_alone(alone, found(2, "stylegan2"), "recompute")
 
 
+@pytest.mark.long
 def test_plans_that_recompute_other_blocks_are_refused_by_name(found: Run) -> None:
     for rank in found(2, "made-up"):
         assert rank["other plans"].startswith("phase critic: rank 1 (")
@@ -107,6 +108,7 @@ def test_a_micro_batch_is_refused_where_groups_are_shared() -> None:
     assert line.startswith("micro-batch: 16 of a normalisation group of 32 that 2 ranks share")
 
 
+@pytest.mark.long
 def test_without_the_others_it_would_be_noticed() -> None:
     """The tests above could fail: a part that is normalised by itself makes another training."""
     family = every_family()["biggan"]

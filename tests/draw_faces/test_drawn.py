@@ -20,6 +20,7 @@ from tools.draw_faces.people import PEOPLE
 from tools.draw_faces.person import Person
 
 cv2 = pytest.importorskip("cv2")
+pytestmark = pytest.mark.long  # of a tool: what it made, which ships, is looked at in every run (test_shipped_set)
 SIZE = 192
 EVENLY_LIT = Moment(softness=1.0, rim=0.0, warmth=0.0)
 TURNS = [
@@ -27,9 +28,7 @@ TURNS = [
     Moment(yaw=0.6, pitch=0.2, roll=0.25, jaw=0.6, smile=0.8),
     Moment(yaw=-0.6, pitch=-0.2, roll=-0.25, jaw=1.0, lids=0.0),
 ]
-EITHER = pytest.mark.parametrize(
-    "person", [PEOPLE[0], *(pytest.param(each, marks=pytest.mark.long) for each in PEOPLE[1:])]
-)
+EITHER = pytest.mark.parametrize("person", PEOPLE)
 
 
 def under_landmarks(frame: DrawnFrame, which: list[int]) -> NDArray[np.float32]:
@@ -62,7 +61,6 @@ def test_moments_cover_what_a_face_model_has_to_learn() -> None:
     assert max(m.smile for m in moments) > 0.8
 
 
-@pytest.mark.long
 def test_the_two_people_differ_in_colour_and_shape() -> None:
     her, him = (draw_frame(person, EVENLY_LIT, SIZE) for person in PEOPLE)
     nose = [28, 29]
@@ -77,7 +75,7 @@ def test_the_two_people_differ_in_colour_and_shape() -> None:
 
 
 @EITHER
-@pytest.mark.parametrize("moment", [pytest.param(TURNS[0], marks=pytest.mark.long), *TURNS[1:]])
+@pytest.mark.parametrize("moment", TURNS)
 def test_the_picture_is_the_face_where_the_landmarks_say(person: Person, moment: Moment) -> None:
     frame = draw_frame(person, moment, SIZE)
     elsewhere = draw_frame(person, replace(moment, scene=moment.scene + 1), SIZE)
@@ -111,7 +109,7 @@ def test_open_mouth_and_shut_eyes_move_the_landmarks_and_the_paint(person: Perso
 
 
 @EITHER
-@pytest.mark.parametrize("turn", [-0.5, *(pytest.param(turn, marks=pytest.mark.long) for turn in (-0.2, 0.2)), 0.5])
+@pytest.mark.parametrize("turn", [-0.5, -0.2, 0.2, 0.5])
 def test_turns_are_those_that_the_pose_finds(person: Person, turn: float) -> None:
     for moment in (Moment(yaw=turn), Moment(pitch=turn / 2)):
         frame = draw_frame(person, moment, SIZE)
@@ -122,7 +120,6 @@ def test_turns_are_those_that_the_pose_finds(person: Person, turn: float) -> Non
         assert np.sign(yaw if moment.yaw else pitch) == np.sign(turn)
 
 
-@pytest.mark.long
 def test_a_larger_picture_is_the_same_picture() -> None:
     moment = draw_moment(0, 1, 4)
     small, large = (draw_frame(PEOPLE[1], moment, size) for size in (SIZE, 2 * SIZE))

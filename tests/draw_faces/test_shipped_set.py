@@ -27,7 +27,9 @@ def apart(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> float:
     return float(abs(first.astype(np.float32) - second).mean())
 
 
-@pytest.mark.parametrize(("side", "person"), [("src", SOURCE), ("dst", DESTINATION)])
+@pytest.mark.parametrize(
+    ("side", "person"), [("src", SOURCE), pytest.param("dst", DESTINATION, marks=pytest.mark.long)]
+)
 def test_faces_are_those_of_the_program(side: str, person: int, shipped: dict[str, Faceset], tmp_path: Path) -> None:
     drawn = draw_faceset(tmp_path, person, 2, seed=SEED, size=SIDE_PIXELS)
     again = open_faceset(tmp_path)

@@ -163,6 +163,7 @@ def test_plans_and_precisions(settings: dict[str, Any]) -> None:
     assert warnings(said) == []
 
 
+@pytest.mark.long
 def test_a_remainder_is_a_second_graph_and_says_what_changed() -> None:
     written, compiled, backward, said = pair(FAMILIES["made-up"], phase="maker", batch=8, micro_batch=3, group=None)
     assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)

@@ -187,6 +187,7 @@ def test_an_overflow_storm_is_weathered(
     assert _events(run, "rollback", "precision") == []
 
 
+@pytest.mark.long
 def test_a_floor_that_is_not_left_leads_to_a_wider_precision(
     tmp_path: Path, recipe: tuple[str, Path], inject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def noise_errors(name: str, trace: Trace) -> dict[str, float]:
     return {key: abs(found[key] - expected[key]) / max(expected[key], 1e-12) for key in found}
 
 
+@pytest.mark.long
 @each_case_with_a_fault
 def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name: str) -> None:
     found = noise_errors(name, exact(name, "train_plain"))

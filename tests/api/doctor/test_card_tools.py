@@ -35,6 +35,7 @@ class Counters:
             monkeypatch.setattr(torch.cuda, name, made)
 
 
+@pytest.mark.long
 def test_what_was_there_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(monkeypatch)
     with CARD.watched() as taken:

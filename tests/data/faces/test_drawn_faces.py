@@ -22,6 +22,7 @@ from frugan.errors import BadInput
 from frugan.recipe_loading import load_recipe
 
 
+@pytest.mark.long
 def test_a_whole_set_of_each_person(tmp_path: Path) -> None:
     sets = {side: open_faceset(p) for side, p in find_facesets(write_drawn_faces(tmp_path / "new" / "set")).items()}
     for faceset in sets.values():

@@ -54,7 +54,8 @@ def test_recorded_faces_do_not_tell_one_hull_from_eight(index: int) -> None:
     np.testing.assert_array_equal(found, filled(points, ONE_HULL, face.height))
 
 
-@pytest.mark.parametrize("person", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("person", [0, 1])
 def test_the_dent_between_the_brows_is_not_the_face(person: int) -> None:
     moment, size = draw_moment(0, person, 49), 256
     placed = landmarks(PEOPLE[person], moment, shape(PEOPLE[person], moment), view_of(moment, size))
