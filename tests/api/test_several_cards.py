@@ -23,7 +23,9 @@ from frugan.recipe_loading import load_recipe
 from memory.formula import prediction
 
 
-def by_samples(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> Prediction:
+def by_samples(
+    task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
+) -> Prediction:
     """A formula by which a step's time is that of its samples alone, and nobody is held up by the host."""
     found = prediction(plan, stage, task.batch, rough=rough, sample_bytes=64 * MIB)
     return replace(found, work=replace(found.work, macs=1e11 * task.batch, bytes_moved=0, operations=0, host_bytes=0))

@@ -27,6 +27,8 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
     return Prediction(live, int(1.1 * live), "G/block", stage.name, parts, {"G": live}, work)
 
 
-def predicted_by_formula(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> Prediction:
+def predicted_by_formula(
+    task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
+) -> Prediction:
     """In place of `frugan.memory.prediction.predict`."""
     return prediction(plan, stage, task.batch, rough=rough)

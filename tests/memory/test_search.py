@@ -151,7 +151,9 @@ def test_a_saver_that_torch_refuses_is_named(by: str, monkeypatch: pytest.Monkey
         asked.within(10**12)
 
 
-def _refusing(of: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False) -> Prediction:
+def _refusing(
+    of: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
+) -> Prediction:
     """As torch refuses it, whose words `memory/test_prediction.py` has from torch itself."""
     if plan.keep_products:
         raise RuntimeError("Tensor cached during selective activation checkpoint has been mutated")

@@ -32,7 +32,7 @@ class OutOfBudget(Exception):
     """The modelled card has no room for a request."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Block:
     """A piece of a segment.
 
@@ -86,9 +86,11 @@ class CachingAllocator:
         """
         if request_bytes <= 0:
             raise ValueError(f"request of {request_bytes} bytes: expected at least one")
-        size_bytes = rounded(request_bytes)
+        size_bytes = request_bytes if request_bytes % ROUND_BYTES == 0 else rounded(request_bytes)
         small = size_bytes <= SMALL_REQUEST_BYTES
-        block = self._best_fit(size_bytes, small) or self._new_segment(size_bytes, small)
+        pool = self._free[small]
+        at = bisect_left(pool, (size_bytes,))  # best fit
+        block = pool.pop(at)[2] if at < len(pool) else self._new_segment(size_bytes, small)
         rest_bytes = block.size_bytes - size_bytes
         if rest_bytes >= ROUND_BYTES if small else rest_bytes > SMALL_REQUEST_BYTES:
             self._split(block, size_bytes)
@@ -121,11 +123,6 @@ class CachingAllocator:
                 if block.before is None and block.after is None:
                     pool.remove(entry)
                     self._hold(-block.size_bytes, block.small)
-
-    def _best_fit(self, size_bytes: int, small: bool) -> Block | None:
-        pool = self._free[small]
-        at = bisect_left(pool, (size_bytes,))
-        return pool.pop(at)[2] if at < len(pool) else None
 
     def _new_segment(self, size_bytes: int, small: bool) -> Block:
         segment_bytes = segment_size(size_bytes)

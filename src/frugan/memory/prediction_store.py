@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from frugan.engine.plan import Plan
+from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
@@ -42,10 +43,12 @@ class Helper(Protocol):
         """The next outcome, in the order of the jobs; None: the process is gone."""
 
 
-def outcome(task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool) -> dict[str, Any]:
+def outcome(
+    task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool, dataless: Dataless | None = None
+) -> dict[str, Any]:
     """A prediction as JSON, or why torch refuses the plan."""
     try:
-        return predict(task, plan, target, stage, rough=rough).as_json()
+        return predict(task, plan, target, stage, rough=rough, dataless=dataless).as_json()
     except RuntimeError as error:
         return {"refused": _reason(error)}
 
@@ -91,6 +94,7 @@ class PredictionStore:
     ran: int = 0
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
     _seconds: float | None = None
+    _dataless: Dataless = field(default_factory=Dataless)
 
     def __post_init__(self) -> None:
         for file in self.files:
@@ -142,7 +146,7 @@ class PredictionStore:
         plan, stage, rough = job
         self._tell()
         begun = time.perf_counter()
-        self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough)
+        self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough, dataless=self._dataless)
         self._seconds = time.perf_counter() - begun
 
     def learn(self, other: "PredictionStore") -> None:

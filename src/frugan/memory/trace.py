@@ -86,10 +86,14 @@ class Trace:
                 leave no room for, the next one reserves anew.
         """
         allocator = CachingAllocator()
-        taken: dict[str, int] = {}
-        for event in self._play(allocator, [*self.events[:first], *(self.events[first:] * repeats)]):
-            if event >= 0 and allocator.taken_bytes > taken.get(place := self.places[event], 0):
+        taken = dict.fromkeys(self.places, 0)
+        places = self.places
+
+        def made(number: int) -> None:
+            if allocator.taken_bytes > taken[place := places[number]]:
                 taken[place] = allocator.taken_bytes
+
+        self._play(allocator, [*self.events[:first], *(self.events[first:] * repeats)], made)
         return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken)
 
     def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
@@ -110,25 +114,32 @@ class Trace:
         while enough - too_little > max(CLOSE_BYTES, CLOSE * enough):
             tried = (too_little + enough) // 2
             try:
-                for _ in self._play(CachingAllocator(tried - small), events):
-                    pass
+                self._play(CachingAllocator(tried - small), events)
                 enough = tried
             except OutOfBudget:
                 too_little = tried
         return enough
 
-    def _play(self, allocator: CachingAllocator, events: Sequence[int]) -> Iterator[int]:
-        """Have an allocator make and free what events say; gives each event once it has happened."""
+    def _play(
+        self, allocator: CachingAllocator, events: Sequence[int], made: Callable[[int], None] | None = None
+    ) -> None:
+        """Have an allocator make and free what events say.
+
+        Args:
+            made: is told the number of each storage that was made, once it has room.
+        """
+        sizes_bytes, allocate, free = self.sizes_bytes, allocator.allocate, allocator.free  # a million events a plan
         blocks: dict[int, Block] = {}
         for event in events:
             if event >= 0:
-                if self.sizes_bytes[event]:
+                if sizes_bytes[event]:
                     if event in blocks:  # still there from the round before: only the new one stays
-                        allocator.free(blocks.pop(event))
-                    blocks[event] = allocator.allocate(self.sizes_bytes[event])
+                        free(blocks.pop(event))
+                    blocks[event] = allocate(sizes_bytes[event])
+                    if made is not None:
+                        made(event)
             elif -1 - event in blocks:
-                allocator.free(blocks.pop(-1 - event))
-            yield event
+                free(blocks.pop(-1 - event))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 from frugan.api.plan.planning_task import task_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
+from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import HOST, Target
 from frugan.memory.prediction_store import Job, outcome
 from frugan.recipe import Recipe
@@ -87,10 +88,11 @@ def main() -> None:
     task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
     task = replace(task.shared_by(first["gpus"], first["share"]), in_parts=first["in_parts"])
     stages = {stage.name: stage for stage in task.stages}
+    dataless = Dataless()
     for line in sys.stdin:
         job = json.loads(line)
         plan = Plan.from_json(job["plan"], resolve_precision(job["plan"]["precision"], HOST))
-        found = outcome(task, plan, first["target"], stages[job["stage"]], rough=job["rough"])
+        found = outcome(task, plan, first["target"], stages[job["stage"]], rough=job["rough"], dataless=dataless)
         print(json.dumps(found), flush=True)
 
 
