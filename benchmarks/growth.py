@@ -1,4 +1,4 @@
-"""How time and memory of a step grow: python benchmarks/growth.py [RECIPE] [KEY=VALUE ...] [--out RESULT.json]
+"""How time and memory of a step grow: python benchmarks/growth.py [RECIPE] [KEY=VALUE ...] [--axis NAME] [--out RESULT.json]
 
 Along five axes: the batch in one forward, accumulation (more micro-batches of one size), the micro-batch (of one
 batch), the picture's side, and recompute. Times are the least of several rounds, in which all points of an axis take
@@ -114,13 +114,19 @@ def main() -> None:
     parser.add_argument("recipe", nargs="?", default="biggan-digits-32")
     parser.add_argument("overrides", nargs="*", metavar="key.sub=value")
     parser.add_argument("--group", type=int, default=8, help="samples of a normalisation group")
+    parser.add_argument("--axis", help="one alone: recompute, for instance")
     parser.add_argument("--out", type=Path)
     given = parser.parse_intermixed_args()
     overrides = [*given.overrides, f"training.normalisation_batch={given.group}"]
     recipe = load_recipe(given.recipe, given.overrides)
     device, _ = choose_device()
     found: dict[str, object] = {}
-    for axis, points in axes(given.group, recipe.networks.resolution).items():  # type: ignore[attr-defined]
+    chosen = axes(given.group, recipe.networks.resolution)  # type: ignore[attr-defined]
+    if given.axis is not None and given.axis not in chosen:
+        parser.error(f"--axis {given.axis}: expected one of {', '.join(chosen)}")
+    for axis, points in chosen.items():
+        if given.axis not in (None, axis):
+            continue
         rows = measured(given.recipe, overrides, points, device)
         names = [name for name in rows[0] if name not in ("x", "micro_batch")]
         lines = {name: line_through(rows, name) for name in names} if len(rows) > 2 else {}
