@@ -27,7 +27,7 @@ from frugan.memory.cards import PUBLISHED
 from frugan.memory.prediction import predict
 from frugan.memory.sizes import GIB
 from frugan.objectives.blur import blur, gaussian_blur
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 
 RECORD = Path(__file__).parent / "results" / "common-advice.json"

@@ -21,7 +21,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import PhaseResult
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import set_up
 

@@ -23,7 +23,7 @@ from frugan.memory import compiled_step, joint_graph
 from frugan.memory.fused_kernels import Kernel, kernels_of
 from frugan.memory.joint_graph import JointGraph, Kind
 from frugan.memory.prediction import predict
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 
 CASES = ("biggan-digits-32", "biggan-imagenet-128, 16 channels", "saehd-df-ud-256", "stylegan2-ffhq-256")

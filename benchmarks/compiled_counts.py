@@ -26,7 +26,7 @@ from frugan.api.plan.counted_steps import MICRO_BATCHES, Case, count_case, shipp
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.engine.phase_graph import Operations
 from frugan.memory.step_counts import Counts, StepCounts
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import set_up
 

@@ -22,7 +22,7 @@ from frugan.engine.plan import Plan
 from frugan.memory.dataless import META, Dataless, fused_attention, resting_collector
 from frugan.memory.fused_kernels import kernels_of, peak_bytes
 from frugan.memory.joint_graph import record
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import set_up
 

@@ -27,8 +27,8 @@ from frugan.api.train.training import train
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from machine import describe_machine
 from picture_sets import load_set
 from quality import JUDGE_SIDE, measure

@@ -1,4 +1,6 @@
-"""How time and memory of a step grow: python benchmarks/growth.py [RECIPE] [KEY=VALUE ...] [--axis NAME] [--out RESULT.json]
+"""How time and memory of a step grow.
+
+    python benchmarks/growth.py [RECIPE] [KEY=VALUE ...] [--axis NAME] [--out RESULT.json]
 
 Along five axes: the batch in one forward, accumulation (more micro-batches of one size), the micro-batch (of one
 batch), the picture's side, and recompute. Times are the least of several rounds, in which all points of an axis take
@@ -21,7 +23,7 @@ from frugan.api.machine.devices import choose_device
 from frugan.api.plan.fit import PlanOptions, planner_of
 from frugan.api.setup import setup_of
 from frugan.memory.prediction import step_memory
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import SetUp, set_up
 from step import in_turn, kinds_of_steps

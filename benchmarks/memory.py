@@ -30,7 +30,7 @@ from frugan.memory.calibration import calibrate, save_calibration
 from frugan.memory.prediction import predict
 from frugan.memory.sizes import GIB
 from frugan.memory.step_memory import measure_step
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 
 Configuration = tuple[str, str, int, int, str]

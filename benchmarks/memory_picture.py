@@ -22,7 +22,7 @@ from frugan.memory.sizes import GIB
 from frugan.memory.step_memory import StepMemory
 from frugan.memory.task import Task
 from frugan.memory.trace import Category
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 RECIPE = "biggan-imagenet-128"
 COLOURS: dict[Category, str] = {

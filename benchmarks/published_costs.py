@@ -22,8 +22,8 @@ from frugan.memory.cards import named_card
 from frugan.memory.prediction import predict
 from frugan.memory.sizes import GIB
 from frugan.memory.work import Work
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from machine import describe_machine
 
 HERE = Path(__file__).parent

@@ -32,7 +32,7 @@ from frugan.engine.prepared import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.precision_recall import precision_recall
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from picture_sets import fold_of, load_set, part_of
 

@@ -23,8 +23,8 @@ from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.step_memory import measure_step
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from machine import describe_machine
 
 GIB = 2**30

@@ -31,7 +31,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.readout import Readout
 from frugan.engine.streams import Streams
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from half_products import HalfProducts
 from machine import describe_machine
 

@@ -47,8 +47,8 @@ from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import TIME_ERROR, named_card
 from frugan.memory.link import Link, seconds_between, sums_of
 from frugan.memory.prediction import predict
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from machine import describe_machine
 
 RECORD = Path(__file__).parent / "results" / "scaling.json"

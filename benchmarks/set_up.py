@@ -14,7 +14,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.memory.blank_pictures import BlankPictures
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 SetUp = tuple[TrainingState, Step, Plan]
 

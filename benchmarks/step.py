@@ -25,8 +25,8 @@ from frugan.api.setup import setup_of
 from frugan.contract.phase import Phase
 from frugan.engine.precision import resolve_precision
 from frugan.memory.machine import measure_peaks
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from machine import describe_machine
 from plain import PLAINLY, in_nchw, plain_plan, plainly
 from products_in_a_row import ProductList, seconds_in_a_row

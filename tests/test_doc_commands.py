@@ -14,7 +14,7 @@ import typer
 
 from frugan.cli.application import application
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from frugan.api.plan.shipped_recipes import shipped_recipes
 from frugan.cli.application import application
 from frugan.families import families
-from frugan.recipe import known_keys
+from frugan.recipe.recipe import known_keys
 from frugan.recipes import built_in
 
 ROOT = Path(__file__).parents[1]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from frugan.engine.optimizers import KINDS
-from frugan.recipe import Recipe
-from frugan.recipe_fields import RecipeField, fields_of, recipe_fields
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.fields import RecipeField, fields_of, recipe_fields
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 
 PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from frugan.engine.ema import EmaSettings as EmaSettings
     from frugan.errors import BadInput as BadInput
     from frugan.errors import TrainingFailed as TrainingFailed
-    from frugan.recipe_loading import load_recipe as load_recipe
+    from frugan.recipe.loading import load_recipe as load_recipe
 
 __all__ = [
     "BadInput",
@@ -101,7 +101,7 @@ _WHERE = MappingProxyType(
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.plan_recipe",
         "load": "frugan.api.networks",
-        "load_recipe": "frugan.recipe_loading",
+        "load_recipe": "frugan.recipe.loading",
         "plan": "frugan.api.plan.plan_recipe",
         "prepare": "frugan.data.prepare",
         "pull": "frugan.api.model_card.hub",

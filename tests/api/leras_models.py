@@ -41,7 +41,7 @@ def allow_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     def narrow_family(name: str) -> Family:
         return SAEHDFamily(networks_type=NarrowNetworks) if name == "saehd" else family(name)
 
-    monkeypatch.setattr("frugan.recipe.family", narrow_family)
+    monkeypatch.setattr("frugan.recipe.recipe.family", narrow_family)
 
 
 def model_of(*, discriminators: bool = True, seed: int = 5, **changed: Any) -> LerasModel:

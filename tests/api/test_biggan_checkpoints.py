@@ -31,8 +31,8 @@ from frugan.errors import BadInput
 from frugan.families.biggan.files.recipe_options import options_of
 from frugan.families.biggan.files.release_defaults import DEFAULTS
 from frugan.families.biggan.files.release_options import network_values, training_values
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe, parse_recipe
+from frugan.recipe.loading import load_recipe, parse_recipe
+from frugan.recipe.recipe import Recipe
 from parity.golden import Case, Recording
 from parity.movement import digests, errors, recorded_digests
 from parity.rounding import limits

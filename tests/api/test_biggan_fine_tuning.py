@@ -12,7 +12,7 @@ from api.test_training import CPU
 from frugan.api.networks import build_networks, save
 from frugan.api.train.training import train
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 PLAIN = ["networks.generator_attention=[]", "networks.discriminator_attention=[]"]
 STILL = ["training.duration=1 step", "optimizers.D.learning_rate=1e-12", "optimizers.G.learning_rate=1e-12"]

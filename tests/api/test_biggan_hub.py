@@ -16,7 +16,7 @@ from frugan.bundles.bundle import read_bundle
 from frugan.errors import BadInput
 from frugan.families.biggan.files.hub_names import hub_table, means_of_sums
 from frugan.families.biggan.files.hub_networks import hub_networks
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 def quiet(_: str) -> None:

@@ -13,7 +13,7 @@ from frugan.api.networks import build_networks, save
 from frugan.api.train.class_tables import ClassStart, KnownClasses, parse_class_start, read_class_map
 from frugan.api.train.training import train
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 STILL = ["training.duration=1 step", "optimizers.D.learning_rate=1e-12", "optimizers.G.learning_rate=1e-12"]
 NAMES = ("hell", "dunkel ü")  # of the pictures, in the order of their folders' names

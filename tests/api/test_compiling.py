@@ -22,7 +22,7 @@ from frugan.engine.backward import forward_and_backward
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.events import read_events
 from frugan.engine.precision import resolve_precision
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 CPU = TrainingOptions(device="cpu")
 PLAIN = MINIGAN.replace('"12 steps"', '"1 step"')

@@ -6,7 +6,7 @@ from frugan.api.demo.demo_folder import demo_folder
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_json
 from frugan.folders import Folders
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 RECIPE = "biggan-digits-32"
 

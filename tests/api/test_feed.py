@@ -9,7 +9,7 @@ import torch
 
 from frugan.api.data.feed import MOST_WORKERS, default_workers, feeding
 from frugan.data.faces.faceset import open_faceset
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 FACES = Path(__file__).parents[1] / "golden" / "saehd" / "faceset" / "aligned"
 

@@ -29,7 +29,7 @@ from frugan.contract.samples import SheetRequest
 from frugan.data.digits import digits_set
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 CPU = TrainingOptions(device="cpu")
 GREY = "networks.channels=1"

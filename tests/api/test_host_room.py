@@ -10,7 +10,7 @@ from frugan.api.train import host_room
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.training import train
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 def test_what_memory_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

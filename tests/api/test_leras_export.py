@@ -17,7 +17,7 @@ from frugan.api.weights import weights_metadata
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
 from frugan.families.saehd.files.leras import read_model
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")
 

@@ -20,7 +20,7 @@ from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.files.dfm import check_dfm
 from frugan.families.saehd.files.leras import LerasModel, read_model
 from frugan.families.saehd.files.leras_writer import write_model
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")

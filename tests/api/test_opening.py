@@ -24,7 +24,7 @@ from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory.prediction_store import least_work
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 
 CPU = TrainingOptions(device="cpu")

@@ -19,7 +19,7 @@ from frugan.engine.ranks.ranks import OneRank
 from frugan.errors import TrainingFailed
 from frugan.memory import prediction_store
 from frugan.memory.sizes import GIB, MIB
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from memory.formula import predicted_by_formula
 
 BF16 = Precision("bf16", torch.bfloat16, "test")

@@ -23,8 +23,8 @@ from frugan.memory import prediction_store
 from frugan.memory.cards import named_card, unnamed_card
 from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.sizes import GIB, MIB
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 from memory.formula import predicted_by_formula
 

@@ -17,7 +17,7 @@ from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import as_in_run, other_classes, parse_class_map
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 CPU = TrainingOptions(device="cpu")
 CLASSES = 3

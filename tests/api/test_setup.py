@@ -6,7 +6,7 @@ import pytest
 
 from frugan.api.setup import setup_of
 from frugan.families.biggan import BigGANFamily
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 def test_a_source_that_the_family_has_not(monkeypatch: pytest.MonkeyPatch) -> None:

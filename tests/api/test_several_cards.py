@@ -19,7 +19,7 @@ from frugan.memory.link import GUESSED
 from frugan.memory.prediction import Prediction, Target
 from frugan.memory.sizes import GIB, MIB
 from frugan.memory.task import Stage, Task
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from memory.formula import prediction
 
 

@@ -13,7 +13,7 @@ from frugan.api.plan.recipe_relatives import of_resolution, picture_resolutions
 from frugan.data.prepare import prepare
 from frugan.data.set_file import is_prepared
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 def test_training_is_told_to_enlarge_and_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from PIL import Image
 
 from frugan.api.demo import digits_demo
 from frugan.api.demo.stylegan2_demo import demo_stylegan2
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 
 def test_one_step_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

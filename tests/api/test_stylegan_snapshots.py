@@ -22,7 +22,7 @@ from frugan.api.weights import read_weights
 from frugan.contract.samples import SheetRequest
 from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from parity.stylegan2.golden import load
 
 

@@ -29,7 +29,7 @@ from frugan.engine.events import read_events
 from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
 from frugan.metrics.diversity import DiversityRatios
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from frugan.report import collapse_signs
 from frugan.report.collapse_signs import CollapseSigns
 from frugan.report.run_view import VARIETY

@@ -9,7 +9,7 @@ from frugan.api.weights import weights_metadata
 from frugan.cli.class_choice import choose_classes
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 def weights(folder: Path, names: tuple[str, ...]) -> Path:

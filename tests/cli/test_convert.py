@@ -12,7 +12,7 @@ from bundles.written import write_bundle
 from cli.calling import Frugan, Result
 from families.snapshots import SCRUBBED
 from frugan.families.saehd.files.leras import read_model
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import FOLDER
 
 FACES = FOLDER / "faceset" / "aligned"

@@ -164,7 +164,7 @@ FAULTS = (
     ),
     Fault(
         "any batch goes with any normalisation batch",
-        "recipe.py",
+        "recipe/recipe.py",
         "group = self.normalisation_batch or 1",
         "group = 1",
         "api/test_bad_input.py::test_recipes_that_cannot_be",

@@ -12,7 +12,7 @@ from frugan.api.train.training import train
 from frugan.engine import optimizer_shards, step_log
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str, group: str) -> None:

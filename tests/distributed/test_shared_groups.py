@@ -24,7 +24,7 @@ from frugan.engine.ranks.shared_groups import LonePart, TeamGroup, sharing
 from frugan.errors import BadInput
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.minibatch_std import MinibatchStd
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 Found = list[dict[str, Any]]
 Run = Callable[..., Found]

@@ -10,7 +10,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import Rig
 from frugan.engine.optimizers import AdamSettings, networks_of
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 def test_learning_rate_falls_in_a_straight_line() -> None:

@@ -10,7 +10,7 @@ from frugan.engine.precision import Precision
 from frugan.errors import BadInput
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.memory.step_memory import StepMemory, measure_step
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 FAMILY = StyleGAN2Family()
 NETWORKS = FAMILY.tiny()[0].model_copy(update={"resolution": 16})

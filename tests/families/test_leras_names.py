@@ -30,7 +30,7 @@ from frugan.families.saehd.files.leras_options import (
     recipe_values,
     without_counterpart,
 )
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
 from parity.saehd import weights
 from parity.saehd.golden import ARCHIS, FOLDER, networks_of, record
 

@@ -15,7 +15,7 @@ from frugan.families.biggan import BigGANFamily
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.seeds import seeded_latents
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 PARAMETERS: dict[tuple[int, int, int, int | None], tuple[int, int]] = {
     # resolution, channel_base, mapping_layers, classes: generator, discriminator, as the release has them

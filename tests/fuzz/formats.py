@@ -27,7 +27,7 @@ from frugan.families.stylegan2.files.stylegan_pickle import read_snapshot
 from frugan.metrics.feature_network import read_pth
 from frugan.metrics.moments_file import read_moments
 from frugan.pickles.reader import load_pickle
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from fuzz.mutator import damaged
 from fuzz.sandbox import Target
 from fuzz.whole_files import (

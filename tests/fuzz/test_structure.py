@@ -20,7 +20,7 @@ from frugan.engine.events import read_events
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
 from frugan.pickles.reader import load_pickle
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
 from fuzz.whole_files import run_recipe_folder
 
 LONG_EXAMPLES = settings.get_profile("long").max_examples

@@ -24,7 +24,7 @@ from frugan.families.saehd.files.leras import LerasModel
 from frugan.families.saehd.files.leras_writer import write_model
 from frugan.pickles.reader import load_pickle
 from frugan.pickles.writer import dump_pickle
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FEATURES = 6

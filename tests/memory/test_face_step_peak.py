@@ -11,7 +11,7 @@ from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.families.saehd import SAEHDFamily
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.tracker import Tracker
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 GIB = 2**30
 

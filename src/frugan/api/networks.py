@@ -13,8 +13,8 @@ from frugan.engine.prepared import make_callable
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 
 def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:

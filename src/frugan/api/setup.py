@@ -9,7 +9,7 @@ from frugan.contract.phase import Phase
 from frugan.engine.normalisation_groups import normalises_groups
 from frugan.engine.setup import TrainingSetup
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 def setup_of(recipe: Recipe, step: int = 0) -> TrainingSetup:

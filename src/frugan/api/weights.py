@@ -14,8 +14,8 @@ from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, newest_whole, step
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_metadata, read_tensors
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 MOST_DIGITS = 15
 """Of a number of steps: files come from anywhere."""

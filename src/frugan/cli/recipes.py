@@ -81,8 +81,8 @@ def _gib(size: int | None) -> str:
 
 
 def _show_fields(name: str, *, as_json: bool) -> None:
-    from frugan.recipe_fields import recipe_fields
-    from frugan.recipe_loading import load_recipe
+    from frugan.recipe.fields import recipe_fields
+    from frugan.recipe.loading import load_recipe
 
     found = recipe_fields(load_recipe(name))
     if as_json:

@@ -163,7 +163,7 @@ def train(
 
 
 def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: bool) -> None:
-    from frugan.recipe_loading import load_recipe
+    from frugan.recipe.loading import load_recipe
 
     if as_json:
         print_json(

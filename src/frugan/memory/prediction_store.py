@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
+from frugan.whole_files import whole_file
 
 FORMAT = 2
 
@@ -162,10 +162,9 @@ class PredictionStore:
         """Add what is known to a file; one of another version is replaced."""
         known = _read(file, self.version) | self._known
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f"{file.name}.{os.getpid()}.unfinished")  # another process may save as well
         values = {"format": FORMAT, "version": self.version, "predictions": dict(sorted(known.items()))}
-        beside.write_text(json.dumps(values, separators=(",", ":")) + "\n", "utf-8")
-        beside.replace(file)
+        with whole_file(file) as beside:
+            beside.write_text(json.dumps(values, separators=(",", ":")) + "\n", "utf-8")
 
     def _key(self, plan: Plan, stage: Stage, *, rough: bool) -> str:
         what = {

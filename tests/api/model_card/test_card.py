@@ -32,7 +32,7 @@ from frugan.engine.events import EventLog
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.metrics.provenance import Provenance
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from frugan.report.sheets import ROWS_KEYWORD
 
 RECIPE = load_recipe("biggan-digits-32", ["networks.generator_channels=2", "networks.discriminator_channels=2"])

@@ -19,7 +19,7 @@ from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import open_faceset
 from frugan.data.faces.workspace import find_facesets
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from frugan.api.networks import save
 from frugan.api.weights import read_weights, weights_file
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 RECIPE = Path(__file__).parents[1] / "terrain.toml"
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
-from frugan.recipe_toml import RECIPE_FILE, dump_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.toml import RECIPE_FILE, dump_recipe
 
 
 def overridden(recipe: Recipe, overrides: Sequence[str]) -> Recipe:

@@ -14,8 +14,8 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import write_json, write_tensors
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_toml import RECIPE_FILE, dump_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.toml import RECIPE_FILE, dump_recipe
 from frugan.whole_files import whole_file
 
 WEIGHTS_SUFFIX = ".safetensors"

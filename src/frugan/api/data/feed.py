@@ -12,7 +12,7 @@ from torch import Tensor
 from frugan.api.progress import Say, quiet
 from frugan.contract.data import Forgiving, OpenedSource, Reader, Shared
 from frugan.data.prefetch import Prefetcher
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 PREVIEW = "preview"
 """Name of the stream from which previews take their samples."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from frugan.api.plan.recipe_relatives import of_resolution, picture_resolutions
 from frugan.data.survey import SmallPictures
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 @contextmanager

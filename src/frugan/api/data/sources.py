@@ -16,7 +16,7 @@ from frugan.engine.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path or address of shards, several by source name, or opened sources by name."""

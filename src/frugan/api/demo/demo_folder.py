@@ -7,9 +7,9 @@ from frugan.api.progress import Say
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe
-from frugan.recipe_differences import differences
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.differences import differences
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 
 def demo_folder(name: str, recipe_name: str, say: Say) -> Path:

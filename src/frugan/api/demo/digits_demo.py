@@ -23,7 +23,7 @@ from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 
 RECIPE = "biggan-digits-32"
 PER_CLASS = 200

@@ -22,7 +22,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
 from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from frugan.report.sheets import write_sheet
 
 RECIPE = "saehd-demo-64"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -26,7 +26,7 @@ from frugan.engine.streams import Streams, derive_seed
 from frugan.engine.update import PhaseResult
 from frugan.memory.savers import SaverName
 from frugan.memory.task import Stage, Task
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 FP32 = Precision("fp32", torch.float32, "tried")
 SAMPLES, GIVEN_SAMPLES = 8, 2

@@ -21,7 +21,7 @@ from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.inception_score import StreamingInceptionScore
 from frugan.metrics.moments import Moments, StreamingMoments
 from frugan.metrics.row_store import RowStore, temporary_rows
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup

@@ -31,7 +31,7 @@ from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
 from frugan.metrics.moments_file import FileMoments, read_moments
 from frugan.metrics.provenance import NONE
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup

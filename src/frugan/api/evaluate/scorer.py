@@ -28,7 +28,7 @@ from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.precision_recall import precision_recall
 from frugan.metrics.provenance import NONE, Provenance
 from frugan.metrics.row_store import RowStore
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup

@@ -12,7 +12,7 @@ from frugan.api.progress import quiet
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.metrics.provenance import Provenance
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 from frugan.report.sheets import ROWS_KEYWORD
 
 

@@ -15,7 +15,7 @@ from frugan.engine.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.recipe_toml import RECIPE_FILE, dump_recipe
+from frugan.recipe.toml import RECIPE_FILE, dump_recipe
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
 """All that is written, and all that is published."""

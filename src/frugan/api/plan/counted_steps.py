@@ -9,7 +9,7 @@ from frugan.api.plan.planning_task import task_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.memory.step_counts import StepCounts, count_step
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 
 MICRO_BATCHES = 2

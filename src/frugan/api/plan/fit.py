@@ -31,8 +31,8 @@ from frugan.memory.savers import savers_of
 from frugan.memory.search import Choice, Search
 from frugan.memory.sizes import MIB, show_size
 from frugan.memory.task import Task
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 NEAREST_SECONDS = 3.0
 """For the nearest change of a recipe that does not fit: that it does not is what was asked."""

@@ -15,8 +15,8 @@ from frugan.engine.precision import resolve_precision
 from frugan.engine.prepared import prepared
 from frugan.memory.costs import NetworkCost, arithmetic_intensity, bound_by, network_cost
 from frugan.memory.machine import Peaks, measure_latency, measure_peaks
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 CAVEAT = "Parameters and MACs alone do not give latency: memory traffic, kernel choice and batch size decide as much."
 

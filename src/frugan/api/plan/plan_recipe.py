@@ -9,8 +9,8 @@ from frugan.api.plan.recipe_relatives import Largest, relatives
 from frugan.api.plan.several_cards import parse_kinds, plan_together, relative_speeds
 from frugan.errors import BadInput
 from frugan.memory.sizes import parse_size, show_size
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 
 def plan(

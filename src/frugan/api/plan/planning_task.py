@@ -9,7 +9,7 @@ from frugan.api.setup import normalisation_group, setup_of
 from frugan.contract.phase import Networks
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.task import Stage, Task
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 def task_of(recipe: Recipe) -> Task:

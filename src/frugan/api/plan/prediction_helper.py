@@ -17,8 +17,8 @@ from frugan.engine.precision import resolve_precision
 from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import HOST, Target
 from frugan.memory.prediction_store import Job, outcome
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 
 @dataclass

@@ -27,7 +27,7 @@ from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore, prediction_version
 from frugan.memory.search import Search
 from frugan.memory.task import Task
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 SECONDS_PER_MODULE = 0.007
 """Of one run of a step without data: 0.006 to 0.008 over the recipes that ship, on one core of an AMD EPYC."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 
 Largest = Literal["resolution", "batch", "width"]

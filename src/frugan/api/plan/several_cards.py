@@ -18,7 +18,7 @@ from frugan.memory.link import GUESSED, Link, Sum, parse_link, seconds_between, 
 from frugan.memory.plan_space import Wishes
 from frugan.memory.savers import SaverName
 from frugan.memory.task import Task
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 SHARDS: SaverName = "shard-optimizer"
 """The saving that all ranks use, or none."""

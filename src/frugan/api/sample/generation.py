@@ -18,7 +18,7 @@ from frugan.engine.streams import derive_seed
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.metrics.provenance import Statistics
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 BLOCK = 64
 """Pictures that are drawn from one seed: few enough to hold, many enough for a forward."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from frugan.contract.samples import SheetRequest
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 class Previews(Protocol):

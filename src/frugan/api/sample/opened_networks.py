@@ -19,7 +19,7 @@ from frugan.engine.layout import Layout
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 MOST_AT_ONCE = 16
 """Samples in one forward, if nothing is said: more are hardly faster."""

@@ -13,7 +13,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 from frugan.report.loss_curves import loss_strip
 from frugan.report.sheets import not_finite, sheet_width, write_sheet
 

@@ -21,7 +21,7 @@ from frugan.api.sample.style_requests import words
 from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 from frugan.report.sample_files import write_png
 from frugan.report.sheets import not_finite, write_sheet
 

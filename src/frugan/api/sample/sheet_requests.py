@@ -5,7 +5,7 @@ from frugan.api.sample.style_requests import check_numbered, check_psi, extent
 from frugan.contract.samples import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 OF_RANDOM_INPUTS = ("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed")
 """What a request asks of random inputs, which a family that is shown faces has not."""

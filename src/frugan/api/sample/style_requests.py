@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import Noise, Styled
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 MOST_PSI = 100
 """Styles that far from the mean one give noise already."""

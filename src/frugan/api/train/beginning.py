@@ -40,8 +40,8 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step_log import StepLog
 from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_differences import Difference, differences
+from frugan.recipe.differences import Difference, differences
+from frugan.recipe.recipe import Recipe
 
 Found = tuple[Checkpoint, dict[str, Any], list[str]]
 """A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""

@@ -6,7 +6,7 @@ from frugan.api.progress import Say
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.folders import Folders
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 BACKEND = INDUCTOR
 

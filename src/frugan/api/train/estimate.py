@@ -12,8 +12,8 @@ from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import least_work
 from frugan.memory.sizes import GIB
 from frugan.memory.work import Work
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.data.wording import size
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 FP32_BYTES = 4
 LEAST_COPIES = 2

@@ -16,7 +16,7 @@ from frugan.api.train.class_tables import (
 from frugan.api.train.starting_file import StartingWeights
 from frugan.contract.starting import HasClassTables, StartsElsewhere
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 def numbered_as_here(weights: StartingWeights, recipe: Recipe) -> StartingWeights:

@@ -11,7 +11,7 @@ from frugan.data.run_data import class_names
 from frugan.engine.events import EventLog
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.run_folder import RunFolder
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

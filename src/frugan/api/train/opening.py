@@ -15,7 +15,7 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.out_of_memory import ran_out_of_memory, release_memory
 from frugan.engine.rehearsal import rehearse
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 WORTH_TIMING = 50
 """Steps for each number of threads: timing one takes up to 10."""

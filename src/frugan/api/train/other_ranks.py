@@ -36,8 +36,8 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
 from frugan.memory.sizes import parse_size, show_size
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 STEP_DOWN = 0.92
 """When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""

@@ -7,7 +7,7 @@ from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 def choose_plan(

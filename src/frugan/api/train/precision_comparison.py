@@ -20,8 +20,8 @@ from frugan.engine.precision import resolve_precision
 from frugan.engine.ranks.place import Place
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 WINDOWS = 10
 """Means over a tenth of the steps are compared: single steps of a GAN part by chance alone."""

@@ -26,7 +26,7 @@ from frugan.engine.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.low_recall import low_recall
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup

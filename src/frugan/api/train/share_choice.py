@@ -13,7 +13,7 @@ from frugan.engine.ranks.ranks import Order, Ranks
 from frugan.engine.ranks.timed_shares import shares_by_speed, time_ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 SHARES = "shares"
 """What a checkpoint keeps of them."""

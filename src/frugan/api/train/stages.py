@@ -22,7 +22,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.nn.spectral_norm import top_singular_values
-from frugan.recipe_differences import differences
+from frugan.recipe.differences import differences
 
 
 def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: int = 0) -> Stages:

@@ -10,7 +10,7 @@ from frugan.api.weights import read_weights as read_own
 from frugan.api.weights import weights_file
 from frugan.engine.checkpoint import EMA_FILE
 from frugan.engine.tensor_files import read_metadata, read_tensors
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 AVERAGED = "_ema"
 """Ends a network's name in files of other programs that hold its average beside it."""

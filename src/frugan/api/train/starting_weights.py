@@ -17,8 +17,8 @@ from frugan.data.wording import first_names
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE, load_networks, restore_optimizers
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_differences import Difference, differences
+from frugan.recipe.differences import Difference, differences
+from frugan.recipe.recipe import Recipe
 
 LEAST_SHARE = 0.05
 """Of all numbers must agree; with less a training would as good as start from nothing."""

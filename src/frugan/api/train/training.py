@@ -36,9 +36,9 @@ from frugan.engine.soundness import Diverged
 from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
 from frugan.folders import Folders
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
-from frugan.recipe_toml import RECIPE_FILE
+from frugan.recipe.loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.toml import RECIPE_FILE
 
 
 def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:

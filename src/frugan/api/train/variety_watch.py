@@ -21,7 +21,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.working_weights import working_weights
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 FIRST_LOOK_STEPS = 500
 FIRST_LOOK_IMAGES = 10_000

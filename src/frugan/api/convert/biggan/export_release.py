@@ -22,8 +22,8 @@ from frugan.families.biggan.files.release_checkpoint import SLOTS, STATE, file_n
 from frugan.families.biggan.files.release_defaults import DEFAULTS
 from frugan.families.biggan.files.release_names import parameter_order, release_table
 from frugan.families.biggan.files.release_options import network_values, training_values
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 FIRST_COUNTERS: Mapping[str, Any] = {
     "itr": 0,

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 
 RECIPE = "biggan-finetune-128"
 

@@ -10,8 +10,8 @@ from frugan.api.convert.biggan.import_release import from_biggan_pytorch
 from frugan.api.convert.written import WEIGHTS_SUFFIX
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
-from frugan.recipe_toml import RECIPE_FILE
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.toml import RECIPE_FILE
 
 
 class BigGANPyTorch:

@@ -14,8 +14,8 @@ from frugan.errors import BadInput
 from frugan.families.biggan.files.hub_module import HubModule, read_module
 from frugan.families.biggan.files.hub_names import HubShape, hub_table, means_of_sums
 from frugan.families.biggan.files.hub_networks import hub_networks
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 MOST_SHOWN = 8
 

@@ -24,7 +24,7 @@ from frugan.errors import BadInput
 from frugan.families.biggan.files.release_checkpoint import STATE, ReleaseCheckpoint, read_checkpoint
 from frugan.families.biggan.files.release_defaults import DEFAULTS
 from frugan.families.biggan.files.release_names import averaged_statistics, release_table
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 CPU = torch.device("cpu")
 

@@ -7,8 +7,8 @@ from frugan.api.progress import Say
 from frugan.errors import BadInput
 from frugan.families.biggan.files.release_checkpoint import STATE, ReleaseCheckpoint
 from frugan.families.biggan.files.release_options import network_values, training_values
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 
 def release_recipe(checkpoint: ReleaseCheckpoint, *, trains: bool) -> Recipe:

@@ -14,7 +14,7 @@ from frugan.contract.samples import SheetRequest
 from frugan.engine.checkpoint import load_networks
 from frugan.engine.prepared import make_callable
 from frugan.errors import BadInput
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 OUTPUTS = "outputs.npz"
 """In the source's folder: latents `z` [N, Z], classes `y` [N] and the pictures drawn of them, `x` [N, C, R, R]."""

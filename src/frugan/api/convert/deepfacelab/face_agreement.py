@@ -7,7 +7,7 @@ from frugan.api.progress import Say
 from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import Faceset
 from frugan.data.faces.needs import FaceNeeds
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)
 

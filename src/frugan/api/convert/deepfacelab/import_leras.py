@@ -12,8 +12,8 @@ from frugan.api.progress import Say
 from frugan.data.wording import storable
 from frugan.families.saehd.files.leras import LerasModel, read_model
 from frugan.families.saehd.files.leras_options import LEGACY, ORDER
-from frugan.recipe import Recipe
-from frugan.recipe_toml import RECIPE_FILE
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.toml import RECIPE_FILE
 
 
 @dataclass(frozen=True)

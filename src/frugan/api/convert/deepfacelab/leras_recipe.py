@@ -7,8 +7,8 @@ from typing import Any
 from frugan.errors import BadInput
 from frugan.families.saehd.files.leras import DATA, file_name
 from frugan.families.saehd.files.leras_options import merged, options_of, recipe_values, without_counterpart
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 AUTOENCODER = "autoencoder"
 HOUR_SECONDS = 3600

@@ -30,7 +30,7 @@ from frugan.families.saehd.files.leras_names import (
     slot_keys,
     weight_keys,
 )
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 CPU = torch.device("cpu")
 

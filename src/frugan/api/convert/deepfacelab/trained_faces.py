@@ -20,7 +20,7 @@ from frugan.engine.checkpoint import (
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDFamily
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

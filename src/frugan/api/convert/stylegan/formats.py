@@ -4,8 +4,8 @@ from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors
 from frugan.api.convert.stylegan.import_stylegan import ImportedSnapshot, from_stylegan_pickle
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
-from frugan.recipe_loading import load_recipe
-from frugan.recipe_toml import RECIPE_FILE
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.toml import RECIPE_FILE
 from frugan.recipes import built_in
 
 

@@ -12,7 +12,7 @@ from frugan.api.progress import Say
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
 from frugan.families.stylegan2.files.stylegan_pickle import Module, read_snapshot
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

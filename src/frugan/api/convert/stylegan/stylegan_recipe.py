@@ -6,8 +6,8 @@ from typing import Any
 from frugan.errors import BadInput
 from frugan.families.stylegan2.files.snapshot_networks import group_size, network_settings
 from frugan.families.stylegan2.files.stylegan_pickle import Module
-from frugan.recipe import Recipe
-from frugan.recipe_loading import parse_recipe
+from frugan.recipe.loading import parse_recipe
+from frugan.recipe.recipe import Recipe
 
 GROUP = 4
 """Pictures whose spread the discriminator looks at together, where the snapshot does not say."""

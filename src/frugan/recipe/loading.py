@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
-from frugan.recipe import Recipe, explain, known_keys
-from frugan.recipe_overrides import apply_overrides, nearest
-from frugan.recipe_rules import followed
+from frugan.recipe.overrides import apply_overrides, nearest
+from frugan.recipe.recipe import Recipe, explain, known_keys
+from frugan.recipe.rules import followed
 from frugan.recipes import built_in, toml_of
 from frugan.regular_files import read_regular
 

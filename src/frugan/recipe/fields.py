@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from frugan.engine.progress import Duration
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 SECTIONS = ("about", "networks", "objective", "data", "training", "optimizers", "ema", "saving", "evaluation")
 WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Duration: "duration"}

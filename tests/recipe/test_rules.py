@@ -5,8 +5,8 @@ import pytest
 from frugan.api.setup import normalisation_group, setup_of
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
-from frugan.recipe import Recipe
-from frugan.recipe_loading import load_recipe, rule_followed
+from frugan.recipe.loading import load_recipe, rule_followed
+from frugan.recipe.recipe import Recipe
 
 AUTO = "stylegan2-auto"
 PUBLISHED = {64: (32, 0.0256), 128: (32, 0.1024), 256: (16, 0.8192), 512: (8, 6.5536), 1024: (4, 52.4288)}

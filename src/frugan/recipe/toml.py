@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from frugan.recipe import Recipe
+from frugan.recipe.recipe import Recipe
 
 RECIPE_FILE = "recipe.toml"
 """Name of the recipe in a folder of weights."""

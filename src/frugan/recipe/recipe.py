@@ -16,8 +16,8 @@ from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, Interval
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.recipe_differences import differences
-from frugan.recipe_overrides import DEFAULT_OPTIMIZER, nearest
+from frugan.recipe.differences import differences
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER, nearest
 
 MOST_BATCH = 1_000_000
 """Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""

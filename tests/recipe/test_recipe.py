@@ -7,9 +7,9 @@ import pytest
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
-from frugan.recipe_differences import differences
-from frugan.recipe_loading import load_recipe, parse_recipe, stages_overridden
-from frugan.recipe_toml import dump_recipe
+from frugan.recipe.differences import differences
+from frugan.recipe.loading import load_recipe, parse_recipe, stages_overridden
+from frugan.recipe.toml import dump_recipe
 from frugan.recipes import built_in
 
 EXPECTED = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from frugan.recipe_fields import recipe_fields
-from frugan.recipe_loading import load_recipe
+from frugan.recipe.fields import recipe_fields
+from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from tools import recipe_tables
 

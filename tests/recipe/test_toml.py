@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from frugan.recipe import Recipe
-from frugan.recipe_differences import differences
-from frugan.recipe_loading import load_recipe, parse_recipe
-from frugan.recipe_toml import dump_recipe
+from frugan.recipe.differences import differences
+from frugan.recipe.loading import load_recipe, parse_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.recipe.toml import dump_recipe
 from frugan.recipes import built_in
 
 
