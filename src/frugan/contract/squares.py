@@ -42,6 +42,10 @@ def sums_of_squares(weight: Tensor) -> Tensor:
 @torch.no_grad()
 def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
     """The same of many layers, with their factors and without a gradient, in a kernel for each and one for all."""
+    if all(layer.weight.is_cpu for layer in layers):  # there torch's norm takes up to 80 times as long, channels last
+        sums = [sums_of_squares(layer.weight) for layer in layers]
+        torch._foreach_mul_(sums, [layer.squares_factor for layer in layers])
+        return sums
     norms = [
         torch.linalg.vector_norm(layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32))
         for layer in layers

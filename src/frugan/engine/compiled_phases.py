@@ -17,7 +17,6 @@ from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.backward import forward_and_backward
@@ -136,6 +135,7 @@ class CompiledPhases:
         as_cuda_graph = is_cuda_graph(plan, own.loss_scale.device)
         with torch.no_grad(), self._settings(as_cuda_graph):
             from torch._dynamo import lookup_backend  # noqa: PLC0415  (seconds to import)
+            from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: PLC0415  (sympy with it)
 
             # torch keeps no kernels of graphs that come without a shape environment, though all shapes are fixed here
             fake = FakeTensorMode(shape_env=ShapeEnv())

@@ -88,7 +88,7 @@ class Estimates:
         stages = self.space.task.stages
         if len(stages) == 1:
             return stages[0]
-        plan = self._first("all")
+        plan = self._smallest
         self.predict.ahead([(plan, stage, True) for stage in stages])
         return max(stages, key=lambda stage: self.predict(plan, stage, rough=True).reserved_bytes)
 
@@ -96,7 +96,7 @@ class Estimates:
     def plain(self) -> Prediction:
         """What nothing saved takes, at the smallest micro-batch."""
         self._run_ahead()
-        return self._fully(self._first("all"))
+        return self._fully(self._smallest)
 
     @cached_property
     def fastest_first(self) -> Sequence[Estimate]:
@@ -115,7 +115,7 @@ class Estimates:
         """What a plan takes, by what those that were run take."""
         plain = self._plain_roughly
         like = self._by_keeping.get(keeping_of(plan)) or self._roughly(self._first(keeping_of(plan)))
-        growth = plan.micro_batch / self._first("all").micro_batch
+        growth = plan.micro_batch / self._smallest.micro_batch
         static = sum(like.categories.get(name, 0) for name in STATIC)
         live = static + (like.live_bytes - static) * growth
         work = _times(self._work(plan.micro_batch), _ratio(like.work, plain.work))
@@ -139,20 +139,31 @@ class Estimates:
 
     def _work(self, micro_batch: int) -> Work:
         """Of a step with nothing saved: a part for each micro-batch, and one for each sample."""
-        small, large = self._first("all").micro_batch, self._second.micro_batch
-        count = self.space.task.batch / micro_batch
-        if small == large:
+        if self._per_micro_batch is None:
             return self.plain.work
+        fewer = self.space.task.batch / self._smallest.micro_batch - self.space.task.batch / micro_batch
+        return self.plain.work - self._per_micro_batch * fewer
+
+    @cached_property
+    def _per_micro_batch(self) -> Work | None:
+        """What a micro-batch takes beside what its samples take; None: there is only one size."""
+        small, large = self._smallest.micro_batch, self._second.micro_batch
+        if small == large:
+            return None
         a, b = (self.space.task.batch / size for size in (small, large))
         # Run roughly, no micro-batch adds to the gradients of another; what that takes is the same at every size.
-        adding = (self.plain.work - self._roughly(self._first("all")).work) * (1 / (a - 1))
+        adding = (self.plain.work - self._plain_roughly.work) * (1 / (a - 1))
         of_second = self._roughly(self._second).work + adding * (b - 1)
-        per_micro_batch = (self.plain.work - of_second) * (1 / (a - b))
-        return self.plain.work - per_micro_batch * (a - count)
+        return (self.plain.work - of_second) * (1 / (a - b))
 
     def _first(self, keeping: Keeping, *, slices: bool = False) -> Plan:
         """Of the smallest micro-batch, with nothing moved away."""
         return self._all.plan(self._all.micro_batches()[0], keeping, slices=slices)
+
+    @cached_property
+    def _smallest(self) -> Plan:
+        """Nothing saved, at the smallest micro-batch."""
+        return self._first("all")
 
     @cached_property
     def _second(self) -> Plan:
@@ -162,16 +173,16 @@ class Estimates:
 
     def _run_ahead(self) -> None:
         """Run all that estimates come from."""
-        rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._first("all")]
+        rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._smallest]
         rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
         rough += [self._second]
         stage = self.heaviest_stage
-        self.predict.ahead([(self._first("all"), stage, False), *((plan, stage, True) for plan in rough)])
+        self.predict.ahead([(self._smallest, stage, False), *((plan, stage, True) for plan in rough)])
 
     @cached_property
     def _plain_roughly(self) -> Prediction:
         """Nothing saved, run as the others here are: what they are compared with."""
-        return self._roughly(self._first("all"))
+        return self._roughly(self._smallest)
 
     @cached_property
     def _by_keeping(self) -> Mapping[Keeping, Prediction]:
