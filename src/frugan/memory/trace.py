@@ -126,7 +126,7 @@ class Trace:
         """Have an allocator make and free what events say.
 
         Args:
-            made: is told the number of each storage that was made, once it has room.
+            made: is told the number of each storage that is made, once it has room.
         """
         sizes_bytes, allocate, free = self.sizes_bytes, allocator.allocate, allocator.free  # a million events a plan
         blocks: dict[int, Block] = {}
@@ -136,8 +136,8 @@ class Trace:
                     if event in blocks:  # still there from the round before: only the new one stays
                         free(blocks.pop(event))
                     blocks[event] = allocate(sizes_bytes[event])
-                    if made is not None:
-                        made(event)
+                if made is not None:
+                    made(event)
             elif -1 - event in blocks:
                 free(blocks.pop(-1 - event))
 
