@@ -148,6 +148,7 @@ def after_steps(recipe: Recipe, state: TrainingState, steps: int) -> dict[str, T
     return snapshot(state.networks | {"G_ema": state.ema.networks["G"]})
 
 
+@pytest.mark.long
 def test_the_next_steps_are_those_from_what_pytorch_itself_reads(tmp_path: Path) -> None:
     from_biggan_pytorch(GOLDEN, tmp_path / "run", say=quiet)
     recipe, state = state_of(tmp_path / "run")

@@ -20,7 +20,7 @@ from frugan.families.saehd.files.dfm import write_dfm
 pytestmark = pytest.mark.usefixtures("narrow_faces")
 
 
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("half", [pytest.param(False, marks=pytest.mark.long), True])
 def test_dfm_files_compute_what_the_networks_do(tmp_path: Path, trained: Path, half: bool) -> None:
     made = to_dfm(trained, tmp_path / "new" / "swap.dfm", half=half, say=print)
     assert made.path == tmp_path / "new" / "swap.dfm"

@@ -297,6 +297,7 @@ def test_after_pretraining_the_bottleneck_starts_anew(tmp_path: Path) -> None:
     assert int(slots["autoencoder/updates"]) == 3
 
 
+@pytest.mark.long
 def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path, previews: None) -> None:
     run = tmp_path / "run"
     _train(run, steps=3)

@@ -134,6 +134,7 @@ def test_another_family(tmp_path: Path, recipe: str, first: Path) -> None:
         train(write_recipe(tmp_path, name="biggan.toml"), pictures, tmp_path / "second", options=CPU, init=first)
 
 
+@pytest.mark.long
 def test_state_dicts_of_another_program(recipe: str, pictures: Path, first: Path, tmp_path: Path) -> None:
     """With the average under a name of its own, and nothing but the tensors."""
     trained, averaged = newest(first), newest(first, "ema")

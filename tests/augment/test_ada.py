@@ -142,6 +142,7 @@ def test_first_and_second_derivative(channels: int) -> None:
     assert torch.autograd.gradgradcheck(made, x, fast_mode=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_runs_on_tensors_without_data(device: str) -> None:
     """With the double backward of R1, on fake tensors and on meta ones: no look at a value anywhere."""

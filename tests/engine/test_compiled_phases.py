@@ -147,13 +147,10 @@ def test_kernels_equal_the_written_step(tmp_path: Path) -> None:
     assert any(backward.cache.rglob("*.so"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"precision": BF16, "micro_batch": 4},
-        pytest.param({"precision": FP16}, marks=pytest.mark.long),
-        pytest.param({"parts_in_sequence": False}, marks=pytest.mark.long),
-    ],
+    [{"precision": BF16, "micro_batch": 4}, {"precision": FP16}, {"parts_in_sequence": False}],
     ids="-".join,
 )
 def test_plans_and_precisions(settings: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from frugan.memory import machine
 from frugan.memory.machine import measure_latency, measure_peaks
 
 
+@pytest.mark.long
 def test_peaks_are_those_of_a_computer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(machine._MATRIX, "cpu", 512)
     monkeypatch.setitem(machine._COPY_BYTES, "cpu", 2**24)
