@@ -17,6 +17,7 @@ from frugan.engine.ranks.ranks import OneRank
 from frugan.families import families
 from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import predict, step_memory
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.tracker import Tracker
@@ -55,6 +56,15 @@ def test_micro_batches_and_precisions(family: Family, micro_batch: int, precisio
     of = task(family, batch=8)
     plan = plan_of(of, micro_batch, precision)
     _assert_near(predict(of, plan, "cpu", of.stages[0]).live_bytes, measured(of, plan).peak.size_bytes)
+
+
+def test_what_other_plans_left_changes_nothing() -> None:
+    """Plans of a task share a table of what operations give."""
+    of, dataless = task(MADE_UP, batch=8), Dataless()
+    plans = [plan_of(of, 2, BF16), plan_of(of, 4, BF16, keeping="nothing"), plan_of(of, 4, FP32)]
+    for plan in plans:
+        alone = predict(of, plan, "cuda", of.stages[0])
+        assert predict(of, plan, "cuda", of.stages[0], dataless=dataless) == alone
 
 
 class Augmented(StyleGAN2Family):

@@ -46,6 +46,12 @@ def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
         sums = [sums_of_squares(layer.weight) for layer in layers]
         torch._foreach_mul_(sums, [layer.squares_factor for layer in layers])
         return sums
+    return squares_by_norms(layers)
+
+
+@torch.no_grad()
+def squares_by_norms(layers: list[SumsSquares]) -> list[Tensor]:
+    """The same as a card finds them: in one kernel for each layer, without squares of the whole weight in between."""
     norms = [
         torch.linalg.vector_norm(layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32))
         for layer in layers
