@@ -14,6 +14,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from frugan.memory.prediction import step_memory
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import SetUp, set_up
-from step import in_turn, kinds_of_steps
+from step import in_turn, kinds_of_steps, timed
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def measured(
     ways: dict[str, SetUp] = {}
     for number, point in enumerate(points):
         ways[str(number)], kinds = make(recipe_name, overrides, point, device)
-    seconds = in_turn(ways, kinds, device)
+    seconds = in_turn({name: partial(timed, way, device) for name, way in ways.items()}, kinds)
     rows = []
     for number, point in enumerate(points):
         planner, _ = planner_of(recipe_name, [*overrides, *point.overrides], PlanOptions())

@@ -1,21 +1,25 @@
 """Times training steps of a recipe in several ways, side by side: python benchmarks/step.py [RECIPE] [KEY=VALUE ...]
 
 Ways: fp32 as networks are written (NCHW), fp32 and half precision channels-last, and half precision with every block
-recomputed. With `--against plain`: the recipe's way, everything on, against the same recipe run plainly. They take
-turns, step by step, so that a busy machine slows all of them; quoted are each way's least time and the ratio of
-neighbours. What the machine can do is measured beside them: half precision can gain no more than a big matrix product
-does, and no step is faster than its own products one after the other.
+recomputed. With `--against plain`: the recipe's way, everything on, against the same recipe run plainly, each in a
+process of its own. They take turns, step by step, so that a busy machine slows all of them; quoted are each way's
+least time and the ratio of neighbours. What the machine can do is measured beside them: half precision can gain no more
+than a big matrix product does, and no step is faster than its own products one after the other.
 
 Phases that are not due at every step are timed where they are and where they are not; quoted is the average step.
 """
 
 import json
 import math
+import multiprocessing
 import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -23,6 +27,7 @@ import torch
 from frugan.api.machine.devices import choose_device
 from frugan.api.setup import setup_of
 from frugan.contract.phase import Phase
+from frugan.engine.freed_memory import freed_memory_kept
 from frugan.engine.precision import resolve_precision
 from frugan.memory.machine import measure_peaks
 from frugan.recipe.loading import load_recipe
@@ -34,7 +39,7 @@ from set_up import SetUp, set_up
 
 ROUNDS = 6
 
-PLAIN = "plain"
+PLAIN, OURS = "plain", "frugan"
 
 
 def make(recipe: Recipe, way: str, device: torch.device) -> SetUp:
@@ -54,7 +59,7 @@ def kinds_of_steps(phases: tuple[Phase, ...]) -> dict[int, float]:
     return {due.index(names): count / cycle for names, count in Counter(due).items()}
 
 
-def timed(way: SetUp, at: int, device: torch.device) -> float:
+def timed(way: SetUp, device: torch.device, at: int) -> float:
     """Seconds of one step."""
     state, step, plan = way
     state.step = at
@@ -65,17 +70,51 @@ def timed(way: SetUp, at: int, device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def in_turn(ways: dict[str, SetUp], kinds: dict[int, float], device: torch.device) -> dict[str, list[float]]:
-    """Way -> seconds of an average step, in each of several rounds."""
+def in_turn(ways: Mapping[str, Callable[[int], float]], kinds: Mapping[int, float]) -> dict[str, list[float]]:
+    """Way -> seconds of an average step, in each of several rounds.
+
+    Args:
+        ways: run a step as at a number of steps, and give its seconds.
+        kinds: such numbers -> share of all steps.
+    """
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for round_ in range(ROUNDS + 1):
         found = dict.fromkeys(ways, 0.0)
         for at, share in kinds.items():
-            for name, way in ways.items():
-                found[name] += share * timed(way, at, device)
+            for name, run in ways.items():
+                found[name] += share * run(at)
         for name in ways if round_ else ():  # the first is warm-up
             seconds[name].append(found[name])
     return seconds
+
+
+@contextmanager
+def in_its_own_process(recipe: Recipe, way: str, device: torch.device) -> Iterator[Callable[[int], float]]:
+    """Runs the steps of a way, one at a time, with memory taken from the system as this way does."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(recipe, way, str(device), theirs))
+    process.start()
+    theirs.close()  # so that its end is noticed here
+
+    def run(at: int) -> float:
+        ours.send(at)
+        seconds: float = ours.recv()
+        return seconds
+
+    try:
+        yield run
+    finally:
+        ours.send(None)
+        process.join()
+
+
+def serve(recipe: Recipe, way: str, device_name: str, asked: Connection) -> None:
+    """Run a step for each number that comes, and send its seconds, until None comes."""
+    device = torch.device(device_name)
+    with freed_memory_kept(device.type == "cpu" and way != PLAIN):
+        made = make(recipe, way, device)
+        while (at := asked.recv()) is not None:
+            asked.send(timed(made, device, at))
 
 
 def products(way: SetUp, kinds: dict[int, float], device: torch.device) -> tuple[float, float]:
@@ -91,19 +130,23 @@ def products(way: SetUp, kinds: dict[int, float], device: torch.device) -> tuple
     return flops, seconds
 
 
-def against_plain(recipe: Recipe, device: torch.device, kinds: dict[int, float]) -> dict[str, object]:
+def against_plain(recipe: Recipe, device: torch.device) -> dict[str, object]:
     """The recipe's way against the plain one, and both against the machine."""
     precision = resolve_precision(recipe.training.precision, device)
-    ways = {name: make(recipe, name, device) for name in (PLAIN, "frugan")}
-    seconds = in_turn(ways, kinds, device)
-    ratios = sorted(a / b for a, b in zip(seconds[PLAIN], seconds["frugan"], strict=True))
-    least = min(seconds["frugan"])
-    flops, in_a_row = products(ways["frugan"], kinds, device)
+    kinds = kinds_of_steps(setup_of(recipe).phases)
+    with ExitStack() as opened:
+        ways = {name: opened.enter_context(in_its_own_process(recipe, name, device)) for name in (PLAIN, OURS)}
+        seconds = in_turn(ways, kinds)
+    ratios = sorted(a / b for a, b in zip(seconds[PLAIN], seconds[OURS], strict=True))
+    least = min(seconds[OURS])
+    ours = make(recipe, OURS, device)
+    with freed_memory_kept(device.type == "cpu"):
+        flops, in_a_row = products(ours, kinds, device)
     peak_flops = 2 * measure_peaks(device, precision.dtype).macs_per_s
     return {
         "plain": PLAINLY,
         "precision": precision.name,
-        "micro_batch": ways["frugan"][2].micro_batch,
+        "micro_batch": ours[2].micro_batch,
         "times_as_fast": round(min(seconds[PLAIN]) / least, 2),
         "ratios_of_neighbours": {
             "least": round(ratios[0], 2),
@@ -125,7 +168,7 @@ def quoted(recipe: Recipe, seconds: dict[str, list[float]]) -> dict[str, object]
     }
 
 
-def several_ways(recipe: Recipe, device: torch.device, kinds: dict[int, float]) -> dict[str, object]:
+def several_ways(recipe: Recipe, device: torch.device) -> dict[str, object]:
     """Precisions, layouts and recompute side by side."""
     automatic = resolve_precision("auto", device)
     half = automatic.name
@@ -136,7 +179,8 @@ def several_ways(recipe: Recipe, device: torch.device, kinds: dict[int, float]) 
         ways += ["fp32 recompute"]
     dtypes = {"fp32": torch.float32, half: automatic.dtype}
     peaks = {precision: measure_peaks(device, dtype).macs_per_s for precision, dtype in dtypes.items()}
-    seconds = in_turn({way: make(recipe, way, device) for way in ways}, kinds, device)
+    made = {way: partial(timed, make(recipe, way, device), device) for way in ways}
+    seconds = in_turn(made, kinds_of_steps(setup_of(recipe).phases))
     return {
         **quoted(recipe, seconds),
         "matrix_product_gmacs_per_second": {precision: round(peak / 1e9) for precision, peak in peaks.items()},
@@ -157,8 +201,7 @@ def main() -> None:
     name, overrides = (words[0], words[1:]) if words else ("biggan-digits-32", [])
     recipe = load_recipe(name, overrides).at_step(0)
     device, _ = choose_device()
-    kinds = kinds_of_steps(setup_of(recipe).phases)
-    found = against_plain(recipe, device, kinds) if plain else several_ways(recipe, device, kinds)
+    found = against_plain(recipe, device) if plain else several_ways(recipe, device)
     text = json.dumps({"recipe": [name, *overrides], **found, "machine": describe_machine()}, indent=1)
     print(text)
     for target in targets:

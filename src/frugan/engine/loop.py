@@ -14,6 +14,7 @@ from frugan.engine.checkpoint import Checkpoint, checkpoint_name, keep_newest, s
 from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.disk_room import no_room, told_what_is_needed
 from frugan.engine.events import EventLog
+from frugan.engine.freed_memory import freed_memory_kept
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
@@ -131,7 +132,7 @@ class Loop:
             Diverged: updates were skipped too often in a row.
         """
         began_all, before = time.perf_counter(), self.seconds
-        with ExitStack() as opened:
+        with freed_memory_kept(self.state.device.type == "cpu"), ExitStack() as opened:
             stage = opened.enter_context(self._next_stage())
             while not self._over() and not stop.asked:
                 # The recipe's next stage has phases and data of its own, and begins with a checkpoint.

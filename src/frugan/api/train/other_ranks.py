@@ -24,6 +24,7 @@ from frugan.api.train.scores import PartOfScores
 from frugan.api.train.share_choice import ShareChoice, own_plan, take_by_speed
 from frugan.contract.data import OpenedSource, RunData
 from frugan.engine.arithmetic import pin_arithmetic
+from frugan.engine.freed_memory import freed_memory_kept
 from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.out_of_memory import release_memory
 from frugan.engine.plan import Plan
@@ -176,7 +177,8 @@ def _along(
         return found
 
     draw = PartOfScores(recipe, ranks)
-    return follow(ranks, state, plan, stage, planner.next, by_speed, draw), state.step
+    with freed_memory_kept(device.type == "cpu"):
+        return follow(ranks, state, plan, stage, planner.next, by_speed, draw), state.step
 
 
 def _state(recipe: Recipe, plan: Plan, ranks: RankGroup) -> TrainingState:
