@@ -27,7 +27,7 @@ class _Affine(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, gain)
         ctx.bias_shape = bias.shape
-        return torch.addcmul(bias, x, gain)
+        return torch.addcmul(_along_rows(bias, x), x, _along_rows(gain, x))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -36,3 +36,15 @@ class _Affine(torch.autograd.Function):
         to_x = gradient * gain if ctx.needs_input_grad[0] else None
         to_gain = (gradient * x).sum_to_size(gain.shape) if ctx.needs_input_grad[1] else None
         return to_x, to_gain, gradient.sum_to_size(ctx.bias_shape) if ctx.needs_input_grad[2] else None
+
+
+def _along_rows(values: Tensor, x: Tensor) -> Tensor:
+    """Values of each channel, repeated for a whole row of x where that saves time: on a CPU, in half precision.
+
+    Torch's loop over the channels of one pixel takes up to ten times as long there as one over a row of pixels.
+    """
+    in_half = x.is_cpu and x.dtype in (torch.bfloat16, torch.float16)
+    last = torch.channels_last
+    if not in_half or values.shape[1:] != (x.shape[1], 1, 1) or not x.is_contiguous(memory_format=last):
+        return values
+    return values.expand(-1, -1, 1, x.shape[3]).contiguous(memory_format=last)
