@@ -1,10 +1,15 @@
-"""Gain and bias in half precision on a CPU, repeated along rows there, are the same bits."""
+"""Gain and bias with a backward of their own; along rows in half precision on a CPU, with the same bits."""
 
 import pytest
 import torch
+from torch import Tensor
 
 from frugan.nn import affine as module
 from frugan.nn.affine import affine
+
+
+def _random(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))).requires_grad_()
 
 
 @pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
@@ -18,3 +23,11 @@ def test_repeated_along_rows_is_the_same(given: tuple[int, ...], order: torch.me
     assert found.stride() == x.stride()
     repeated = len(given) == 4 and order is torch.channels_last
     assert (module._along_rows(gain, x).shape[-1] == 4) is repeated
+
+
+@pytest.mark.parametrize(("gain", "bias"), [((1, 3, 1, 1), (1, 3, 1, 1)), ((2, 3, 1, 1), (2, 1, 2, 3))])
+def test_gain_and_bias_and_both_derivatives(gain: tuple[int, ...], bias: tuple[int, ...]) -> None:
+    given = (_random(2, 3, 2, 3), _random(*gain), _random(*bias))
+    torch.testing.assert_close(affine(*given), given[0] * given[1] + given[2])
+    assert torch.autograd.gradcheck(affine, given)
+    assert torch.autograd.gradgradcheck(affine, given)

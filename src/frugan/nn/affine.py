@@ -33,7 +33,7 @@ class _Affine(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         (gradient,) = gradients
         x, gain = ctx.saved_tensors
-        to_x = gradient * gain if ctx.needs_input_grad[0] else None
+        to_x = gradient * _along_rows(gain, gradient) if ctx.needs_input_grad[0] else None
         to_gain = (gradient * x).sum_to_size(gain.shape) if ctx.needs_input_grad[1] else None
         return to_x, to_gain, gradient.sum_to_size(ctx.bias_shape) if ctx.needs_input_grad[2] else None
 

@@ -35,14 +35,21 @@ def plus_doubled(x: Tensor, small: Tensor) -> Tensor:
     return cast(Tensor, _PlusDoubled.apply(x, small))
 
 
+def plus_doubled_in_one_pass(x: Tensor, small: Tensor) -> Tensor:
+    """The same as a card adds it, without a gradient."""
+    samples, channels, height, width = small.shape
+    twos = x.view(samples, channels, height, 2, width, 2)
+    return torch.add(twos, small[:, :, :, None, :, None]).view(x.shape)
+
+
 class _PlusDoubled(torch.autograd.Function):
-    """In one pass; its backward is one as well: torch sums over windows by an operation that strides through memory."""
+    """Its backward is one pass: torch sums over windows by an operation that strides through memory."""
 
     @staticmethod
     def forward(_ctx: Any, x: Tensor, small: Tensor) -> Tensor:
-        samples, channels, height, width = small.shape
-        twos = x.view(samples, channels, height, 2, width, 2)
-        return torch.add(twos, small[:, :, :, None, :, None]).view(x.shape)
+        if x.is_cpu:  # there the one pass takes 2 to 6 times as long as these two
+            return F.interpolate(small, scale_factor=2).add_(x)
+        return plus_doubled_in_one_pass(x, small)
 
     @staticmethod
     def backward(_ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
