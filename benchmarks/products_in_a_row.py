@@ -42,7 +42,7 @@ class ProductList(TorchDispatchMode):
         return out
 
 
-def seconds_in_a_row(products: ProductList, device: torch.device, *, rounds: int = 3) -> float:
+def seconds_in_a_row(products: ProductList, device: torch.device, *, rounds: int = 10) -> float:
     """Time all noted products on made-up numbers: the least of `rounds` runs of each, times how often it was noted."""
     seconds = 0.0
     for func, described, times in products.found.values():
