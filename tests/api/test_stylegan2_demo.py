@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from frugan.api.demo import digits_demo
-from frugan.api.demo.stylegan2_demo import demo_stylegan2
+from frugan.api.demo.stylegan2_demo import StyleDemoResult, demo_stylegan2
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 
@@ -18,7 +18,7 @@ def test_one_step_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(digits_demo, "load_recipe", short)
     monkeypatch.setattr(digits_demo, "PER_CLASS", 3)
     found = demo_stylegan2(tmp_path / "run", say=lambda line: None, show=lambda event: None)
-    assert found.digits.finished
+    assert isinstance(found, StyleDemoResult)
     assert found.digits.classifier_accuracy > 0.97
     assert 0 <= found.digits.class_accuracy < 0.6
     assert {path.exists() for path in (found.digits.samples, found.digits.interpolation)} == {True}

@@ -10,6 +10,7 @@ from frugan.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from frugan.api.demo.digits_demo import DemoResult
+    from frugan.api.demo.stopped_demo import StoppedDemo
 
 
 class DemoOf(StrEnum):
@@ -43,10 +44,14 @@ def _digits(out: Path | None, as_json: bool) -> None:
     from frugan.api.demo.demo_folder import demo_folder
     from frugan.api.demo.digits_demo import RECIPE
     from frugan.api.demo.digits_demo import demo as demo_digits
+    from frugan.api.demo.stopped_demo import StoppedDemo
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
         result = demo_digits(out or demo_folder("demo", RECIPE, say), say=say, show=line.show)
+    if isinstance(result, StoppedDemo):
+        _print_stopped(result, as_json)
+        return
     if as_json:
         print_json(_digit_scores(result))
         return
@@ -65,12 +70,16 @@ def _digits(out: Path | None, as_json: bool) -> None:
 
 def _stylegan2(out: Path | None, as_json: bool) -> None:
     from frugan.api.demo.demo_folder import demo_folder
+    from frugan.api.demo.stopped_demo import StoppedDemo
     from frugan.api.demo.stylegan2_demo import RECIPE, demo_stylegan2
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
         run = out or demo_folder("demo-stylegan2", RECIPE, say)
         result = demo_stylegan2(run, say=say, show=line.show)
+    if isinstance(result, StoppedDemo):
+        _print_stopped(result, as_json)
+        return
     if as_json:
         print_json(_digit_scores(result.digits))
         return
@@ -86,6 +95,14 @@ def _stylegan2(out: Path | None, as_json: bool) -> None:
     )
 
 
+def _print_stopped(demo: "StoppedDemo", as_json: bool) -> None:
+    if as_json:
+        print_json({"finished": False, "step": demo.step, "run": str(demo.run)})
+        return
+    print(f"Stopped after step {demo.step:,} and saved in {demo.run}.")
+    print("The same command continues; scores are printed when it has finished.")
+
+
 def _digit_scores(result: "DemoResult") -> dict[str, float]:
     return {
         "class_accuracy": round(result.class_accuracy, 4),
@@ -96,8 +113,6 @@ def _digit_scores(result: "DemoResult") -> dict[str, float]:
 
 
 def _print_digits(result: "DemoResult") -> None:
-    if not result.finished:
-        print(f"Stopped and saved in {result.run}; the same command resumes.")
     print(f"Samples, a row for each digit: {result.samples}")
     print(f"Interpolation:                 {result.interpolation}")
 
@@ -116,10 +131,14 @@ def _print_digit_scores(result: "DemoResult") -> None:
 def _faces(out: Path | None, as_json: bool) -> None:
     from frugan.api.demo.demo_folder import demo_folder
     from frugan.api.demo.face_demo import RECIPE, demo_faces
+    from frugan.api.demo.stopped_demo import StoppedDemo
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
         result = demo_faces(out or demo_folder("demo-faces", RECIPE, say), say=say, show=line.show)
+    if isinstance(result, StoppedDemo):
+        _print_stopped(result, as_json)
+        return
     if as_json:
         print_json(
             {
@@ -130,8 +149,6 @@ def _faces(out: Path | None, as_json: bool) -> None:
             }
         )
         return
-    if not result.finished:
-        print(f"Stopped and saved in {result.run}; the same command resumes.")
     print(f"Destination, swap, and the truth: {result.comparison}")
     print(f"Preview: {result.preview}")
     print(

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from frugan.api.demo.stopped_demo import StoppedDemo
 from frugan.api.networks import networks_from
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet
@@ -39,7 +40,6 @@ class DemoResult:
         classifier_accuracy: accuracy on unseen real digits of the classifier fitted on real ones.
         seconds: wall time of everything.
         run: the run folder.
-        finished: False if it was stopped early.
         samples, interpolation: the last sheets.
     """
 
@@ -48,7 +48,6 @@ class DemoResult:
     classifier_accuracy: float
     seconds: float
     run: Path
-    finished: bool
     samples: Path
     interpolation: Path
 
@@ -68,7 +67,7 @@ def _generated(run: Path) -> tuple[Tensor, Tensor]:
     return sheet.flatten(0, 1), torch.arange(10).repeat_interleave(PER_CLASS)
 
 
-def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Event], None]) -> DemoResult:
+def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Event], None]) -> DemoResult | StoppedDemo:
     """Train a recipe on half of the 1,797 digits and judge what it generates by the other half.
 
     Neither the generator nor the classifier sees the other half.
@@ -78,6 +77,9 @@ def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Even
         recipe_name: built in, of digits by class.
         say: is given a line for every automatic choice.
         show: is given every event.
+
+    Returns:
+        What it found; or where it was stopped, not judged.
     """
     began = time.perf_counter()
     recipe = load_recipe(recipe_name)
@@ -88,6 +90,8 @@ def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Even
     result: TrainingResult = train(
         recipe, {"images": real}, out, options=TrainingOptions(device="cpu"), say=say, show=show
     )
+    if not result.finished:
+        return StoppedDemo(result.run, result.step)
     with threads_put_back():
         torch.set_num_threads(result.threads)  # as many as were fastest in training
         pictures, labels = _pictures(unseen)
@@ -103,7 +107,6 @@ def demo(out: Path, *, recipe_name: str = RECIPE, say: Say, show: Callable[[Even
         classifier_accuracy=of_unseen,
         seconds=time.perf_counter() - began,
         run=result.run,
-        finished=result.finished,
         samples=newest_sheet(sheets, "samples"),
         interpolation=newest_sheet(sheets, "interpolation"),
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from frugan.api.demo.stopped_demo import StoppedDemo
 from frugan.api.networks import networks_from
 from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet, provenance
@@ -41,7 +42,6 @@ class FaceDemoResult:
         seconds: wall time of everything.
         run: the run folder.
         workspace: the drawn faces, laid out as DeepFaceLab does.
-        finished: False if it was stopped early.
         preview, comparison: the last preview; destination, swap and truth side by side.
     """
 
@@ -51,7 +51,6 @@ class FaceDemoResult:
     seconds: float
     run: Path
     workspace: Path
-    finished: bool
     preview: Path
     comparison: Path
 
@@ -88,13 +87,16 @@ def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
     return swap_error, unswapped_error, _error(again, source, inside_source), path
 
 
-def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult:
+def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult | StoppedDemo:
     """Train `saehd-demo-64` on two drawn people, and judge the swap by what was drawn of the one in the other's place.
 
     Args:
         out: folder for the run and the workspace; an interrupted demo goes on.
         say: is given a line for every automatic choice.
         show: is given every event.
+
+    Returns:
+        What it found; or where it was stopped, not judged.
 
     Raises:
         BadInput: OpenCV is missing.
@@ -108,6 +110,8 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
     recipe = load_recipe(RECIPE)
     options = TrainingOptions(device="cpu")
     result = train(recipe, workspace, run, options=options, say=say, show=show)
+    if not result.finished:
+        return StoppedDemo(result.run, result.step)
     with threads_put_back():
         torch.set_num_threads(result.threads)  # as many as were fastest in training
         swap, unswapped, again, comparison = _judge(result.run, out)
@@ -118,7 +122,6 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
         seconds=time.perf_counter() - began,
         run=run,
         workspace=workspace,
-        finished=result.finished,
         preview=newest_sheet(RunFolder(run).samples, "preview"),
         comparison=comparison,
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frugan.api.demo.digits_demo import DemoResult, demo
+from frugan.api.demo.stopped_demo import StoppedDemo
 from frugan.api.sample.sampling import sample
 from frugan.contract.samples import SheetRequest
 from frugan.contract.styles import StyleMixing
@@ -29,15 +30,22 @@ class StyleDemoResult:
     style_mixing: Path
 
 
-def demo_stylegan2(out: Path, *, say: Callable[[str], None], show: Callable[[Event], None]) -> StyleDemoResult:
+def demo_stylegan2(
+    out: Path, *, say: Callable[[str], None], show: Callable[[Event], None]
+) -> StyleDemoResult | StoppedDemo:
     """Train `stylegan2-digits-32` on half of the digits, judge it by the other half, and mix styles.
 
     Args:
         out: run folder; an interrupted demo goes on.
         say: is given a line for every automatic choice.
         show: is given every event.
+
+    Returns:
+        What it found; or where it was stopped, not judged.
     """
     found = demo(out, recipe_name=RECIPE, say=say, show=show)
+    if isinstance(found, StoppedDemo):
+        return found
     request = SheetRequest(classes=(MIXED_CLASS,), mixing=MIXING)
     (mixed,) = sample(found.run, found.run / "style-mixing", request, device="cpu", say=lambda line: None)
     return StyleDemoResult(found, mixed)

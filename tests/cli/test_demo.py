@@ -1,0 +1,25 @@
+"""`frugan demo`, stopped before its end: it says so, and judges nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.calling import Frugan
+from frugan.api.demo import digits_demo
+from frugan.api.train.result import TrainingResult
+
+
+@pytest.mark.parametrize("subject", ["digits", "stylegan2"])
+def test_stopped(subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frugan: Frugan) -> None:
+    def stopped(*_: object, **__: Any) -> TrainingResult:
+        return TrainingResult(tmp_path, step=1234, finished=False, seconds=5.0, threads=1)
+
+    monkeypatch.setattr(digits_demo, "train", stopped)
+    told = frugan("demo", subject, "--out", str(tmp_path))
+    assert told.returncode == 0
+    assert f"Stopped after step 1,234 and saved in {tmp_path}" in told.stdout
+    assert "accuracy" not in told.stdout
+    found = json.loads(frugan("demo", subject, "--out", str(tmp_path), "--json").stdout)
+    assert found == {"finished": False, "step": 1234, "run": str(tmp_path)}
