@@ -3,8 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
+from frugan.contract.data import RunData
 from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest, stop_on_signals
@@ -94,25 +94,22 @@ def train(
         BadInput: anything given that cannot be used; nothing is lost then.
         TrainingFailed: training stopped by itself.
     """
-    say, show = _while_it_can(say), _while_it_can(show)
     options = options or TrainingOptions()
-
-    lead = partial(
-        _lead,
+    asked = _Asked(
         recipe,
         data,
         out,
-        overrides=overrides,
-        init=init,
-        init_classes=init_classes,
-        map_classes=map_classes,
-        say=say,
-        show=show,
-        progress=progress,
+        overrides,
+        init,
+        init_classes,
+        map_classes,
+        _while_it_can(say),
+        _while_it_can(show),
+        progress,
     )
     place = Place.here()
     if place.alone:
-        return lead(OneRank(), options)
+        return _lead(asked, OneRank(), options)
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     if options.shares is not None:
@@ -121,52 +118,51 @@ def train(
     with joined(place, device) as ranks:
         options = replace(options, device=str(device))
         if ranks.rank != 0:
-            return train_along(ranks, data, options, say)
-        say(ranks_in_words(ranks))
-        return lead(ranks, options)
+            return train_along(ranks, data, options, asked.say)
+        asked.say(ranks_in_words(ranks))
+        return _lead(asked, ranks, options)
 
 
-def _lead(
-    recipe: str | Recipe,
-    data: Data,
-    out: str | Path | None,
-    ranks: Ranks,
-    options: TrainingOptions,
-    *,
-    overrides: Sequence[str],
-    init: str | Path | None,
-    init_classes: str | None,
-    map_classes: Mapping[str, str] | None,
-    say: Say,
-    show: Callable[[Event], None],
-    progress: Progress | None,
-) -> TrainingResult:
+@dataclass(frozen=True)
+class _Asked:
+    """What `train` was called with, in its words."""
+
+    recipe: str | Recipe
+    data: Data
+    out: str | Path | None
+    overrides: Sequence[str]
+    init: str | Path | None
+    init_classes: str | None
+    map_classes: Mapping[str, str] | None
+    say: Say
+    show: Callable[[Event], None]
+    progress: Progress | None
+
+
+@dataclass(frozen=True)
+class _Pictures:
+    """Opened pictures.
+
+    Attributes:
+        sources: by name.
+        known: what the run was trained on last; empty: it is new.
+        trained_on: what it is trained on now, with the names of its classes.
+    """
+
+    sources: Mapping[str, Any]
+    known: Mapping[str, RunData]
+    trained_on: Mapping[str, RunData]
+
+
+def _lead(asked: _Asked, ranks: Ranks, options: TrainingOptions) -> TrainingResult:
     """Train alone, or as the first of several ranks."""
-    loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
-    for line in _what_overrides_do(recipe, overrides):
+    recipe, say = asked.recipe, asked.say
+    loaded = load_recipe(recipe, asked.overrides) if isinstance(recipe, str) else recipe
+    for line in _what_overrides_do(recipe, asked.overrides):
         say(line)
-
-    # What can be refused before the pictures are read.
-    run = _run_folder(recipe, loaded, out)
-    if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
-        raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
-    _check_fields(run, loaded)
-    refuse_too_large(loaded)
-    refuse_full_disk(loaded, run.path)
-    class_start = _class_start(init, init_classes)
-
-    # The pictures, and what their classes are called in the run.
-    known = last_run_data(run)
-    sources = open_sources(loaded, data, say, progress, known, map_classes)
-    if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
-        for line in advice(loaded, sources):
-            say(line)
-    trained_on = run_data_of(loaded, sources, known, map_classes)
-    if map_classes is not None and not known:
-        say("--map-class is ignored: a new run takes its classes from its pictures")
-    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
-        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
-
+    run = _run_folder(recipe, loaded, asked.out)
+    class_start = _refuse_early(asked, loaded, run)
+    pictures = _open_pictures(asked, loaded, run)
     is_new = not run.path.exists()
     try:
         with (
@@ -179,15 +175,24 @@ def _lead(
         ):
             if keys and ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
-            name = recipe if isinstance(recipe, str) else loaded.family
-            log.subscribe(show)
+            log.subscribe(asked.show)
             log.subscribe(follow)
-            command = _command(run, data, options, ranks)
             ranks.pass_on(stop)
             opened = OpenRun(
-                loaded, name, sources, trained_on, run, log, options, say, command, known, map_classes, ranks
+                loaded,
+                recipe if isinstance(recipe, str) else loaded.family,
+                pictures.sources,
+                pictures.trained_on,
+                run,
+                log,
+                options,
+                say,
+                _command(run, asked.data, options, ranks),
+                pictures.known,
+                asked.map_classes,
+                ranks,
             )
-            return _until_it_ends(opened, init, requests, stop, class_start)
+            return _until_it_ends(opened, asked.init, requests, stop, class_start)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -196,6 +201,38 @@ def _lead(
         if is_new and not run.exists:
             shutil.rmtree(run.path, ignore_errors=True)
         raise
+
+
+def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> ClassStart | None:
+    """Refuse what can be refused before the pictures are read.
+
+    Returns:
+        What tables of classes start from.
+
+    Raises:
+        BadInput: of the run's folder, its recipe, the room for it, or the weights that it starts from.
+    """
+    if run.path.is_dir() and not run.exists and {p.name for p in run.path.iterdir()} - run.first_files:
+        raise BadInput(f"{run.path}: holds something else than a run; choose an empty or new folder for --out")
+    _check_fields(run, loaded)
+    refuse_too_large(loaded)
+    refuse_full_disk(loaded, run.path)
+    return _class_start(asked.init, asked.init_classes)
+
+
+def _open_pictures(asked: _Asked, loaded: Recipe, run: RunFolder) -> _Pictures:
+    """Open the pictures, and find out what their classes are called in the run."""
+    known = last_run_data(run)
+    sources = open_sources(loaded, asked.data, asked.say, asked.progress, known, asked.map_classes)
+    if isinstance(asked.recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+        for line in advice(loaded, sources):
+            asked.say(line)
+    trained_on = run_data_of(loaded, sources, known, asked.map_classes)
+    if asked.map_classes is not None and not known:
+        asked.say("--map-class is ignored: a new run takes its classes from its pictures")
+    for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
+        asked.say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
+    return _Pictures(sources, known, trained_on)
 
 
 def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | None:
