@@ -26,8 +26,9 @@ from frugan.recipe.loading import load_recipe
 from parity.stylegan2.golden import load
 
 
-def test_a_converted_snapshot_draws_the_releases_pictures(tmp_path: Path) -> None:
-    """Of recorded networks, with recorded latents: through a snapshot, the converter and a weights file."""
+def test_a_converted_snapshot_draws_the_releases_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of recorded networks, with recorded latents: through a snapshot, the converter and a weights file, in fp32."""
+    monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: False)
     case = load("res32")
     built = case.build()
     source = write_snapshot(tmp_path / "s.pkl", case.networks, built)

@@ -8,6 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from frugan.contract import cpu_ways
+
 SQUARES = "squares"
 """Name under which they stand among a layer's parameters while a phase runs."""
 
@@ -42,7 +44,9 @@ def sums_of_squares(weight: Tensor) -> Tensor:
 @torch.no_grad()
 def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
     """The same of many layers, with their factors and without a gradient, in a kernel for each and one for all."""
-    if all(layer.weight.is_cpu for layer in layers):  # there torch's norm takes up to 80 times as long, channels last
+    if all(
+        cpu_ways.taken_for(layer.weight) for layer in layers
+    ):  # there torch's norm takes up to 80 times as long, channels last
         sums = [sums_of_squares(layer.weight) for layer in layers]
         torch._foreach_mul_(sums, [layer.squares_factor for layer in layers])
         return sums

@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from frugan.contract import cpu_ways
+
 
 def affine(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     """x·gain + bias, differentiable as often as one asks for.
@@ -43,8 +45,11 @@ def _along_rows(values: Tensor, x: Tensor) -> Tensor:
 
     Torch's loop over the channels of one pixel takes up to ten times as long there as one over a row of pixels.
     """
-    in_half = x.is_cpu and x.dtype in (torch.bfloat16, torch.float16)
     last = torch.channels_last
-    if not in_half or values.shape[1:] != (x.shape[1], 1, 1) or not x.is_contiguous(memory_format=last):
+    if (
+        not cpu_ways.taken_in_half_for(x)
+        or values.shape[1:] != (x.shape[1], 1, 1)
+        or not x.is_contiguous(memory_format=last)
+    ):
         return values
     return values.expand(-1, -1, 1, x.shape[3]).contiguous(memory_format=last)

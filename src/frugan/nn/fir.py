@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from frugan.contract import cpu_ways
+
 BINOMIAL = (1.0, 3.0, 3.0, 1.0)
 """The filter of every layer of StyleGAN2, in both directions."""
 
@@ -145,20 +147,17 @@ def _transposed(geometry: _Geometry) -> bool:
     return geometry.up > 1 and geometry.down == 1
 
 
-def _in_half_on_cpu(x: Tensor) -> bool:
-    """There torch's transposed convolution of one channel at a time takes 20 to 50 times as long as zeros put in."""
-    return x.is_cpu and x.dtype in (torch.bfloat16, torch.float16)
-
-
 def _filtered(x: Tensor, kernel: Tensor, geometry: _Geometry) -> Tensor:
     """The operation itself, without a gradient."""
     channels, up = x.shape[1], geometry.up
     x0, x1, y0, y1 = geometry.padding
     height, width = kernel.shape
-    if _transposed(geometry) and _in_half_on_cpu(x):
-        kernel = kernel.flip((0, 1))
+    transposed = _transposed(geometry)
+    if transposed and cpu_ways.taken_in_half_for(x):
+        # There a transposed convolution of one channel at a time takes 20 to 50 times as long as zeros put in.
+        kernel, transposed = kernel.flip((0, 1)), False
     weight = kernel.expand(channels, 1, height, width)
-    if _transposed(geometry) and not _in_half_on_cpu(x):
+    if transposed:
         # It makes all that the filter reaches; cut is what was not asked for.
         tall, wide = (side * up for side in x.shape[2:])
         left, top = width - 1 - x0, height - 1 - y0
