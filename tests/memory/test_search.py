@@ -202,7 +202,9 @@ def _assert_predicted(shape: tuple[MadeUpNetworks, MadeUpObjective, str, int, in
     plans = list(search(of, target="cpu", precision=precision).space.every_plan())
     plan = plans[choice % len(plans)]
     predicted = predict(of, plan, "cpu", of.stages[0]).live_bytes
-    assert measured(of, plan).peak.size_bytes <= 1.01 * predicted
+    # A micro-batch leaves its losses until the step ends; predicted are two micro-batches. In 150 KB they weigh 5 %.
+    losses = 4 * 512 * (of.batch // plan.micro_batch)
+    assert measured(of, plan).peak.size_bytes <= 1.01 * predicted + losses
 
 
 @given(SHAPES, st.integers(0, 10**6))

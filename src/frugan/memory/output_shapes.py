@@ -28,6 +28,7 @@ def _table() -> dict[Any, Rule]:
             aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
             aten.bitwise_xor.Tensor,
             aten.softplus_backward.default, aten.sigmoid_backward.default, aten.tanh_backward.default,
+            aten.hardtanh_backward.default,
             aten.lerp.Scalar, aten.lerp.Tensor, aten.remainder.Scalar, aten.remainder.Tensor,
         ),
         element_shapes.float_pointwise: (
@@ -40,7 +41,7 @@ def _table() -> dict[Any, Rule]:
             aten.logical_and.default, aten.logical_or.default, aten.logical_not.default, aten.isfinite.default,
         ),
         element_shapes.second_first: (
-            aten.threshold_backward.default, aten.leaky_relu_backward.default, aten.hardtanh_backward.default,
+            aten.threshold_backward.default, aten.leaky_relu_backward.default,
         ),
         element_shapes.where: (aten.where.self,),
         element_shapes.as_first: (
