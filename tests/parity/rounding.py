@@ -2,8 +2,8 @@
 
 Measured on an x86 CPU with one thread, as the largest distance from our float64 run of 30 fp32 runs (20 at 128 pixels),
 whose first weights were changed by one rounding error each. Twice: with kernels for AVX-512, and with those for AVX2
-(ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2); the larger figure stands below. The recordings have no part in it: an
-error of ours would widen its own limit. A limit is twice that: our distance from the truth and the recording's.
+(ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2); the larger figure stands below. The recordings have no part in it:
+an error of ours would widen its own limit. A limit is twice that: our distance from the truth and the recording's.
 
 `cd tests && PYTHONPATH=../src:. python -m parity.rounding` prints the rows again (8 to 20 minutes).
 """
