@@ -10,42 +10,43 @@ COUNTING = """
 import resource
 from frugan.engine.freed_memory import freed_memory_kept
 
-def pages_of_ten_blocks():
+def faults_of_ten_blocks():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
         block = bytes(40 * 2**20 - 64) + b"x"
         del block
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * 4096 // 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 // 2**20
 
-print(pages_of_ten_blocks())
+print(faults_of_ten_blocks())
 with freed_memory_kept(KEPT):
-    pages_of_ten_blocks()
-    print(pages_of_ten_blocks(), resident())
-print(resident(), pages_of_ten_blocks())
+    faults_of_ten_blocks()
+    print(faults_of_ten_blocks(), resident())
+print(resident(), faults_of_ten_blocks())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library decides by itself")
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library decides by itself")
+
+
 def test_kept_inside_and_given_back_afterwards() -> None:
     before, kept, while_kept, afterwards, after = _counted("True")
-    assert before > 400  # MiB: every block's pages, ten times
-    assert kept < 10
+    assert before > 100  # pages may be huge
+    assert kept < before / 10
     assert while_kept - afterwards > 40
-    assert after > 400
+    assert after > before / 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_nothing_changes_for_a_card() -> None:
-    _, not_kept, while_inside, afterwards, _ = _counted("False")
-    assert not_kept > 400
+    before, not_kept, while_inside, afterwards, _ = _counted("False")
+    assert not_kept > before / 2
     assert abs(while_inside - afterwards) < 40
 
 
 def _counted(kept: str) -> list[int]:
-    """MiB of fresh pages before and inside, MiB held inside and afterwards, MiB of fresh pages afterwards."""
+    """Page faults before and inside, MiB held inside and afterwards, page faults afterwards."""
     program = COUNTING.replace("KEPT", kept)
     printed = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True).stdout
     return [int(word) for word in printed.split()]
