@@ -1,8 +1,10 @@
 """Reads files that may come from elsewhere: regular ones only, and no more of them than such files have."""
 
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from frugan.errors import BadInput
 
@@ -28,6 +30,15 @@ def read_regular(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
         )
     with path.open("rb") as file:
         return file.read(found.st_size)  # so much room is made at once
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; empty if there is none."""
+    try:
+        values = json.loads(read_regular(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError, BadInput):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _kind(mode: int) -> str:

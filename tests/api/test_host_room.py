@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.pictures import write_pictures, write_recipe
+from frugan.api.machine import host_memory
 from frugan.api.train import host_room
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.training import train
@@ -25,6 +26,21 @@ def test_what_memory_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for room in (1 << 30, None):
         monkeypatch.setattr(host_room, "host_bytes", lambda room=room: room)
         refuse_too_large(recipe)
+
+
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "physical_bytes", lambda: 64 << 30)
+    limit = tmp_path / "memory.max"
+    for text, expected in (("max\n", None), (f"{4 << 30}\n", 4 << 30)):
+        limit.write_text(text)
+        assert host_memory.container_limit(limit) == expected
+        monkeypatch.setattr(host_memory, "container_limit", lambda expected=expected: expected)
+        assert host_memory.host_bytes() == (expected or 64 << 30)
+        monkeypatch.undo()
+        monkeypatch.setattr(host_memory, "physical_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(host_memory, "physical_bytes", lambda: None)
+    monkeypatch.setattr(host_memory, "container_limit", lambda: None)
+    assert host_memory.host_bytes() is None
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

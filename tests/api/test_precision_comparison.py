@@ -8,8 +8,9 @@ import pytest
 from api.pictures import write_pictures, write_recipe
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.precision_comparison import WINDOWS, _drift, compare_precision
+from frugan.api.train.precision_comparison import WINDOWS, Drift, _advice, _drift, compare_precision
 from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe
 
 CPU = TrainingOptions(device="cpu")
 
@@ -45,6 +46,19 @@ def test_comparisons_that_say_nothing(tmp_path: Path, precision: str, steps: int
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     with pytest.raises(BadInput, match=message):
         compare_precision(recipe, pictures, tmp_path / "compared", precision, steps=steps, options=CPU, say=silent)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "decay"),
+    [("biggan-digits-32", [], "beta2"), ("saehd-demo-64", ["optimizers.default.kind=rmsprop"], "decay")],
+)
+def test_advice_names_fields_that_the_optimizer_has(recipe: str, overrides: list[str], decay: str) -> None:
+    loaded = load_recipe(recipe, overrides)
+    phase = loaded.kind.phases(loaded.networks, loaded.objective)[0]
+    settings = loaded.optimizer_settings()[phase.optimizer]
+    said = str(_advice(loaded, [Drift(phase.name, "loss", 0.0, 0.5, 3)], "fp16"))
+    assert f"(learning_rate = {settings.learning_rate}, {decay} = {getattr(settings, decay)}" in said
+    assert f"or raise {decay} so that fp16's rounding" in said
 
 
 def test_drift_is_of_means_and_of_what_stays() -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.metrics.provenance import Provenance
+from frugan.report.run_view import MOST_POINTS, Charts
 
 
 def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -> Path:
@@ -47,6 +49,19 @@ def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -
         noise = random.integers(0, 255, (300, 300, 3)).astype(np.uint8)
         Image.fromarray(noise).save(path / "samples" / f"step-{number * 10:09d}-samples.png")
     return path
+
+
+def test_skipped_updates_are_counted_exactly_after_going_back() -> None:
+    """However many points a curve keeps."""
+
+    def step(number: int) -> dict[str, Any]:
+        phase = {"terms": {}, "gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 1}
+        return {"event": "step", "step": number, "phases": {"D": phase}, "images_per_second": 1.0}
+
+    charts = Charts()
+    many = 5 * MOST_POINTS + 1
+    list(charts.read([*map(step, range(1, many + 1)), {"event": "resume", "step": many - 1}, step(many)]))
+    assert charts.skipped["D"][-1] == (many, many)
 
 
 def test_a_run_becomes_a_page(tmp_path: Path) -> None:

@@ -57,7 +57,13 @@ def test_weights_and_biases_gets_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         log=logged.append,
         finish=lambda: logged.append({"finished": True}),
     )
-    fake = SimpleNamespace(init=lambda **_: session, Image=lambda path: f"image {Path(path).name}")
+    begun: list[dict[str, Any]] = []
+
+    def init(**how: Any) -> SimpleNamespace:
+        begun.append(how)
+        return session
+
+    fake = SimpleNamespace(init=init, Image=lambda path: f"image {Path(path).name}")
     monkeypatch.setitem(sys.modules, "wandb", fake)
     with following(tmp_path, tensorboard=False, wandb_project="mine") as follow:
         for event in ({"event": "start", "recipe": {"family": "biggan"}}, STEP, snapshot(tmp_path), {"event": "stop"}):
@@ -66,6 +72,13 @@ def test_weights_and_biases_gets_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     assert [entry.get("D/real") for entry in logged] == [0.5, None, None]
     assert logged[1]["samples"] == "image step-000000007-samples.png"
     assert logged[-1] == {"finished": True}
+    with following(tmp_path, tensorboard=False, wandb_project="mine"):
+        pass
+    assert begun[0] == begun[1], "a run that goes on is the same one there"
+    (tmp_path / "other").mkdir()
+    with following(tmp_path / "other", tensorboard=False, wandb_project="mine"):
+        pass
+    assert begun[2]["id"] != begun[0]["id"]
 
 
 @pytest.mark.parametrize(

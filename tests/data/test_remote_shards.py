@@ -194,6 +194,17 @@ def test_a_shard_larger_than_what_may_be_kept(pattern: str, tmp_path: Path) -> N
         open_source(staged(pattern, tmp_path, most_bytes=600))
 
 
+def test_a_server_that_fails_while_pictures_are_read_costs_no_pictures(
+    pattern: str, shards: Path, server: ShardServer, tmp_path: Path
+) -> None:
+    """They are not counted among the unreadable ones, of which a set may have a few."""
+    largest = max(file.stat().st_size for file in shards.glob("*.tar"))
+    with open_source(staged(pattern, tmp_path, most_bytes=largest * 3 // 2)) as found:
+        server.answers["/set/shard-000000.tar"] = [403] * 3
+        with pytest.raises(BadInput, match=r"shard-000000\.tar: the server answers 403"):
+            found.picture(0)
+
+
 def test_an_endless_answer_ends(pattern: str, server: ShardServer, tmp_path: Path) -> None:
     server.without_size = True
     with pytest.raises(BadInput, match="more than the 600 bytes"):

@@ -197,6 +197,22 @@ def test_who_gives_no_sign_of_life_is_lost_for_all(watches: tuple[Shelf, list[Ra
     assert [reason.startswith("rank 2 (b) is lost: no sign of life") for reason in ended] == [True, True]
 
 
+def test_a_store_that_goes_away_just_then_ends_the_process_too(
+    watches: tuple[Shelf, list[RankWatch], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, (first, second, _), ended = watches
+
+    def gone(*_: str) -> bytes:
+        raise RuntimeError("connection reset")
+
+    monkeypatch.setattr(shelf, "compare_set", gone)
+    first.begin()
+    second.begin()
+    _until(ended, 2)
+    assert [reason.startswith("rank 2 (b) is lost: no sign of life") for reason in ended[:1]] == [True]
+    assert len(ended) == 2
+
+
 def test_a_lost_first_rank_is_noticed_by_the_others(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
     _, (_, second, third), ended = watches
     second.begin()

@@ -96,13 +96,29 @@ def test_events_wait_for_room(tmp_path: Path) -> None:
         log.write("first")
         resource.setrlimit(resource.RLIMIT_FSIZE, (30, before[1]))
         try:
-            log.write("second", line="x" * 100)
-            log.write("third")
+            for number in range(100):
+                log.write("waits", number=number, line="x" * 1000)  # more in all than a buffer of Python's holds
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        log.write("fourth")
-    found = [event["event"] for event in read_events(tmp_path / "e.jsonl")]
-    assert found == ["first", "second", "third", "fourth"]
+        log.write("last")
+    found = list(read_events(tmp_path / "e.jsonl"))
+    assert [event["event"] for event in found] == ["first", *["waits"] * 100, "last"]
+    assert [event["number"] for event in found[1:-1]] == list(range(100))
+
+
+def test_events_that_waited_are_written_at_the_end(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with EventLog(tmp_path / "e.jsonl", keeps=disk_room.no_room) as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30, before[1]))
+        try:
+            log.write("waits", line="x" * 100)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [event["event"] for event in read_events(tmp_path / "e.jsonl")] == ["waits"]
+
+
+def test_which_errors_wait_for_room() -> None:
+    assert disk_room.no_room(OSError(errno.ENOSPC, "full"))
     assert not disk_room.no_room(OSError(errno.EIO, "broken"))
 
 

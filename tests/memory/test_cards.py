@@ -12,7 +12,7 @@ from frugan.engine.precision import Precision
 from frugan.errors import BadInput
 from frugan.memory.budget import Budget, is_spilling, load_libraries
 from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
-from frugan.memory.cards import PUBLISHED, TIME_ERROR, named_card, unnamed_card
+from frugan.memory.cards import PUBLISHED, TIME_ERROR, card_here, named_card, unnamed_card
 from frugan.memory.counting import MacCounter
 from frugan.memory.sizes import GIB, MIB
 from frugan.memory.tracker import Tracker
@@ -53,6 +53,40 @@ def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
 def test_an_unknown_card_names_the_known_ones() -> None:
     with pytest.raises(BadInput, match=r"'rtx-9999' is not known; known are gtx-1060.*--calibrate"):
         named_card("rtx-9999")
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "like"),
+    [
+        ("NVIDIA GeForce RTX 3060", 12, "rtx-3060"),
+        ("NVIDIA GeForce RTX 3060 Ti", 8, "rtx-3060-ti"),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", 6, "rtx-3060"),
+        ("NVIDIA GeForce GTX 1060 6GB", 6, "gtx-1060"),
+        ("NVIDIA GeForce RTX 5060 Ti", 15.5, "rtx-5060-ti-16"),
+        ("NVIDIA A100-SXM4-40GB", 39.4, "a100"),
+        ("NVIDIA H100 80GB HBM3", 79.1, "h100"),
+        ("NVIDIA H200", 140, "h200"),
+        ("Tesla T4", 14.6, "t4"),
+        ("Tesla V100-SXM2-16GB", 15.8, "v100"),
+        ("Tesla V100-SXM2-32GB", 31.7, "v100-32"),
+        ("Tesla P100-PCIE-16GB", 15.9, "p100"),
+        ("NVIDIA TITAN X (Pascal)", 11.9, "titan-x"),
+        ("NVIDIA GeForce GTX TITAN X", 12, "gtx-titan-x"),
+        ("NVIDIA RTX A4000", 16, None),
+        ("NVIDIA TITAN Xp", 12, None),
+    ],
+)
+def test_cards_by_what_their_drivers_call_them(name: str, gib: float, like: str | None) -> None:
+    here = card_here(name, int(gib * GIB), (8, 6))
+    assert (here.name, here.memory_bytes, here.capability) == (name, int(gib * GIB), (8, 6))
+    known = unnamed_card() if like is None else named_card(like)
+    assert (here.macs_per_s, here.bytes_per_s) == (known.macs_per_s, known.bytes_per_s)
+
+
+def test_guessed_speeds_name_the_card_that_they_are_of() -> None:
+    assert card_here("NVIDIA GeForce RTX 3060", 12 * GIB, (8, 6)).figures_of is None
+    assert card_here("NVIDIA GeForce RTX 3060 Laptop GPU", 6 * GIB, (8, 6)).figures_of == "rtx-3060"
+    assert card_here("NVIDIA RTX A4000", 16 * GIB, (8, 6)).figures_of == "rtx-2060"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -152,6 +152,8 @@ def _samples(file: Path, where: str) -> Iterator[_Sample]:
                 raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
             if waiting is not None:
                 yield waiting
+    except BadInput:  # a ValueError, but in words already
+        raise
     except BROKEN as error:
         raise BadInput(
             f"{where} cannot be read as an uncompressed tar ({error}). Download or make it again; unpack .tar.gz first."
@@ -231,6 +233,7 @@ class _Reader:
 
         Raises:
             Unreadable: they are not there, or far too many.
+            BadInput: the shard cannot be fetched.
         """
         if place.size > MOST_FILE_BYTES:
             raise Unreadable(f"{place.size:,} bytes, more than the {MOST_FILE_BYTES:,} that are taken")
@@ -239,6 +242,8 @@ class _Reader:
                 file = self._file(place.shard)
                 file.seek(place.offset)
                 found = file.read(place.size)
+        except BadInput:  # of the server, which no picture is to be left out for
+            raise
         except (OSError, ValueError) as error:
             raise Unreadable(str(error)) from error
         if len(found) < place.size:

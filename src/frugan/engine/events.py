@@ -45,9 +45,8 @@ class EventLog:
                 cut = file.read() != b"\n"
         self._readers: list[Callable[[Event], None]] = []
         self._keeps = keeps
-        self._file = path.open("a", encoding="utf-8", newline="\n")
-        if cut:
-            self._file.write("\n")
+        self._unwritten = b"\n" if cut else b""
+        self._file = path.open("ab", buffering=0)  # a buffer of Python's drops what a full disk does not take
 
     def subscribe(self, reader: Callable[[Event], None]) -> None:
         """Let somebody read every event from now on, once it is written; readers may write events of their own."""
@@ -65,14 +64,18 @@ class EventLog:
     def write(self, event: str, **values: Any) -> None:
         """Append one event, and show it to all readers as it will be read."""
         record: Event = {"event": event, **_jsonable(values)}
+        self._unwritten += json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         try:
-            self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-            self._file.flush()
-        except OSError as error:  # what could not be written stays in the buffer
+            self._write_all()
+        except OSError as error:  # the rest of the line follows with the next event
             if not self._keeps(error):
                 raise
         for reader in self._readers:
             reader(record)
+
+    def _write_all(self) -> None:
+        while self._unwritten:
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +83,12 @@ class EventLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with self._file:
+            try:
+                self._write_all()
+            except OSError as unwritten:
+                if not self._keeps(unwritten):
+                    raise
 
 
 def read_events(path: Path, damaged: Callable[[int], None] = lambda _: None) -> Iterator[Event]:

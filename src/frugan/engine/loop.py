@@ -138,7 +138,8 @@ class Loop:
                 # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
                 if self.state.step == stage.until:
                     self.steps.read()
-                    self._save(self.run.checkpoints)
+                    with self._going_on("checkpoint_failed"):
+                        self._save(self.run.checkpoints)
                     opened.close()
                     stage = opened.enter_context(self._next_stage())
 
@@ -189,7 +190,8 @@ class Loop:
             with self._going_on("snapshot_failed"):
                 self._draw(stage)
         if stage.scoring is not None and stage.scoring.due.due(step, self.seconds):
-            self._score(stage.scoring)
+            with self._going_on("checkpoint_failed"):
+                self._score(stage.scoring)
         if stage.look_again is not None and (slower := self.steps.pace.slowed()) is not None:
             stage.look_again(slower)
             self.steps.pace.looked()

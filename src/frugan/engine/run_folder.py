@@ -68,9 +68,15 @@ class RunFolder:
         return self.path / "requests"
 
     @property
+    def wandb_id(self) -> Path:
+        """What the run is called at Weights & Biases, whenever it goes on."""
+        return self.path / "wandb-id"
+
+    @property
     def first_files(self) -> frozenset[str]:
         """Names that a run may have left before it had its recipe (it was refused, or killed at once)."""
-        return frozenset({LOCK, OWNER, self.plan.name, self.events.name, self.requests.name, "tensorboard", "wandb"})
+        followed = {"tensorboard", "wandb", self.wandb_id.name}
+        return frozenset({LOCK, OWNER, self.plan.name, self.events.name, self.requests.name}) | followed
 
     @property
     def exists(self) -> bool:

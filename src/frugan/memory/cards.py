@@ -1,7 +1,8 @@
 """What a card reaches and what it takes for itself: measured, or guessed from its published peaks."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -53,6 +54,7 @@ class Card:
         source: whether this was measured on the card, or is a guess.
         capability: compute capability; None: not known.
         queued: whether it works while the host goes on, as cards do and processors do not.
+        figures_of: the published card whose speeds these are; None: measured, or the card's own.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Card:
     source: Literal["measured", "guess"] = "guess"
     capability: tuple[int, int] | None = None
     queued: bool = True
+    figures_of: str | None = None
 
     def seconds(self, work: Work, precision: Precision) -> float:
         """How long work takes: as long as the card is busy, or as the host is with keeping it so, whichever is longer.
@@ -181,7 +184,8 @@ def is_known(name: str) -> bool:
 
 
 def _key(name: str) -> str:
-    return name.strip().lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
+    key = name.strip().lower().replace(" ", "-").removeprefix("nvidia-")
+    return key.removeprefix("geforce-").removeprefix("tesla-")
 
 
 def named_card(name: str) -> Card:
@@ -197,6 +201,25 @@ def named_card(name: str) -> Card:
             "memory: --memory 6GiB; on a machine with the card, `frugan plan --calibrate` measures it"
         )
     return PUBLISHED[key].card(key)
+
+
+def card_here(name: str, memory_bytes: int, capability: tuple[int, int]) -> Card:
+    """The card of this machine, by what its driver says of it.
+
+    Its speeds are those of the published card that its name begins with ("NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX
+    3060 Laptop GPU"), else those of `UNNAMED`.
+    """
+    key = _key(name)
+    begins = [known for known in PUBLISHED if key == known or key.startswith(f"{known}-")]
+    if begins:
+        longest = max(begins, key=len)
+        sizes = [known for known in PUBLISHED if re.fullmatch(rf"{re.escape(longest)}(-\d+)?", known)]
+        like = min(sizes, key=lambda known: abs(PUBLISHED[known].gib * GIB - memory_bytes))
+        card = PUBLISHED[like].card(name)
+    else:
+        like, card = UNNAMED, unnamed_card()
+    figures_of = None if key in begins else like
+    return replace(card, name=name, memory_bytes=memory_bytes, capability=capability, figures_of=figures_of)
 
 
 def unnamed_card() -> Card:

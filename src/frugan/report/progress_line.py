@@ -147,7 +147,9 @@ _TOLD: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "metrics": _scores,
     "best": lambda e: f"step {_count(e.get('step'))}: saved in best/, among the best by {e.get('score')}",
     "checkpoint": _saved,
+    "checkpoint_failed": lambda e: f"step {_count(e.get('step'))}: no checkpoint: {e.get('reason')}",
     "snapshot": _drew,
+    "snapshot_failed": lambda e: f"step {_count(e.get('step'))}: no sample grid: {e.get('reason')}",
 }
 
 LONG_SECONDS = 10.0
@@ -212,8 +214,6 @@ class LiveLine:
             )
         if event.get("event") == "out_of_memory":
             self.note(f"step {event.get('step')}: phase {event.get('phase')} ran out of memory; repeated by a new plan")
-        if event.get("event") == "snapshot_failed":
-            self.note(f"step {event.get('step')}: no sample grid, memory ran out: {event.get('reason')}")
         tell = _TOLD.get(str(event.get("event")))
         if tell is not None and (told := tell(event)) is not None:
             self.note(told)

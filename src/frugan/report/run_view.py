@@ -139,13 +139,13 @@ class Charts:
     Attributes:
         by_title: title -> curve name -> curve.
         gradients: by layer.
-        skipped: phase -> updates so far that were.
+        skipped: phase -> (step, how many until then) of the steps with updates that were.
         took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data.
     """
 
     by_title: dict[str, dict[str, Curve]] = field(default_factory=dict)
     gradients: GradientMaps = field(default_factory=GradientMaps)
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     took_seconds: float = 0.0
     data_seconds: float = 0.0
 
@@ -178,8 +178,8 @@ class Charts:
         for curves in self.by_title.values():
             for curve in curves.values():
                 curve.cut(step)
-        for phase, curve in self.by_title.get("Skipped updates in all", {}).items():
-            self.skipped[phase] = round(curve.values[-1]) if curve.values else 0
+        for phase, skips in self.skipped.items():
+            self.skipped[phase] = [skip for skip in skips if skip[0] <= step]
 
     def _step(self, event: Mapping[str, Any]) -> None:
         step = int(event["step"])
@@ -190,8 +190,11 @@ class Charts:
             self._add("Loss scale", phase, step, found["loss_scale"])
             if "learning_rate" in found:
                 self._add("Learning rate", phase, step, found["learning_rate"])
-            self.skipped[phase] = self.skipped.get(phase, 0) + int(found["skipped"])
-            self._add("Skipped updates in all", phase, step, self.skipped[phase])
+            skips = self.skipped.setdefault(phase, [])
+            before = skips[-1][1] if skips else 0
+            if found["skipped"]:
+                skips.append((step, before + int(found["skipped"])))
+            self._add("Skipped updates in all", phase, step, before + int(found["skipped"]))
             self.gradients.add(step, phase, found)
         for name, value in event.get("carried", {}).items():
             self._add(name.capitalize(), name, step, value)

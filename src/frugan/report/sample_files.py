@@ -2,6 +2,7 @@
 
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,25 +20,26 @@ SMALLEST_MOVING = 256
 """Animations of smaller pictures are enlarged by a whole factor."""
 
 
-def write_npz(blocks: Iterable[Block], count: int, shape: tuple[int, ...], path: Path) -> None:
+def write_npz(blocks: Iterable[Block], count: int, path: Path) -> None:
     """Write pictures and classes as BigGAN's sampling script does: x uint8 [N, C, R, R], y int64 [N].
 
     Values are rounded, where that script cut them off. Written block by block.
 
     Args:
-        count: pictures in all blocks together.
-        shape: of one picture: (C, R, R).
+        count: pictures in all blocks together; at least 1.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     labels: list[NDArray[np.int64]] = []
+    rest = iter(blocks)
+    first = next(rest)
     with (
         whole_file(path) as beside,
         zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
     ):
         with archive.open("x.npy", "w", force_zip64=True) as member:
-            header = {"descr": "|u1", "fortran_order": False, "shape": (count, *shape)}
+            header = {"descr": "|u1", "fortran_order": False, "shape": (count, *first[0].shape[1:])}
             np.lib.format.write_array_header_1_0(member, header)
-            for pictures, classes in blocks:
+            for pictures, classes in chain([first], rest):
                 member.write(np.ascontiguousarray(pictures).tobytes())
                 labels.append(classes)
         with archive.open("y.npy", "w") as member:

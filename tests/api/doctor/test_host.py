@@ -100,7 +100,7 @@ def test_few_open_files_and_little_shared_memory(tmp_path: Path, monkeypatch: py
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "host_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(host, "physical_bytes", lambda: 64 * GIB)
     limit = tmp_path / "memory.max"
     limit.write_text("max\n")
     assert host_memory_finding(limit).values["total_bytes"] == 64 * GIB

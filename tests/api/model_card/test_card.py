@@ -71,7 +71,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data: dict[str, Any] = {
         "images": {"digest": "f" * 64, "first_digest": "f" * 64, "class_names": [], "mapping": None}
     }
-    (checkpoint / "state.json").write_text(json.dumps({"format": 1, "step": 400, "data": data, "card": None}), "utf-8")
+    state = {"format": 1, "step": 400, "images": 19_200, "data": data, "card": None}
+    (checkpoint / "state.json").write_text(json.dumps(state), "utf-8")
     files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in checkpoint.iterdir()}
     (checkpoint / "MANIFEST.json").write_text(json.dumps(files), "utf-8")
     (path / "recipe.json").write_text(json.dumps(RECIPE.model_dump(mode="json")), "utf-8")
@@ -106,7 +107,7 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
     assert "Rows, from the top: digit 0, digit 1." in text
     assert "| steps | 400 of 1000 steps |" in text
     assert f"`G` ({sum(p.numel() for p in build_networks(RECIPE)['G'].parameters()):,} parameters)" in text
-    assert "| images seen | 9,600 |" in text
+    assert "| images seen | 19,200 |" in text
     assert "| data: images | digest `ffffffffffffffff` |" in text
     assert "| fid | 12.35 | 400 | 5,000 | 898 real pictures of digits (unseen) | inception `01234567` | 1 |" in text
     assert "| kid | 0.01 |" in text

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from frugan.api.doctor.finding import Finding
-from frugan.api.train.host_room import host_bytes
+from frugan.api.machine.host_memory import CGROUP_LIMIT, container_limit, physical_bytes
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.memory.sizes import GIB, MIB, show_size
 
@@ -25,7 +25,6 @@ ENOUGH_FILES = 1024
 ENOUGH_SHARED_BYTES = GIB
 ENOUGH_MEMORY_BYTES = 8 * GIB
 SHARED_FOLDER = Path("/dev/shm")
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def processor_finding() -> Finding:
@@ -39,15 +38,11 @@ def processor_finding() -> Finding:
 
 def host_memory_finding(limit: Path = CGROUP_LIMIT) -> Finding:
     """Memory of the computer, or of the container."""
-    whole = host_bytes()
+    whole = physical_bytes()
     if whole is None:
         return Finding("host memory", "fine", "this system does not say", None, {"total_bytes": None})
-    try:
-        allowed = int(limit.read_text("utf-8"))
-    except (OSError, ValueError):  # no such file, or "max"
-        allowed = whole
-    contained = allowed < whole
-    has = min(allowed, whole)
+    has = min(whole, container_limit(limit) or whole)
+    contained = has < whole
     line = f"{show_size(has)}" + (
         f", a limit of this container (the computer has {show_size(whole)})" if contained else ""
     )

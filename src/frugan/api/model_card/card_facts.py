@@ -52,6 +52,7 @@ class CardFacts:
         name: of its folder.
         recipe, recipe_digest: that it was trained by.
         step: of the weights.
+        images: that the networks were shown until then; None: not known.
         class_names: what labels mean; empty: there are no classes, or nobody knows.
         parameters: network -> number, of those that the weights hold.
         scores: oldest first.
@@ -68,6 +69,7 @@ class CardFacts:
     recipe: Recipe
     recipe_digest: str
     step: int
+    images: int | None
     class_names: tuple[str, ...]
     parameters: Mapping[str, int]
     scores: tuple[Scored, ...]
@@ -143,18 +145,11 @@ def newest_grid(folder: Path) -> Grid | None:
         step, _, kind = path.stem.removeprefix("step-").partition("-")
         if step.isdigit():
             found.append((kind == "samples", int(step), path))
-    if not found:
-        return None
-    _, step_number, file = max(found)
-    with Image.open(file) as picture:
-        text = str(picture.info.get(ROWS_KEYWORD, ""))
-    return Grid(file, step_number, tuple(text.split("\n")) if text else ())
-
-
-def json_of(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty if there is none."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    for _, step_number, file in sorted(found, reverse=True):
+        try:
+            with Image.open(file) as picture:
+                text = str(picture.info.get(ROWS_KEYWORD, ""))
+        except (OSError, SyntaxError):  # damaged: the one before is shown
+            continue
+        return Grid(file, step_number, tuple(text.split("\n")) if text else ())
+    return None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from frugan.api.model_card.card_facts import CardFacts, Told, json_of, newest_grid, taken_later, told_by_events
+from frugan.api.model_card.card_facts import CardFacts, Told, newest_grid, taken_later, told_by_events
 from frugan.api.model_card.card_text import CARD, PICTURE, WEIGHTS, card_text
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Say, quiet
@@ -16,6 +16,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.recipe.toml import RECIPE_FILE, dump_recipe
+from frugan.regular_files import json_object
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
 """All that is written, and all that is published."""
@@ -62,16 +63,17 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
 def _facts(run: RunFolder, weights: Weights, file: Path) -> CardFacts:
     told = told_by_events(run)
     counts = parameter_counts(weights.recipe)
-    saved = json_of(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
+    saved = json_object(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
         name=run.path.resolve().name,
         recipe=weights.recipe,
         recipe_digest=weights_metadata(weights.recipe)["recipe_digest"],
         step=step_of(file),
+        images=saved["images"] if isinstance(saved.get("images"), int) else None,
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},
         scores=(*told.scores, *taken_later(run)),
-        plan=json_of(run.plan),
+        plan=json_object(run.plan),
         memory_bytes=told.memory_bytes,
         device=_device(saved, told),
         versions=f"frugan {told.start.get('frugan', '-')}, torch {told.start.get('torch', '-')}",

@@ -77,7 +77,7 @@ def _training(facts: CardFacts) -> Iterator[str]:
         ("family", recipe.family),
         ("settings from", recipe.about.source or "-"),
         ("steps", f"{facts.step:,} of {training.duration}"),
-        ("images seen", f"{facts.step * training.batch:,}"),
+        ("images seen", "-" if facts.images is None else f"{facts.images:,}"),
         ("batch", str(training.batch)),
         ("normalisation batch", str(training.normalisation_batch or "-")),
         ("precision", str(facts.plan.get("precision", training.precision))),

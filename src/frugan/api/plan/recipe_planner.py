@@ -21,7 +21,7 @@ from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.folders import Folders
 from frugan.memory.calibration import device_name, load_calibration
-from frugan.memory.cards import PUBLISHED, Card, named_card, unnamed_card
+from frugan.memory.cards import Card, card_here, named_card, unnamed_card
 from frugan.memory.plan_space import PlanSpace, Wishes
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore, prediction_version
@@ -169,14 +169,8 @@ def choose_card(asked: str | None, device: torch.device) -> Card:
     name = device_name(device)
     if (measured := load_calibration(name, Folders.from_environment().cache)) is not None:
         return measured
-    key = name.lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("geforce-")
-    like = PUBLISHED[key].card(name) if key in PUBLISHED else unnamed_card()
-    return replace(
-        like,
-        name=name,
-        memory_bytes=torch.cuda.get_device_properties(device).total_memory,
-        capability=torch.cuda.get_device_capability(device),
-    )
+    memory_bytes = torch.cuda.get_device_properties(device).total_memory
+    return card_here(name, memory_bytes, torch.cuda.get_device_capability(device))
 
 
 def planned_precision(recipe: Recipe, card: Card) -> Precision:

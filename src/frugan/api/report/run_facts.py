@@ -1,14 +1,10 @@
 """Where a run stands, and what it was made with, as words and numbers for its report."""
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from frugan.errors import BadInput
 from frugan.memory.sizes import show_size
-from frugan.regular_files import read_regular
 
 MOST_LEVELS = 12
 """Of tables within tables; recipes have up to 5."""
@@ -94,12 +90,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list) and not any(isinstance(each, list) for each in value):
         return ", ".join(map(_text, value)) or "none"
     return "-" if value is None else str(value)
-
-
-def json_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty if there is none."""
-    try:
-        values = json.loads(read_regular(path).decode("utf-8"))
-    except (OSError, ValueError, RecursionError, BadInput):
-        return {}
-    return values if isinstance(values, dict) else {}

@@ -7,13 +7,14 @@ from types import MappingProxyType
 from typing import Any
 
 from frugan.api.report.report_pictures import Sheets
-from frugan.api.report.run_facts import facts, json_object, tiles
+from frugan.api.report.run_facts import facts, tiles
 from frugan.api.report.taken_scores import taken_scores
 from frugan.engine.events import EventTail
 from frugan.engine.run_folder import RunFolder
 from frugan.memory.sizes import GIB
 from frugan.metrics.low_recall import low_recall
 from frugan.metrics.provenance import Provenance
+from frugan.regular_files import json_object
 from frugan.report.run_view import Charts, Curve, RunView
 
 PICTURE_BYTES = 3_000_000

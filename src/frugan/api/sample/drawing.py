@@ -16,7 +16,7 @@ from frugan.contract.samples import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.report.sample_files import write_animation, write_npz, write_pngs
-from frugan.report.sheets import write_sheet
+from frugan.report.sheets import not_finite, write_sheet
 
 GAP = 2
 """Black pixels between the pictures of an animation."""
@@ -62,19 +62,26 @@ def draw(
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:
-            shape = next(_blocks(generator, 1))[0].shape[1:]
             paths.append(folder / "samples.npz")
-            write_npz(_blocks(generator, npz), npz, shape, paths[-1])
+            write_npz(_blocks(generator, npz), npz, paths[-1])
+            _warn_of_not_finite(generator, paths[-1], say)
         if pngs is not None:
             paths.append(folder / "pngs")
             write_pngs(_blocks(generator, pngs), paths[-1], opened.provenance)
+            _warn_of_not_finite(generator, paths[-1], say)
         if sheet is not None:
             drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
             paths.append(folder / "random.png")
             write_sheet(drawn.float().div(127.5).sub(1).unflatten(0, sheet), paths[-1], opened.provenance)
-        if generator.not_finite:
-            say(f"warning: {generator.not_finite} pictures hold values that are not finite; they are black there")
+            _warn_of_not_finite(generator, paths[-1], say)
     return paths
+
+
+def _warn_of_not_finite(generator: Sampler, path: Path, say: Say) -> None:
+    """Say how many pictures of a file are black; the next file's are counted anew."""
+    if generator.not_finite:
+        say(f"warning: {path}: {generator.not_finite} pictures hold values that are not finite; they are black there")
+    generator.not_finite = 0
 
 
 def animate(
@@ -102,6 +109,8 @@ def animate(
     layouts = dict.fromkeys(opened.networks, opened.layout)
     with torch.no_grad(), working_weights(opened.networks, layouts, (), None):
         drawn = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
+    if (line := not_finite(drawn)) is not None:
+        say(f"warning: {path}: {line}")
     frames = pixels(drawn).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
     write_animation([_side_by_side(frame) for frame in frames], Path(path))
     return Path(path)

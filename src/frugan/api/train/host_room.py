@@ -1,9 +1,9 @@
 """What no plan can make smaller: what this computer's own memory does not hold, or the disk of a run."""
 
-import os
 import shutil
 from pathlib import Path
 
+from frugan.api.machine.host_memory import host_bytes
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.data.wording import size
 from frugan.errors import BadInput
@@ -16,19 +16,11 @@ EVENTS_BYTES = 1 << 16
 """Room for what is written before the first checkpoint."""
 
 
-def host_bytes() -> int | None:
-    """Return the memory of this computer; None where the system does not say (Windows)."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
 def refuse_too_large(recipe: Recipe) -> None:
     """Refuse, before anything is read, what could only end in the system killing the process.
 
     Raises:
-        BadInput: the networks as they are built, or the pictures of one batch, take more than this computer has.
+        BadInput: the networks as they are built, or the pictures of one batch, take more than a process here may.
     """
     has = host_bytes()
     if has is None:
@@ -37,14 +29,14 @@ def refuse_too_large(recipe: Recipe) -> None:
     batch = recipe.training.batch
     if (pictures := batch * max(samples, default=0)) > has:
         raise BadInput(
-            f"training.batch = {batch:,}: the pictures of one batch take {size(pictures)}, and this computer has "
-            f"{size(has)} of memory; choose a smaller batch"
+            f"training.batch = {batch:,}: the pictures of one batch take {size(pictures)}, and there are "
+            f"{size(has)} of memory here; choose a smaller batch"
         )
     parameters = sum(parameter_counts(recipe).values())
     if parameters * FP32_BYTES > has:
         raise BadInput(
-            f"networks of {parameters:,} parameters take {size(parameters * FP32_BYTES)} as they are built, and this "
-            f"computer has {size(has)} of memory; choose narrower ones (frugan plan says what fits)"
+            f"networks of {parameters:,} parameters take {size(parameters * FP32_BYTES)} as they are built, and there "
+            f"are {size(has)} of memory here; choose narrower ones (frugan plan says what fits)"
         )
 
 

@@ -26,6 +26,8 @@ from frugan.recipe.recipe import Recipe
 WINDOWS = 10
 """Means over a tenth of the steps are compared: single steps of a GAN part by chance alone."""
 NOTABLE = 0.1
+_DECAYS = ("beta2", "decay")
+"""What optimizers call how long they remember the size of gradients."""
 
 
 @dataclass(frozen=True)
@@ -182,11 +184,12 @@ def _advice(recipe: Recipe, drifts: Sequence[Drift], half: str) -> str | None:
     worst = min(drifted, key=lambda drift: (drift.notable_from or 0, -drift.last))
     phase = next(p for p in recipe.kind.phases(recipe.networks, recipe.objective) if p.name == worst.phase)
     settings = recipe.optimizer_settings()[phase.optimizer]
-    values = {name: getattr(settings, name) for name in ("learning_rate", "betas", "eps") if hasattr(settings, name)}
-    shown = ", ".join(f"{name} = {value}" for name, value in values.items())
+    names = ("learning_rate", *_DECAYS, "eps")
+    shown = ", ".join(f"{name} = {getattr(settings, name)}" for name in names if hasattr(settings, name))
+    decay = next((name for name in _DECAYS if hasattr(settings, name)), None)
+    longer = f", or raise {decay} so that {half}'s rounding averages out over more steps" if decay else ""
     return (
         f"phase {worst.phase} drifts first: its {worst.what} differs by more than {NOTABLE:.0%} from step "
-        f"{worst.notable_from} on. Look at optimizers.{phase.optimizer} ({shown}): halve the learning rate, or raise "
-        f"beta2 so that {half}'s rounding averages out over more steps; two GAN runs part by chance too, so repeat it "
-        "with another training.seed before you believe it"
+        f"{worst.notable_from} on. Look at optimizers.{phase.optimizer} ({shown}): halve the learning rate{longer}; "
+        "two GAN runs part by chance too, so repeat it with another training.seed before you believe it"
     )

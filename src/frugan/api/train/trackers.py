@@ -1,5 +1,6 @@
 """Other programs that show trainings: TensorBoard and Weights & Biases, as readers of the same events."""
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from frugan.engine.events import Event
+from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 
 Follow = Callable[[Event], None]
@@ -94,7 +96,7 @@ def _wandb(run: Path, project: str) -> Iterator[Follow]:
         import wandb  # noqa: PLC0415  (an extra of its own)
     except ImportError as error:
         raise BadInput(f"--wandb {project}: Weights & Biases is not installed: pip install wandb") from error
-    session = wandb.init(project=project, name=run.name, dir=str(run), resume="allow")
+    session = wandb.init(project=project, name=run.name, dir=str(run), id=_wandb_id(run), resume="allow")
 
     def follow(event: Event) -> None:
         if event.get("event") == "start":
@@ -108,6 +110,17 @@ def _wandb(run: Path, project: str) -> Iterator[Follow]:
         yield follow
     finally:
         session.finish()
+
+
+def _wandb_id(run: Path) -> str:
+    """What a run is called there, whenever it goes on: kept in its folder, as another folder may have its name."""
+    file = RunFolder(run).wandb_id
+    try:
+        return file.read_text("utf-8").strip()
+    except FileNotFoundError:
+        made = secrets.token_hex(8)
+        file.write_text(made + "\n", "utf-8")
+        return made
 
 
 def _sheets(run: Path, event: Mapping[str, Any]) -> list[Path]:

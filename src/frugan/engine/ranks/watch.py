@@ -58,7 +58,6 @@ class RankWatch:
     stop: StopRequest = field(default_factory=StopRequest)
     told: bool = False
     _beats: int = 0
-    _reason: str | None = None
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -80,8 +79,12 @@ class RankWatch:
 
     def tell_end(self, reason: str) -> None:
         """Let all others end, because this rank does."""
+        self._tell(f"{self.names[self.rank]} ended: {reason}")
+
+    def _tell(self, reason: str) -> None:
+        """Leave a reason for all others, unless one is there already."""
         try:
-            self.store.compare_set("ended", "", f"{self.names[self.rank]} ended: {reason}")
+            self.store.compare_set("ended", "", reason)
         except RuntimeError:  # the store is gone, and with it the rank that keeps it
             return
 
@@ -118,7 +121,7 @@ class RankWatch:
                     known[r], since[r] = beat, now
                 elif reason is None and now - since[r] > LOST_SECONDS:
                     reason = f"{self.names[r]} is lost: no sign of life for {LOST_SECONDS:.0f} seconds"
-                    self.store.compare_set("ended", "", reason)
+                    self._tell(reason)
             if reason is not None:
                 self._end_process(reason)
 

@@ -18,7 +18,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
 from frugan.families.biggan.files.recipe_options import options_of
-from frugan.families.biggan.files.release_checkpoint import SLOTS, STATE, file_name
+from frugan.families.biggan.files.release_checkpoint import SLOTS, STATE, all_names, file_name
 from frugan.families.biggan.files.release_defaults import DEFAULTS
 from frugan.families.biggan.files.release_names import parameter_order, release_table
 from frugan.families.biggan.files.release_options import network_values, training_values
@@ -59,7 +59,7 @@ def to_biggan_pytorch(
     Args:
         source: run, checkpoint or weights file.
         folder: becomes the experiment's folder.
-        replace: such files may be there already; they are written over.
+        replace: such files may be there already; all of them go, also those that the new ones have none of.
         say: is given a line for everything that does not simply go over.
 
     Raises:
@@ -172,7 +172,7 @@ def _optimizers(path: Path, files: Mapping[str, Any], recipe: Recipe, step: int)
 
 
 def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
-    there = [name for name in (file_name(each, "") for each in files) if (folder / name).exists()]
+    there = [name for name in (file_name(each, "") for each in all_names()) if (folder / name).exists()]
     if there and not replace:
         raise BadInput(f"{folder / there[0]}: is there already; choose another folder, or add --replace")
     if folder.exists() and not folder.is_dir():
@@ -186,5 +186,8 @@ def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in files:
             (beside / file_name(name, "")).replace(folder / file_name(name, ""))
+        for name in there:
+            if not any(name == file_name(each, "") for each in files):
+                (folder / name).unlink()  # of another state, which that program would go on with
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -68,6 +68,11 @@ def file_name(name: str, suffix: str) -> str:
     return f"{name}_{suffix}.pth" if suffix else f"{name}.pth"
 
 
+def all_names() -> tuple[str, ...]:
+    """Of the files that a set may have."""
+    return (*NETWORKS, *(f"{name}_optim" for name in OPTIMIZERS), STATE)
+
+
 def suffixes(folder: Path) -> list[str]:
     """Sets of files in a folder, by the suffixes of their networks; "" is the newest."""
     found = (_suffix(path.stem) for path in folder.glob("*.pth"))
