@@ -357,6 +357,11 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"G\.pth: is there already; choose another folder, or add --replace"):
         to_biggan_pytorch(tmp_path / "weights.safetensors", source, say=quiet)
     to_biggan_pytorch(tmp_path / "weights.safetensors", source, replace=True, say=quiet)
+    assert not list(source.glob("*_optim.pth")), "statistics of another training, which that program would go on with"
+    (tmp_path / "left").mkdir()
+    shutil.copy(GOLDEN / "G_optim.pth", tmp_path / "left")
+    with pytest.raises(BadInput, match=r"G_optim\.pth: is there already"):
+        to_biggan_pytorch(tmp_path / "weights.safetensors", tmp_path / "left", say=quiet)
     assert_same(dict(loaded(source / "G.pth")), dict(loaded(GOLDEN / "G_ema.pth")), "G")
 
 

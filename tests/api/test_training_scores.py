@@ -1,7 +1,9 @@
 """Scores while training: training does not notice them."""
 
+import errno
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from api.scored import CPU, EVALUATED, OPTIONS, low, silent
 from frugan.api.evaluate.scorer import Scorer
 from frugan.api.train import scores as training_scores
 from frugan.api.train.training import train
+from frugan.engine import loop as training_loop
+from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 
@@ -44,6 +48,25 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     kept = [p.name for p in (tmp_path / "scored" / "best").iterdir() if p.is_dir()]
     assert kept == [f"step-{min(scores, key=scores.__getitem__):09d}"]
     assert next(e["provenance"]["split"] for e in events if e["event"] == "metrics") == "trained on"
+
+
+def test_a_disk_without_room_for_the_best_ends_no_training_that_may_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, *rest: Any) -> Checkpoint:
+        if folder.name == "best":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return save_checkpoint(folder, *rest)
+
+    monkeypatch.setattr(training_loop, "save_checkpoint", full)
+    recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "p")
+    with pytest.raises(OSError, match="No space left"):
+        train(recipe, pictures, tmp_path / "stops", options=CPU, say=silent)
+    going_on = ["saving.when_full=go-on"]
+    assert train(recipe, pictures, tmp_path / "run", overrides=going_on, options=CPU, say=silent).finished
+    failed = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "checkpoint_failed"]
+    assert [e["step"] for e in failed] == [2, 4]
+    assert "training goes on" in failed[0]["reason"]
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """`frugan prepare`."""
 
+from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,11 +25,14 @@ class Form(StrEnum):
 
 
 SUFFIXES = {".zip": Form.ZIP, ".hdf5": Form.HDF5, ".h5": Form.HDF5}
+OF_PICTURES = ("resample", "allow_upscale", "background", "workers", "form")
+"""Parameters that say how pictures, not faces, are prepared."""
 DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
 
 
 def prepare(
+    context: typer.Context,
     source: Annotated[
         str,
         typer.Argument(
@@ -103,15 +107,18 @@ def prepare(
     if reference:
         if source == DRAWN or faces is not None:
             raise BadInput("--reference: there are no such scores for faces; leave it out")
+        _refuse(context, ("form", "workers"), "has no effect with --reference")
         how: dict[str, str | bool] = {"resample": resample, "allow_upscale": allow_upscale, "background": background}
         _write_reference(source, out, resolution, how, network or "inception", network_file, device or "auto")
         return
     if source == DRAWN:
+        _refuse(context, OF_PICTURES, f"has no effect on {DRAWN}")
         _write_drawn(out, FACES if faces is None else faces, resolution)
         return
     if faces is not None:
         raise BadInput(f"--faces {faces}: only goes with {DRAWN}; leave it out")
     if out.suffix == ".pak":
+        _refuse(context, OF_PICTURES, "has no effect on faces, which are packed as they are")
         _pack(Path(source), out, resolution)
         return
     if resolution is None:
@@ -143,6 +150,22 @@ def prepare(
         f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
         f"(`frugan recipes`: those for {resolution} pixels)"
     )
+
+
+def _refuse(context: typer.Context, names: Collection[str], why: str) -> None:
+    """Refuse options that were typed and would be ignored.
+
+    Args:
+        names: of this command's parameters.
+        why: continues "--option ...".
+
+    Raises:
+        BadInput: one of them was typed.
+    """
+    for parameter in context.command.params:
+        given_by = context.get_parameter_source(str(parameter.name))
+        if parameter.name in names and given_by is not None and given_by.name == "COMMANDLINE":
+            raise BadInput(f"{parameter.opts[0]} {why}; leave it out")
 
 
 def _write_reference(
