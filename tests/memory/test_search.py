@@ -83,7 +83,7 @@ def test_it_is_the_same_every_time() -> None:
     assert by_formula().within(150 * MIB) == by_formula().within(150 * MIB)
 
 
-@pytest.mark.parametrize("saver", [saver.name for saver in SAVERS if saver.name not in ("micro-batch", "dense-slices")])
+@pytest.mark.parametrize("saver", [name for name in SAVERS if name not in ("micro-batch", "dense-slices")])
 def test_wishes_are_kept(saver: str) -> None:
     used = by_formula(Wishes(use=frozenset({saver})), ranks=2).within(1000 * MIB)
     assert used is not None

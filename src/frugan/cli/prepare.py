@@ -130,7 +130,7 @@ def prepare(
         _pack_pictures(local_path(source, say), out, form, fitting, workers)
         return
     path = local_path(source, say)
-    with Bar("preparing") as move, small_for_preparing(path, out, resolution, resample):
+    with Bar("reading headers") as look, Bar("preparing") as move, small_for_preparing(path, out, resolution, resample):
         report = prepare_set(
             path,
             out,
@@ -140,6 +140,7 @@ def prepare(
             background=fitting.background,
             workers=workers,
             progress=move,
+            survey_progress=look,
         )
     for line in report.lines:
         say(line)
@@ -211,8 +212,11 @@ def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", work
     from frugan.data.shard_writer import Shards
 
     packings: dict[Form, Packing[Any]] = {Form.ZIP: NvlabsZip(), Form.HDF5: Hdf5(), Form.WEBDATASET: Shards()}
-    with Bar("packing") as move, small_for_preparing(source, out, fitting.resolution, fitting.resample):
-        count, lines = pack_pictures(source, out, packings[form], fitting, workers=workers, progress=move)
+    small = small_for_preparing(source, out, fitting.resolution, fitting.resample)
+    with Bar("reading headers") as look, Bar("packing") as move, small:
+        count, lines = pack_pictures(
+            source, out, packings[form], fitting, workers=workers, progress=move, survey_progress=look
+        )
     for line in lines:
         say(line)
     print(f"{count:,} pictures of {fitting.resolution} pixels: {out}")

@@ -29,13 +29,33 @@ def train(
         str | None,
         typer.Option(help="how much card memory to use in all, such as 6GiB; default: what is free, less a margin"),
     ] = None,
-    micro_batch: Annotated[int | None, typer.Option(help="samples per forward pass; never changes the result")] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="samples per forward pass; never changes the result; default: the plan's choice")
+    ] = None,
     recompute: Annotated[
-        bool, typer.Option(help="activation checkpointing: keep fewer activations and compute them again")
+        bool,
+        typer.Option(
+            "--recompute",
+            help="activation checkpointing: keep fewer activations and compute them again; default: the plan's choice "
+            "(never: --avoid recompute)",
+            show_default=False,
+        ),
     ] = False,
-    ema_on_host: Annotated[bool, typer.Option(help="keep the averaged weights (EMA) in host memory")] = False,
+    ema_on_host: Annotated[
+        bool,
+        typer.Option(
+            "--ema-on-host",
+            help="keep the averaged weights (EMA) in host memory; default: the plan's choice",
+            show_default=False,
+        ),
+    ] = False,
     shard_optimizer: Annotated[
-        bool, typer.Option(help="under torchrun: divide the optimizer state between the ranks")
+        bool,
+        typer.Option(
+            "--shard-optimizer",
+            help="under torchrun: divide the optimizer state between the ranks; default: the plan's choice",
+            show_default=False,
+        ),
     ] = False,
     use: Annotated[
         list[str] | None, typer.Option(help="use this memory saving (see plan --help); may be repeated")

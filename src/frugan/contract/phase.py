@@ -29,9 +29,8 @@ class Draw:
     """One random input of a phase.
 
     Attributes:
-        distribution: "normal" (mean 0), "uniform" in [0, 1), or "classes": integers in [0, classes).
+        distribution: "normal" (mean 0, deviation 1), "uniform" in [0, 1), or "classes": integers in [0, classes).
         shape: shape for one sample.
-        std: standard deviation of "normal".
         classes: number of classes of "classes".
         per_image: False: drawn for the whole batch on the host and split (latents, classes). True: made on the device
             for each micro-batch as a function of (stream, phase, image index) (noise pictures, dropout masks), so that
@@ -40,7 +39,6 @@ class Draw:
 
     distribution: Distribution
     shape: tuple[int, ...] = ()
-    std: float = 1.0
     classes: int = 0
     per_image: bool = False
 
@@ -150,7 +148,8 @@ class Phase:
         updates: networks whose parameters move; gradients flow into nothing else.
         uses: networks that it runs: these are prepared, and what they observe is committed. Includes `updates`.
         optimizer: name of its optimizer; phases may share one.
-        parts: independent losses: backward after each (less memory) or after all, at the plan's choice.
+        parts: independent losses: backward after each; a plan may ask for it after all, which takes more memory and is
+            what the originals do.
         draws: its random inputs.
         sources: data sources that it reads.
         every: due at steps 0, every, 2*every ...

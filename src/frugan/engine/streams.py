@@ -26,8 +26,7 @@ def _draw(draw: Draw, count: int, generator: torch.Generator) -> Tensor:
         return torch.randint(draw.classes, shape, generator=generator, device=generator.device)
     if draw.distribution == "uniform":
         return torch.rand(shape, generator=generator, device=generator.device)
-    drawn = torch.randn(shape, generator=generator, device=generator.device)
-    return drawn if draw.std == 1 else drawn * draw.std
+    return torch.randn(shape, generator=generator, device=generator.device)
 
 
 @dataclass(frozen=True)

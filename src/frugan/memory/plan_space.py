@@ -36,7 +36,7 @@ class Wishes:
     def __post_init__(self) -> None:
         if "micro-batch" in {*self.use, *self.avoid}:
             raise BadInput("the micro-batch is asked for by its size: --micro-batch, and not by --use or --avoid")
-        known = [saver.name for saver in SAVERS if saver.name != "micro-batch"]
+        known = [name for name in SAVERS if name != "micro-batch"]
         for name in sorted({*self.use, *self.avoid} - set(known)):
             raise BadInput(f"memory saving {name!r} is unknown; there are {', '.join(known)}")
         for name in sorted(self.use & self.avoid):

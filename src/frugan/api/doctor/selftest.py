@@ -17,7 +17,6 @@ from frugan.api.doctor.memory_check import (
 )
 from frugan.api.doctor.outcome import Outcome, left_out
 from frugan.api.doctor.step_checks import (
-    every_saver,
     fp32_arithmetic,
     half_precision,
     memory_saving,
@@ -32,6 +31,7 @@ from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.out_of_memory import release_memory
 from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, resolve_precision
 from frugan.memory.cards import Card
+from frugan.memory.savers import SAVERS
 
 Tell = Callable[[Outcome], None]
 Check = Callable[[], Outcome | list[Outcome]]
@@ -76,7 +76,7 @@ def _anywhere(subject: Subject, device: torch.device) -> Iterable[tuple[str, Che
         yield f"{precision.name} against fp32", partial(half_precision, subject, device, precision)
     for name in HALVES - {precision.name for precision in half_precisions(device)}:
         yield "", partial(left_out, f"{name} against fp32", subject.family, "this device computes in it slowly, or not")
-    for saver in every_saver():
+    for saver in SAVERS:
         yield f"memory saving {saver}", partial(memory_saving, subject, device, saver)
     yield "out of memory, on purpose", partial(out_of_memory_is_survived, subject, device)
 

@@ -15,7 +15,7 @@ from frugan.engine.precision import Precision
 from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.update import PhaseResult
-from frugan.memory.savers import SAVERS, SaverName
+from frugan.memory.savers import SaverName
 
 HOST = torch.device("cpu")
 EXACT = 1e-5
@@ -118,11 +118,6 @@ def memory_saving(subject: Subject, device: torch.device, saver: SaverName) -> O
         line="nothing went to host memory" if unused else line,
         figures={"difference": difference, "limit": limit, "where": where},
     )
-
-
-def every_saver() -> list[SaverName]:
-    """All that a plan can be made of."""
-    return [saver.name for saver in SAVERS]
 
 
 class _RunsOut(Probe):
