@@ -134,7 +134,8 @@ def test_the_table_of_face_recipes_says_what_they_are(page: str) -> None:
 
 def test_figures_of_the_demo_are_those_of_its_records() -> None:
     results = ROOT / "benchmarks" / "results"
-    runs = [run for run in json.loads((results / "quality.json").read_text()) if run["name"] == "biggan-digits-32"]
+    every = json.loads((results / "quality.json").read_text())
+    runs = [run for run in every if run["name"] == "biggan-digits-32"]
     text = (ROOT / "README.md").read_text("utf-8")
 
     def over_seeds(field: str) -> tuple[float, float]:
@@ -144,9 +145,12 @@ def test_figures_of_the_demo_are_those_of_its_records() -> None:
     for field, words in {
         "class_accuracy": "`class_accuracy`, mean of five seeds | {:.3f} ± {:.3f} |",
         "trained_on_generated": "`trained_on_generated` | {:.3f} ± {:.3f} |",
-        "diversity": "over that of real digits | {:.3f} ± {:.3f} |",
+        "diversity": "over that of real digits) | {:.3f} ± {:.3f} |",
     }.items():
         assert words.format(*over_seeds(field)) in text, field
+    styled = [run for run in every if run["name"] == "stylegan2-digits-32"]
+    shown = [[run[name] for run in styled] for name in ("class_accuracy", "trained_on_generated", "diversity")]
+    assert f"diversity | {', '.join(f'{mean(values):.3f} ± {stdev(values):.3f}' for values in shown)} |" in text
     assert f"precision, recall | {over_seeds('precision')[0]:.2f}, {over_seeds('recall')[0]:.2f} |" in text
     demo = json.loads((results / "demo-amd-epyc-2-cores.json").read_text())["numbers"]
     assert f"| {demo['seconds']:.0f}; {over_seeds('cpu_seconds')[0]:.0f} |" in text
