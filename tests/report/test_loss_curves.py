@@ -8,9 +8,9 @@ import pytest
 from frugan.report.loss_curves import COLOURS, HEIGHT, MARGIN, loss_strip
 
 
-def _rows_of(strip: np.ndarray, name: str) -> dict[int, float]:
+def _rows_of(strip: np.ndarray, curve: int) -> dict[int, float]:
     """Column -> mean row of a curve's own colour, below the caption."""
-    where = (strip == np.array(COLOURS[name])).all(2)
+    where = (strip == np.array(COLOURS[curve])).all(2)
     where[:MARGIN] = False
     return {int(x): float(np.flatnonzero(where[:, x]).mean()) for x in np.flatnonzero(where.any(0))}
 
@@ -20,7 +20,7 @@ def test_a_falling_loss_falls_over_the_whole_width(steps: int) -> None:
     values = np.linspace(1.0, 0.5, steps)
     strip = loss_strip({"src": list(values)}, steps, 330)
     assert strip.shape == (HEIGHT, 330, 3)
-    rows = _rows_of(strip, "src")
+    rows = _rows_of(strip, 0)
     assert min(rows) <= 1
     assert max(rows) >= 328
     if steps > 1:
@@ -32,7 +32,7 @@ def test_both_sides_are_drawn_and_gaps_are_passed_over() -> None:
     src[100:200] = [math.nan] * 100
     dst[7] = math.inf
     strip = loss_strip({"src": src, "dst": dst}, 400, 200)
-    source, destination = _rows_of(strip, "src"), _rows_of(strip, "dst")
+    source, destination = _rows_of(strip, 0), _rows_of(strip, 1)
     assert source[10] < destination[10]
     assert len(destination) == 200
     empty: list[dict[str, list[float]]] = [{}, {"src": []}, {"src": [math.nan] * 5}, {"src": [0.0, 0.0]}]

@@ -1,7 +1,7 @@
 """Loss curves as a strip of pixels, to stand above a preview."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,8 @@ MARGIN = 18
 BACKGROUND = (32, 32, 32)
 GRID = (64, 64, 64)
 TEXT = (220, 220, 220)
-COLOURS: Mapping[str, tuple[int, int, int]] = MappingProxyType({"src": (90, 170, 255), "dst": (255, 170, 60)})
-OTHERS = ((140, 220, 140), (220, 140, 220))
+COLOURS = ((90, 170, 255), (255, 170, 60), (140, 220, 140), (220, 140, 220))
+"""Of the curves, in their order."""
 
 
 def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> NDArray[np.uint8]:
@@ -25,7 +25,7 @@ def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> 
     mean of the later half, so that the first losses do not flatten the rest.
 
     Args:
-        curves: name ("src", "dst") -> loss of every step, in order; values that are not finite are passed over.
+        curves: name -> loss of every step, in order; values that are not finite are passed over.
         step: number of the last step, for the caption.
         width: of the strip in pixels.
 
@@ -40,12 +40,10 @@ def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> 
     for part in (0.25, 0.5, 0.75):
         row = _row(part * top, top)
         draw.line((0, row, width, row), GRID)
-    others = iter(OTHERS * len(curves))
     caption = f"step {step:,}"
     x = 6 + draw.textlength(caption) + 16
     draw.text((6, 3), caption, TEXT)
-    for name, (least, mean, most) in columns.items():
-        colour = COLOURS.get(name) or next(others)
+    for (name, (least, mean, most)), colour in zip(columns.items(), cycle(COLOURS), strict=False):
         faint = tuple(c // 2 for c in colour)
         for at in range(len(mean)):
             if np.isfinite(mean[at]):

@@ -49,9 +49,9 @@ class LossHistory:
         """Take in one event; only steps and imports count, and where training went back to go on from."""
         kind = event["event"]
         if kind == "imported":
-            for source, destination in event.get("loss_history", []):
-                self._append("src", 0, float(source))
-                self._append("dst", 0, float(destination))
+            for losses in event.get("loss_history", []):
+                for side, value in zip(event["loss_sides"], losses, strict=True):
+                    self._append(str(side), 0, float(value))
         elif kind == "step":
             for side, value in sides_of(event).items():
                 self._append(side, event["step"], value)

@@ -66,6 +66,7 @@ def from_leras(
         "format": "leras",
         "name": storable(model.name).replace("?", "_"),
         "options": model.options,
+        "loss_sides": ["src", "dst"],
         "loss_history": model.loss_history,
     }
     write_run(run, recipe, state, imported)
