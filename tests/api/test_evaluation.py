@@ -113,6 +113,10 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
         damaged.write_bytes(b"cut")
     reference_of(made(0), network, tmp_path, batch=7)
     assert asked == 90
+    for damaged in tmp_path.glob("*.npy"):
+        damaged.write_bytes(b"cut")
+    np.testing.assert_array_equal(reference_of(made(0), network, tmp_path, batch=7).rows, first.rows)
+    assert asked == 120
 
 
 @pytest.mark.parametrize(

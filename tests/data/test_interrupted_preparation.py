@@ -67,7 +67,7 @@ prepare(Path(sys.argv[1]), Path(sys.argv[2]), resolution=16, progress=kill)
 def test_two_preparations_of_the_same_folder(source: Path, tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / ".out.lock"),
-        pytest.raises(BadInput, match=r"another process is preparing .*out"),
+        pytest.raises(BadInput, match=r"another process is writing .*out"),
     ):
         prepare(source, tmp_path / "out", resolution=16)
     prepare(source, tmp_path / "out", resolution=16)

@@ -32,7 +32,7 @@ def unfinished_folder(final: Path) -> Iterator[Path]:
         lock.acquire()
     except Timeout as error:
         raise BadInput(
-            f"another process is preparing {shown(str(final))}; wait for it, or choose another OUT."
+            f"another process is writing {shown(str(final))}; wait for it, or choose another place."
         ) from error
     try:
         for left in final.parent.iterdir():

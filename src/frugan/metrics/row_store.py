@@ -1,5 +1,6 @@
 """Features of many pictures in a file, so that 50,000 take no more memory than 1,000."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,8 @@ class RowStore:
         Raises:
             ValueError: rows are missing.
         """
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._file.close()
         if self._missing:
             raise ValueError(f"{self.path}: {self._missing} rows are missing")

@@ -1,6 +1,5 @@
 """What conversions write: weights in a file or a folder, or a run; each whole or not at all."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from frugan.api.weights import weights_metadata
+from frugan.data.unfinished import unfinished_folder
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, save_checkpoint
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
@@ -32,16 +32,10 @@ def write_weights_folder(
     path: Path, trained: Mapping[str, Tensor], averaged: Mapping[str, Tensor], recipe: Recipe
 ) -> None:
     """Write networks as they were trained, their averages, and the recipe to fine-tune them by."""
-    beside = path.with_name(f".unfinished-{path.name}")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        beside.mkdir(parents=True)
+    with unfinished_folder(path.absolute()) as beside:
         write_tensors(beside / NETWORKS_FILE, trained, weights_metadata(recipe))
         write_tensors(beside / EMA_FILE, averaged, weights_metadata(recipe))
         (beside / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def free_for_a_run(out: str | Path) -> RunFolder:
@@ -62,18 +56,11 @@ def write_run(run: RunFolder, recipe: Recipe, state: TrainingState, imported: Ma
     Args:
         imported: of the event that says where it came from.
     """
-    run = RunFolder(run.path.absolute())  # "." could neither be removed nor replaced
-    beside = RunFolder(run.path.with_name(f".unfinished-{run.path.name}"))
-    shutil.rmtree(beside.path, ignore_errors=True)
     extra = {"seconds": 0, "plan": {"precision": "auto"}, "data": {}}
-    try:
+    with unfinished_folder(run.path.absolute()) as folder:  # "." could neither be removed nor replaced
+        beside = RunFolder(folder)
         save_checkpoint(beside.checkpoints, state, weights_metadata(recipe), extra)
         (beside.path / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")
         with EventLog(beside.events) as log:
             log.write("imported", step=state.step, **imported)
         write_json(beside.recipe, recipe.model_dump(mode="json"))
-        if run.path.exists():
-            run.path.rmdir()  # empty
-        beside.path.replace(run.path)
-    finally:
-        shutil.rmtree(beside.path, ignore_errors=True)

@@ -68,8 +68,8 @@ def reference_of(
     kept = folder / f"{key}.safetensors", folder / f"{key}.npy"
     about = {"format": str(FORMAT), "data": pictures.digest, "network": f"{network.name} {network.digest}"}
     about["resizer"] = network.resizer
-    if (moments := _kept(kept[0], about)) is not None and kept[1].is_file():
-        return Reference(moments, np.load(kept[1], mmap_mode="r", allow_pickle=False), labels)
+    if (moments := _kept(kept[0], about)) is not None and (rows := _kept_rows(kept[1])) is not None:
+        return Reference(moments, rows, labels)
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f".{key}.{os.getpid()}.npy"
     gathered: StreamingMoments | None = None
@@ -95,6 +95,15 @@ def reference_of(
     finally:
         beside.unlink(missing_ok=True)
     return Reference(moments, np.load(kept[1], mmap_mode="r", allow_pickle=False), labels)
+
+
+def _kept_rows(file: Path) -> NDArray[np.float32] | None:
+    """Features from a file; None: there is none that can be read."""
+    try:
+        found: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return found
 
 
 def _kept(file: Path, about: dict[str, str]) -> Moments | None:

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
@@ -177,10 +178,9 @@ def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
         raise BadInput(f"{folder / there[0]}: is there already; choose another folder, or add --replace")
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder}: is no folder")
-    beside = folder.with_name(f".unfinished-{folder.name}")
-    shutil.rmtree(beside, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(mkdtemp(prefix=f".{folder.name}.unfinished-", dir=folder.parent))
     try:
-        beside.mkdir(parents=True)
         for name, content in files.items():
             torch.save(content, beside / file_name(name, ""))
         folder.mkdir(parents=True, exist_ok=True)
