@@ -1,11 +1,15 @@
 """Nothing that a test prepares may land in the home folder; hypothesis makes a quarter of its usual examples."""
 
 import gc
+import os
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from hypothesis import settings
+
+# before anything imports torch: a training forked from a test would wait for ever for threads that it did not inherit
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("short", max_examples=25)
 settings.register_profile("long", max_examples=100)  # `--hypothesis-profile long`, as `make test-long` has it
