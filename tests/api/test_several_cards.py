@@ -9,7 +9,7 @@ import pytest
 import frugan
 from api.pictures import RECIPE, write_recipe
 from frugan.api.plan.planning_task import task_of
-from frugan.api.plan.several_cards import Kind, parse_kinds
+from frugan.api.plan.several_cards import CardKind, parse_kinds
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import deal
@@ -182,15 +182,15 @@ def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
 @pytest.mark.parametrize(
     ("card", "gpus", "kinds"),
     [
-        (None, None, (Kind(None, 1),)),
-        (None, 4, (Kind(None, 4),)),
-        ("gtx-1080", 12, (Kind("gtx-1080", 12),)),
-        ("gtx-1080x12", None, (Kind("gtx-1080", 12),)),
-        ("titan-x", None, (Kind("titan-x", 1),)),
-        ("titan-xx2, RTX 3060", 3, (Kind("titan-x", 2), Kind("RTX 3060", 1))),
+        (None, None, (CardKind(None, 1),)),
+        (None, 4, (CardKind(None, 4),)),
+        ("gtx-1080", 12, (CardKind("gtx-1080", 12),)),
+        ("gtx-1080x12", None, (CardKind("gtx-1080", 12),)),
+        ("titan-x", None, (CardKind("titan-x", 1),)),
+        ("titan-xx2, RTX 3060", 3, (CardKind("titan-x", 2), CardKind("RTX 3060", 1))),
     ],
 )
-def test_cards_are_read(card: str | None, gpus: int | None, kinds: tuple[Kind, ...]) -> None:
+def test_cards_are_read(card: str | None, gpus: int | None, kinds: tuple[CardKind, ...]) -> None:
     assert parse_kinds(card, gpus) == kinds
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from frugan.memory.dataless import META, Dataless
 from frugan.memory.fused_kernels import Kernel, kernels_of, peak_bytes
-from frugan.memory.joint_graph import JointGraph, Kind, record
+from frugan.memory.joint_graph import JointGraph, OperationKind, record
 
 SIDE = 8
 ONE = 4 * SIDE * SIDE
@@ -76,7 +76,11 @@ def test_in_place_makes_a_new_value_and_views_are_their_base() -> None:
             return [y.t()]
 
     graph = recorded(work, (SIDE, SIDE))
-    assert [operation.kind for operation in graph.needed()] == [Kind.OWN, Kind.POINTWISE, Kind.OWN]
+    assert [operation.kind for operation in graph.needed()] == [
+        OperationKind.OWN,
+        OperationKind.POINTWISE,
+        OperationKind.OWN,
+    ]
     assert [len(operation.reads) for operation in graph.needed()] == [1, 1, 1]
     assert stored(kernels_of(graph)) == [(1,), (2,), (3,)]
     assert graph.tensors[0].stride() == (1, SIDE)

@@ -56,6 +56,7 @@ class EvaluationSettings(BaseModel):
         metric = made_by.get(self.best_by, "fid" if self.best_by == "fid" else "pr")
         if self.every is not None and self.keep_best and metric not in self.metrics:
             raise ValueError(f"best_by = {self.best_by}: needs {metric} among metrics, which are {list(self.metrics)}")
-        if self.statistics != "standing" and (self.standing_size is not None or self.standing_batches != 16):
+        usual = type(self).model_fields["standing_batches"].default
+        if self.statistics != "standing" and (self.standing_size is not None or self.standing_batches != usual):
             raise ValueError("standing_batches and standing_size go with statistics = 'standing', and only with it")
         return self

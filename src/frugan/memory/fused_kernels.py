@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frugan.memory.joint_graph import JointGraph, Kind, Operation
+from frugan.memory.joint_graph import JointGraph, Operation, OperationKind
 
 MOST_READ = 8
 """Values that one pointwise expression may read before it is stored (`realize_acc_reads_threshold`)."""
@@ -59,8 +59,10 @@ def kernels_of(graph: JointGraph) -> list[Kernel]:
     inside: dict[int, _Expression] = {}
     kernels: list[Kernel] = []
     for operation in operations:
-        expression = _Expression(operation.reads, 1) if operation.kind is Kind.OWN else _expression(operation, inside)
-        if operation.kind in (Kind.POINTWISE, Kind.GATHER):
+        expression = (
+            _Expression(operation.reads, 1) if operation.kind is OperationKind.OWN else _expression(operation, inside)
+        )
+        if operation.kind in (OperationKind.POINTWISE, OperationKind.GATHER):
             (number,) = operation.makes
             if number not in results and _is_inside(expression, readers[number]):
                 inside[number] = expression
@@ -104,9 +106,9 @@ def _expression(operation: Operation, inside: dict[int, _Expression]) -> _Expres
 def _is_inside(expression: _Expression, readers: Iterable[Operation]) -> bool:
     """Whether a pointwise value is made within what reads it."""
     readers = list(readers)
-    if any(reader.kind is Kind.OWN for reader in readers) or len(expression.reads) > MOST_READ:
+    if any(reader.kind is OperationKind.OWN for reader in readers) or len(expression.reads) > MOST_READ:
         return False
-    if len(expression.reads) > 1 and any(reader.kind is Kind.GATHER for reader in readers):
+    if len(expression.reads) > 1 and any(reader.kind is OperationKind.GATHER for reader in readers):
         return False
     return len(readers) < 2 or (
         len(expression.reads) <= MOST_READ_TWICE and expression.operations <= MOST_OPERATIONS_TWICE
@@ -115,7 +117,7 @@ def _is_inside(expression: _Expression, readers: Iterable[Operation]) -> bool:
 
 def _kernel(operation: Operation, expression: _Expression, graph: JointGraph) -> Kernel:
     moved, macs, fp32_macs = operation.cost
-    if operation.kind is not Kind.OWN:
+    if operation.kind is not OperationKind.OWN:
         written = sum(graph.values[number].size_bytes for number in operation.makes)
         moved = sum(expression.reads.values()) + written
     return Kernel(operation.makes, expression.reads, macs, fp32_macs, moved, operation.place)

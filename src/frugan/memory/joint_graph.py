@@ -59,7 +59,7 @@ _DECOMPOSED = (aten.native_batch_norm, aten.native_batch_norm_backward)
 """Torch's compiler takes these apart before it makes kernels, into statistics and what is pointwise."""
 
 
-class Kind(Enum):
+class OperationKind(Enum):
     """How a compiler makes an operation."""
 
     POINTWISE = "within whatever reads its result"
@@ -95,7 +95,7 @@ class Operation:
     """
 
     func: Any
-    kind: Kind
+    kind: OperationKind
     reads: dict[int, int]
     makes: tuple[int, ...]
     cost: tuple[int, int, int]
@@ -207,15 +207,19 @@ class _Recorder(TorchDispatchMode):
         return out
 
 
-def _kind(func: Any, made: Sequence[Tensor]) -> Kind:
+def _kind(func: Any, made: Sequence[Tensor]) -> OperationKind:
     """How an operation is made; what writes into a part of its memory is left by itself."""
     if torch.Tag.reduction in func.tags:
-        return Kind.REDUCTION
+        return OperationKind.REDUCTION
     if len(made) != 1 or not _is_whole(made[0]):
-        return Kind.OWN
+        return OperationKind.OWN
     if func.overloadpacket in _GATHERS:
-        return Kind.GATHER
-    return Kind.POINTWISE if torch.Tag.pointwise in func.tags or func.overloadpacket in _POINTWISE_TOO else Kind.OWN
+        return OperationKind.GATHER
+    return (
+        OperationKind.POINTWISE
+        if torch.Tag.pointwise in func.tags or func.overloadpacket in _POINTWISE_TOO
+        else OperationKind.OWN
+    )
 
 
 def _is_whole(tensor: Tensor) -> bool:

@@ -26,7 +26,7 @@ _COUNTED = re.compile(r"(.+)x(\d+)")
 
 
 @dataclass(frozen=True)
-class Kind:
+class CardKind:
     """Cards of one name.
 
     Attributes:
@@ -38,7 +38,7 @@ class Kind:
     count: int
 
 
-def parse_kinds(card: str | None, gpus: int | None) -> tuple[Kind, ...]:
+def parse_kinds(card: str | None, gpus: int | None) -> tuple[CardKind, ...]:
     """The cards of "gtx-1080", "gtx-1080x12" or "gtx-1080x8,rtx-3060x4".
 
     Args:
@@ -50,13 +50,13 @@ def parse_kinds(card: str | None, gpus: int | None) -> tuple[Kind, ...]:
     if gpus is not None and gpus < 1:
         raise BadInput(f"--gpus {gpus}: expected at least one")
     if card is None:
-        return (Kind(None, gpus or 1),)
+        return (CardKind(None, gpus or 1),)
     words = card.split(",")
     counted = [None if is_known(word) else _COUNTED.fullmatch(word.strip()) for word in words]
     if len(words) == 1 and counted[0] is None:
-        return (Kind(card, gpus or 1),)
+        return (CardKind(card, gpus or 1),)
     kinds = tuple(
-        Kind(word.strip(), 1) if found is None else Kind(found[1], int(found[2]))
+        CardKind(word.strip(), 1) if found is None else CardKind(found[1], int(found[2]))
         for word, found in zip(words, counted, strict=True)
     )
     for word, kind in zip(words, kinds, strict=True):
@@ -70,7 +70,7 @@ def parse_kinds(card: str | None, gpus: int | None) -> tuple[Kind, ...]:
 def plan_together(
     recipe: str | Recipe,
     overrides: Sequence[str],
-    kinds: Sequence[Kind],
+    kinds: Sequence[CardKind],
     budget_bytes: int | None,
     options: PlanOptions,
     *,
@@ -162,7 +162,7 @@ def _ladder(shared: Planner, name: str, options: PlanOptions) -> PlanReport:
 
 
 def relative_speeds(
-    recipe: Recipe, kinds: Sequence[Kind], budget_bytes: int | None, options: PlanOptions
+    recipe: Recipe, kinds: Sequence[CardKind], budget_bytes: int | None, options: PlanOptions
 ) -> tuple[float, ...]:
     """How fast cards of each kind train a recipe; 1 where they are all of one."""
     if len(kinds) == 1:

@@ -22,7 +22,7 @@ from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 
 MOST_AT_ONCE = 16
-"""Samples in one forward, if nothing is said: more are hardly faster."""
+"""Samples in one forward on a machine of which nothing is known, if nothing is said."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from frugan.recipe.recipe import Recipe
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
 
-MOST_AT_ONCE = 64
-"""Samples in one forward: more are hardly faster, and never more than are trained at once."""
+MOST_WHILE_TRAINING = 64
+"""Samples in one forward beside a training, whose own micro-batch has shown that it fits; more are hardly faster."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class TrainingScores:
             statistics=settings.statistics,
             standing_batches=settings.standing_batches,
             standing_size=settings.standing_size,
-            micro_batch=min(plan.micro_batch, MOST_AT_ONCE),
+            micro_batch=min(plan.micro_batch, MOST_WHILE_TRAINING),
         )
         networks = networks_to_score(state, plan)
         return self.scorer.score(
