@@ -21,7 +21,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory import compiled_step, joint_graph
 from frugan.memory.fused_kernels import Kernel, kernels_of
-from frugan.memory.joint_graph import JointGraph, Kind
+from frugan.memory.joint_graph import JointGraph, OperationKind
 from frugan.memory.prediction import predict
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
@@ -56,7 +56,7 @@ def in_blocks(graph: JointGraph) -> JointGraph:
             made_in[number] = operation.place
         crossing |= {number for number in operation.reads if made_in.get(number, operation.place) != operation.place}
         is_inside = "/" in operation.place
-        operations.append(operation if is_inside else replace(operation, kind=Kind.OWN))
+        operations.append(operation if is_inside else replace(operation, kind=OperationKind.OWN))
     return JointGraph(graph.values, operations, (*graph.results, *crossing))
 
 
