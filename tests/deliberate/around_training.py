@@ -129,9 +129,16 @@ FAULTS = (
     Fault(
         "an event is written behind half a line",
         "engine/events.py",
-        "        if cut:\n",
-        "        if not cut:\n",
+        'b"\\n" if cut else b""',
+        'b"" if cut else b"\\n"',
         "engine/test_events.py",
+    ),
+    Fault(
+        "events that a full disk did not take are dropped",
+        "engine/events.py",
+        "            if not self._keeps(error):\n                raise\n        for",
+        '            if not self._keeps(error):\n                raise\n            self._unwritten = b""\n        for',
+        "faults/test_disk.py -k 'events'",
     ),
     Fault(
         "names can end the report's script",
