@@ -251,7 +251,7 @@ def _decisions(
     taken = f"{show_size(card.context_bytes)} for CUDA's context, {show_size(card.workspace_bytes)} for its libraries"
     yield f"card: {card.name}; {taken}: {kind}"
     if card.figures_of is not None:
-        yield f"speed: guessed from what is published of the {card.figures_of}; the {card.name} is not on our list"
+        yield f"speed: guessed from what is published of the {card.figures_of}"
 
 
 def _compiled(task: Task, plan: Plan) -> Iterator[str]:
