@@ -10,7 +10,7 @@ from frugan.api.data.sources import open_real
 from frugan.api.defaults import METRICS
 from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
-from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer, features_of
+from frugan.api.evaluate.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, features_of
 from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
 from frugan.api.networks import networks_from
 from frugan.api.progress import Progress, Say, quiet
@@ -137,7 +137,7 @@ def _curve(
     pin_arithmetic()
     networks = networks_from(weights, device)
     if str(data) == DIGITS and not Path(DIGITS).exists() and options.split == "all":
-        options = replace(options, split="unseen by the demo")
+        options = replace(options, split=UNSEEN_BY_THE_DEMO)
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given, ranks)
     averaged = file.name != NETWORKS_FILE
     found = [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]

@@ -37,6 +37,8 @@ WITHOUT_PICTURES = ("fid", "is")
 """Metrics that moments of real pictures are enough for."""
 NEED_ROWS = frozenset(("kid", "pr", "intra-fid"))
 """Metrics that compare features one by one, and not their moments alone."""
+UNSEEN_BY_THE_DEMO = "unseen by the demo"
+"""What `evaluate` calls the half of the digits that its own network was not fitted to."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
@@ -221,7 +223,7 @@ class Scorer:
                     f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
                     "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
                 )
-        if self.pictures is not None and self.network.name == "digits" and not self.options.split.startswith("unseen"):
+        if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
             found.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
                 "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
