@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 from typer.testing import CliRunner
 
 from api.scored import drawn, silent
 from frugan.api.sample.drawing import animate, draw
-from frugan.api.sample.generation import DrawRequest, generating
+from frugan.api.sample.generation import DrawRequest, Sampler, generating
 from frugan.api.sample.memorisation import check_memorisation
 from frugan.api.sample.opened_networks import Opened
 from frugan.cli.application import application
@@ -92,6 +93,25 @@ def test_samples_for_other_programs(scored: Path, opened: Opened, tmp_path: Path
         assert "synthetic" in picture.info["Description"]
     with pytest.raises(BadInput, match="holds something already"):
         draw(scored / "run", tmp_path, DrawRequest(), pngs=1, device="cpu", say=silent)
+
+
+def test_black_pictures_are_counted_for_each_file_by_itself(
+    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sampler._drawn
+
+    def with_one_bad(sampler: Sampler, number: int) -> tuple[Tensor, Tensor]:
+        sheet, labels = made(sampler, number)
+        return sheet.index_fill(0, torch.tensor([0]), torch.nan), labels
+
+    monkeypatch.setattr(Sampler, "_drawn", with_one_bad)
+    said: list[str] = []
+    draw(scored / "run", tmp_path, DrawRequest(), npz=5, pngs=4, sheet=(2, 3), device="cpu", say=said.append)
+    warned = [line for line in said if line.startswith("warning: ")]
+    assert [
+        f"{tmp_path / name}: 1 pictures hold" in line
+        for name, line in zip(("samples.npz", "pngs", "random.png"), warned, strict=True)
+    ] == [True] * 3
 
 
 @pytest.mark.parametrize("kind", ["gif", "mp4"])

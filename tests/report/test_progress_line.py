@@ -70,6 +70,18 @@ def test_what_is_saved_is_told() -> None:
     ]
 
 
+def test_what_could_not_be_written_is_told_with_its_reason() -> None:
+    out = io.StringIO()
+    full = "No space left on device; training goes on"
+    with LiveLine(console=Console(file=out, width=80)) as line:
+        line.show({"event": "checkpoint_failed", "step": 1000, "reason": full})
+        line.show({"event": "snapshot_failed", "step": 1000, "reason": full})
+    assert out.getvalue().splitlines() == [
+        f"step 1,000: no checkpoint: {full}",
+        f"step 1,000: no sample grid: {full}",
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3600, "1h 00min"), (90_000, "1d 01h")],
