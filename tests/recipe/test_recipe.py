@@ -41,7 +41,6 @@ STYLES = {
     "stylegan2-ffhq-1024": (1024, 32768, 8, 10.0, 32, 4, 0.002, 10_000, False, 59.4),
     "stylegan2-cifar10": (32, 32768, 2, 0.01, 64, 32, 0.0025, 500_000, True, 43.3),
     "stylegan2-auto": (256, 16384, 2, 0.8192, 16, 4, 0.0025, 5_000, True, 47.2),
-    "stylegan2-small-64": (64, 4096, 2, 0.0256, 32, 4, 0.0025, 10_000, True, 2.9),
 }
 PARAMETERS = {
     "biggan-imagenet-128": (70_433_988, 87_982_370),
@@ -59,7 +58,7 @@ PARAMETERS = {
 
 
 def test_what_ships_is_what_is_checked_here() -> None:
-    others = {"biggan-digits-32", "biggan-small-32", "biggan-small-64", "stylegan2-digits-32"}
+    others = {"biggan-digits-32", "biggan-small-32", "biggan-small-64", "stylegan2-digits-32", "stylegan2-small-64"}
     others |= {"biggan-finetune-128", *(f"stylegan2-finetune-{resolution}" for resolution in (256, 512, 1024))}
     assert set(built_in()) == {*EXPECTED, *others, *FACES, *STYLES}
 
