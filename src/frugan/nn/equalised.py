@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.leaky_relu import GAIN, SLOPE, clamped, leaky_relu
+from frugan.nn.linear_maps import conv2d
 
 BOTH = ("weight", "bias")
 
@@ -164,27 +165,16 @@ class EqualisedConv2d(_Equalised):
     def _convolve(self, x: Tensor) -> Tensor:
         fir = cast(Tensor, self.resample_filter)
         if self.resample == "up":
-            return upsample2d(F.conv2d(x, self.weight), fir, self.kernels)
+            return upsample2d(conv2d(x, self.weight), fir, self.kernels)
         if self.resample == "down":
             return downsampling_conv2d(x, self.weight, fir, self.kernels)
-        return F.conv2d(x, self.weight, padding=self.kernel // 2)
+        return conv2d(x, self.weight, padding=self.kernel // 2)
 
 
 def downsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
     """Filter, and convolve every second place: [N, I, H, W], [O, I, k, k] -> [N, O, H/2, W/2]."""
     kernel, taps = weight.shape[2], fir.shape[0]
     if kernel == 1:
-        return F.conv2d(downsample2d(x, fir, kept), weight)
+        return conv2d(downsample2d(x, fir, kept), weight)
     before, after = kernel // 2 + (taps - 1) // 2, kernel // 2 + (taps - 2) // 2
-    return F.conv2d(upfirdn2d(x, fir, padding=(before, after, before, after), kept=kept), weight, stride=2)
-
-
-def upsampling_conv2d(x: Tensor, weight: Tensor, fir: Tensor, kept: KeptKernels | None = None) -> Tensor:
-    """Convolve between the places, and filter: [N, I, H, W], [O, I, 3, 3] -> [N, O, 2·H, 2·W].
-
-    The weight is that of a true convolution, not of a correlation: the releases store it so.
-    """
-    spread = F.conv_transpose2d(x, weight.transpose(0, 1), stride=2)  # [N, O, 2·H + 1, 2·W + 1]
-    taps = fir.shape[0]
-    before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
-    return upfirdn2d(spread, fir, padding=(before, after, before, after), gain=4, kept=kept)
+    return conv2d(upfirdn2d(x, fir, padding=(before, after, before, after), kept=kept), weight, stride=2)

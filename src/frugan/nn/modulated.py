@@ -12,8 +12,7 @@ from torch import Tensor
 
 from frugan.contract.squares import sums_of_squares
 from frugan.nn.affine import affine
-from frugan.nn.equalised import upsampling_conv2d
-from frugan.nn.fir import KeptKernels
+from frugan.nn.fir import KeptKernels, upfirdn2d
 
 EPS = 1e-8
 
@@ -49,16 +48,57 @@ def modulated_conv2d(
     if demodulate and x.dtype == torch.float16:
         # Demodulation takes any scale back; sums in fp16 then stay below x's largest value times √(I·k·k).
         styles = styles / styles.detach().abs().amax(1, keepdim=True).clamp_min(EPS)
-    scaled = x * styles.to(x.dtype)[:, :, None, None]
+    factors = styles.to(x.dtype)[:, :, None, None]  # [N, I, 1, 1]
     if upsample_by is None:
-        made = F.conv2d(scaled, weight, padding=weight.shape[2] // 2)
+        made = cast(Tensor, _ScaledConvolution.apply(x, factors, weight, False))
     else:
-        made = upsampling_conv2d(scaled, weight, upsample_by, kept)
+        spread = cast(Tensor, _ScaledConvolution.apply(x, factors, weight.transpose(0, 1), True))  # [N, O, 2·H + 1, ..]
+        taps = upsample_by.shape[0]
+        before, after = (taps + 1) // 2 - 1, (taps - 2) // 2
+        made = upfirdn2d(spread, upsample_by, padding=(before, after, before, after), gain=4, kept=kept)
     if not demodulate:
         return made if noise is None else made + noise
     squares = sums_of_squares(weight) / gain**2 if squares is None else squares
     norms = demodulation(squares, styles, EPS / gain**2, made.dtype)[:, :, None, None]  # [N, O, 1, 1]
     return made * norms if noise is None else affine(made, norms, noise)
+
+
+class _ScaledConvolution(torch.autograd.Function):
+    """Convolution of x·factors, which is not kept: backward multiplies once more. Differentiable twice.
+
+    x [N, I, H, W] is kept by the activation that made it. With `spread`, a transposed convolution to every second place,
+    its weight [I, O, k, k]; without, a convolution with padding k // 2, its weight [O, I, k, k].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factors: Tensor, weight: Tensor, spread: bool) -> Tensor:
+        ctx.save_for_backward(x, factors, weight)
+        ctx.spread = spread
+        scaled = x * factors
+        if spread:
+            return F.conv_transpose2d(scaled, weight, stride=2)
+        return F.conv2d(scaled, weight, padding=weight.shape[2] // 2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        x, factors, weight = ctx.saved_tensors
+        of_x, of_factors, of_weight, _ = ctx.needs_input_grad
+        stride, padding = (2, 0) if ctx.spread else (1, weight.shape[2] // 2)
+        to_scaled, to_weight, _ = torch.ops.aten.convolution_backward(
+            gradients[0],
+            x * factors,
+            weight,
+            None,
+            [stride, stride],
+            [padding, padding],
+            [1, 1],
+            ctx.spread,
+            [0, 0],
+            1,
+            [of_x or of_factors, of_weight, False],
+        )
+        to_factors = (to_scaled * x).sum((2, 3), keepdim=True) if of_factors else None
+        return to_scaled * factors if of_x else None, to_factors, to_weight, None
 
 
 def demodulation(squares: Tensor, styles: Tensor, eps: float, dtype: torch.dtype) -> Tensor:

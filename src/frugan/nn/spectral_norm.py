@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
 from frugan.nn.embedding import Embedding
+from frugan.nn.linear_maps import conv2d
 from frugan.nn.matrix_stack import MatrixStack, stackable
 
 
@@ -222,6 +223,10 @@ class SNConv2d(SpectralNorm, nn.Conv2d):
     ) -> None:
         nn.Conv2d.__init__(self, inputs, outputs, kernel, padding=padding, bias=bias)
         self._track(outputs, iterations, singular_values, eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs, H, W] -> [N, outputs, H', W']."""
+        return conv2d(x, self.weight, self.bias, padding=cast(int, self.padding[0]))
 
 
 class SNLinear(SpectralNorm, nn.Linear):

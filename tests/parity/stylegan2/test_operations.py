@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d, linear_together, upsampling_conv2d
+from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
 from frugan.nn.leaky_relu import clamped, leaky_relu
 from frugan.nn.minibatch_std import MinibatchStd
@@ -146,7 +146,9 @@ def test_linear_layers_together() -> None:
 def test_convolutions_that_resample() -> None:
     x, fir = of("conv2d_resample", "x"), fir_filter()
     for case, made in {
-        "c1": upsampling_conv2d(x, of("conv2d_resample", "c1.w"), fir),
+        "c1": modulated_conv2d(
+            x, of("conv2d_resample", "c1.w"), torch.ones(x.shape[:2]), demodulate=False, upsample_by=fir
+        ),
         "c2": downsampling_conv2d(x, of("conv2d_resample", "c2.w"), fir),
         "c3": downsampling_conv2d(x, of("conv2d_resample", "c3.w"), fir),
         "c4": upsample2d(torch.nn.functional.conv2d(x, of("conv2d_resample", "c4.w")), fir),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from frugan.families.biggan.layers import Layers
 from frugan.nn.batch_norm import gains_and_biases
+from frugan.nn.linear_maps import mean_pool2d
 from frugan.nn.upsampled_conv import plus_doubled, upsampled_conv2d
 
 
@@ -57,4 +58,4 @@ class DiscriminatorBlock(nn.Module):
         if not self.downsample:
             return torch.add(h, self.conv_sc(x))
         # Average pooling and a 1x1 convolution commute too: the skip pools before it, the release's later blocks after.
-        return torch.add(F.avg_pool2d(h, 2), self.conv_sc(F.avg_pool2d(x, 2)))
+        return torch.add(mean_pool2d(h), self.conv_sc(mean_pool2d(x)))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from frugan.families.biggan.blocks import upsample
 from frugan.families.biggan.layers import Layers
 from frugan.nn.batch_norm import gains_and_biases
+from frugan.nn.linear_maps import mean_pool2d
 
 
 class DeepGeneratorBlock(nn.Module):
@@ -61,6 +62,6 @@ class DeepDiscriminatorBlock(nn.Module):
         h = self.conv2(F.relu(h))
         h = F.relu(self.conv3(F.relu(h)))
         if self.downsample:
-            h, x = F.avg_pool2d(h, 2), F.avg_pool2d(x, 2)
+            h, x = mean_pool2d(h), mean_pool2d(x)
         skip = x if self.conv_sc is None else torch.cat([x, self.conv_sc(x)], 1)
         return torch.add(self.conv4(h), skip)
