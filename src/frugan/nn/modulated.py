@@ -66,7 +66,7 @@ def modulated_conv2d(
 class _ScaledConvolution(torch.autograd.Function):
     """Convolution of x·factors, which is not kept: backward multiplies once more. Differentiable twice.
 
-    x [N, I, H, W] is kept by the activation that made it. With `spread`, a transposed convolution to every second place,
+    x [N, I, H, W] is kept by the activation that made it. With `spread`, a transposed convolution to each second place,
     its weight [I, O, k, k]; without, a convolution with padding k // 2, its weight [O, I, k, k].
     """
 
