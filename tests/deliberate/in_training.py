@@ -189,6 +189,27 @@ FAULTS = (
         "styles @ squares.T",
         "parity/stylegan2/test_forward.py",
     ),
+    Fault(
+        "a modulated convolution's styles get the gradient of its scaled input",
+        "nn/modulated.py",
+        "(to_scaled * x).sum((2, 3)",
+        "(to_scaled * x * factors).sum((2, 3)",
+        "nn/test_modulated.py",
+    ),
+    Fault(
+        "a convolution whose weight learns nothing keeps its input",
+        "nn/linear_maps.py",
+        "if learns or not x.requires_grad or not torch.is_grad_enabled():",
+        "if x.is_cpu or learns or not x.requires_grad or not torch.is_grad_enabled():",
+        "nn/test_linear_maps.py",
+    ),
+    Fault(
+        "means of four pixels give each of them all of the gradient",
+        "nn/linear_maps.py",
+        "x * 0.25",
+        "x",
+        "nn/test_linear_maps.py",
+    ),
     # what the discriminator sees
     Fault(
         "ADA turns hues by half of what was drawn",
