@@ -30,8 +30,8 @@ def plan(
     card: Annotated[
         str | None,
         typer.Option(
-            help="plan for this card, such as rtx-3060, or for several: gtx-1080x8,rtx-3060x4; without --memory: "
-            "with all of its memory"
+            help="plan for this card, such as rtx-3060, or for several: gtx-1080x8; without --memory: with all of its "
+            "memory"
         ),
     ] = None,
     micro_batch: Annotated[int | None, typer.Option(help="samples per forward pass; default: chosen for you")] = None,
@@ -171,11 +171,7 @@ class _Counting:
 def _cards_in_words(report: "PlanReport") -> str:
     if report.together is None:
         return report.card.name
-    return (
-        f"{report.together.cards} cards"
-        if len(report.together.kinds) > 1
-        else (f"{report.together.cards} x {report.card.name}")
-    )
+    return f"{report.together.cards} x {report.card.name}"
 
 
 def _print_plan(console: Console, name: str, report: "PlanReport", again: str | None) -> None:

@@ -52,7 +52,7 @@ class PlanOptions:
 
     Attributes:
         card: plan for a card of this name; None: the one here, or one that is not named. Several that train together:
-            "gtx-1080x8,rtx-3060x4".
+            "gtx-1080x8".
         micro_batch: samples in one forward; None: chosen.
         use, avoid: savings that a plan must or must not use.
         gpus: cards that share the batch; None: as many as `card` names.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from frugan.api.plan.fit import PlanOptions, planner_of, report_of
 from frugan.api.plan.fit_report import PlanReport
 from frugan.api.plan.recipe_relatives import Largest, relatives
-from frugan.api.plan.several_cards import parse_kinds, plan_together, relative_speeds
+from frugan.api.plan.several_cards import parse_cards, plan_together
 from frugan.errors import BadInput
 from frugan.memory.sizes import parse_size, show_size
 from frugan.recipe.loading import load_recipe
@@ -62,16 +62,14 @@ def largest(
     if options.calibrate:
         planner_of(loaded, (), options)[0].close()
         options = replace(options, calibrate=False)  # once is enough
-    kinds = parse_kinds(options.card, options.gpus)
-    cards = sum(kind.count for kind in kinds)
-    speeds = relative_speeds(loaded, kinds, budget_bytes, options) if cards > 1 else ()
+    _, cards = parse_cards(options.card, options.gpus)
     sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], cards, options.micro_batch)]
     least, most = 0, len(sizes)
     best: tuple[tuple[str, ...], PlanReport] | None = None
     while least < most:  # what is larger takes more
         middle = (least + most) // 2
         words, relative = sizes[middle]
-        report = _plan(relative, budget_bytes, (), options, in_one_forward=what == "batch", speeds=speeds)
+        report = _plan(relative, budget_bytes, (), options, in_one_forward=what == "batch", only_fits=True)
         if report.fits:
             best, least = (words, report), middle + 1
         else:
@@ -92,27 +90,27 @@ def _plan(
     options: PlanOptions,
     *,
     in_one_forward: bool = False,
-    speeds: Sequence[float] | None = None,
+    only_fits: bool = False,
 ) -> PlanReport:
     """Plan for one card or several.
 
     Args:
-        speeds: of each kind of card, where nothing is asked but whether it fits.
+        only_fits: nothing is asked but whether it fits.
     """
-    kinds = parse_kinds(options.card, options.gpus)
-    if sum(kind.count for kind in kinds) > 1:
+    card, count = parse_cards(options.card, options.gpus)
+    if count > 1:
         return plan_together(
-            recipe, overrides, kinds, budget_bytes, options, in_one_forward=in_one_forward, speeds=speeds
+            recipe, overrides, budget_bytes, options, in_one_forward=in_one_forward, only_fits=only_fits
         )
     if options.link is not None:
         raise BadInput(f"--link {options.link}: a link is between several cards; say how many with --gpus")
-    planner, name = planner_of(recipe, overrides, replace(options, card=kinds[0].name))
+    planner, name = planner_of(recipe, overrides, replace(options, card=card))
     if in_one_forward:
         planner = replace(planner, wishes=replace(planner.wishes, micro_batch=planner.task.batch))
     try:
         if budget_bytes is None and options.card is not None:
             budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
-        return report_of(planner, name, budget_bytes, nearest=speeds is None, say=options.say)
+        return report_of(planner, name, budget_bytes, nearest=not only_fits, say=options.say)
     finally:
         planner.remember()
 

@@ -10,7 +10,7 @@ from frugan.memory.savers import SaverName
 
 @dataclass(frozen=True)
 class CardShare:
-    """Cards of one kind that take equally much of every batch.
+    """Cards that take equally much of every batch.
 
     Attributes:
         card: name.
@@ -58,11 +58,6 @@ class Together:
     def cards(self) -> int:
         """How many."""
         return sum(each.count for each in self.shares)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Names of the cards."""
-        return tuple(dict.fromkeys(each.card for each in self.shares))
 
     @property
     def slowest_seconds(self) -> float:
