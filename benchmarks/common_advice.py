@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from frugan.api.plan.planning_task import task_of
+from frugan.api.setup import training_of
 from frugan.data.faces.drawn_faces import SIDE_PIXELS
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -115,8 +115,8 @@ def memory_savings() -> list[dict[str, Any]]:
     """What half precision and recompute, in full and with products kept, take at the peak, and what they cost."""
     rows = []
     for name, micro_batch in RECIPES.items():
-        task = task_of(load_recipe(name))
-        blocks = task.recomputable(task.build("meta"))
+        training = training_of(load_recipe(name))
+        blocks = training.recomputable(training.build("meta"))
         plans = {
             "fp32": Plan(micro_batch, FULL),
             "half": Plan(micro_batch, HALF),
@@ -124,7 +124,7 @@ def memory_savings() -> list[dict[str, Any]]:
         }
         if name not in NO_KEPT_PRODUCTS:
             plans["half, keep-products"] = Plan(micro_batch, HALF, blocks, keep_products=True)
-        found = {saving: predict(task, plan, "cuda", task.stages[0]) for saving, plan in plans.items()}
+        found = {saving: predict(training, plan, "cuda", training.stages[0]) for saving, plan in plans.items()}
         plain = found["half"]
         for saving, each in found.items():
             rows.append(

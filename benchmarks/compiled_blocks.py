@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 import torch
 
-from frugan.api.plan.counted_steps import MICRO_BATCHES, Case, shipped_cases
-from frugan.api.plan.planning_task import task_of
+from frugan.api.plan.counted_steps import Case, shipped_cases
+from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory import compiled_step, joint_graph
@@ -32,8 +32,8 @@ CASES = ("biggan-digits-32", "biggan-imagenet-128, 16 channels", "saehd-df-ud-25
 def graphs_of(case: Case) -> dict[str, JointGraph]:
     """Phase -> its joint graph, of the last stage."""
     recipe = load_recipe(case.recipe, list(case.overrides))
-    task = replace(task_of(recipe), compiled=True)
-    micro_batch = case.micro_batch or (task.group if task.group > 1 else max(1, task.batch // MICRO_BATCHES))
+    training = replace(training_of(recipe), compiled=True)
+    micro_batch = case.micro_batch or training.micro_batch
     found: dict[str, JointGraph] = {}
 
     def keep(graph: JointGraph) -> list[Kernel]:
@@ -42,7 +42,7 @@ def graphs_of(case: Case) -> dict[str, JointGraph]:
 
     with patch.object(compiled_step, "kernels_of", keep):
         plan = Plan(micro_batch, resolve_precision(case.precision, torch.device("cpu")))
-        predict(task.with_batch(micro_batch), plan, "cuda", task.with_batch(micro_batch).stages[-1], rough=True)
+        predict(training.with_batch(micro_batch), plan, "cuda", training.distinct_stages[-1], rough=True)
     return found
 
 

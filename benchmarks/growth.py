@@ -22,7 +22,7 @@ import torch
 
 from frugan.api.machine.devices import choose_device
 from frugan.api.plan.fit import PlanOptions, planner_of
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.memory.prediction import step_memory
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
@@ -70,7 +70,7 @@ def make(
     """A set-up that can be run, and the kinds of its steps."""
     recipe = load_recipe(recipe_name, [*overrides, *point.overrides]).at_step(0)
     made = set_up(recipe, device, recipe.training.precision, micro_batch=point.micro_batch, recompute=point.recompute)
-    return made, kinds_of_steps(setup_of(recipe).phases)
+    return made, kinds_of_steps(training_of(recipe).stages[0].phases)
 
 
 def measured(
@@ -84,8 +84,8 @@ def measured(
     rows = []
     for number, point in enumerate(points):
         planner, _ = planner_of(recipe_name, [*overrides, *point.overrides], PlanOptions())
-        task = planner.search.space.task
-        memory = step_memory(task, ways[str(number)][2], "cuda", task.stages[0])
+        training = planner.training
+        memory = step_memory(training, ways[str(number)][2], "cuda", training.stages[0])
         row = {
             "x": point.x,
             "micro_batch": point.micro_batch,

@@ -19,8 +19,8 @@ import torch
 
 from frugan.api.machine.devices import choose_device
 from frugan.api.networks import build_networks
-from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.recipe_planner import choose_card
+from frugan.api.setup import training_of
 from frugan.contract import cpu_ways
 from frugan.engine.dense_slices import sliceable
 from frugan.engine.plan import Plan
@@ -85,11 +85,11 @@ def one(configuration: Configuration) -> dict[str, Any]:
     words = [f"training.batch={batch}", f"training.precision={precision}"]
     words += [f"training.normalisation_batch={min(group, micro_batch)}"] if group else []
     recipe = load_recipe(name, words)
-    task = task_of(recipe)
-    stage = task.stages[0]
+    training = training_of(recipe)
+    stage = training.stages[0]
     networks = build_networks(recipe)
-    networks = {key: network.to(device) for key, network in networks.items() if key in task.build("meta")}
-    blocks = task.recomputable(networks)
+    networks = {key: network.to(device) for key, network in networks.items() if key in training.build("meta")}
+    blocks = training.recomputable(networks)
     plan = Plan(
         micro_batch,
         resolve_precision(precision, device),  # type: ignore[arg-type]
@@ -101,11 +101,11 @@ def one(configuration: Configuration) -> dict[str, Any]:
         optimizer_on_host="optimizer-on-host" in savers,
     )
     on_card = device.type == "cuda"
-    predicted = predict(replace(task, make_sheets=None), plan, "cuda" if on_card else "cpu", stage)
-    state = stage.setup.state(networks, plan, device)
+    predicted = predict(replace(training, make_sheets=None), plan, "cuda" if on_card else "cpu", stage)
+    state = training.state(plan, device, networks=networks)
     for scale in state.loss_scales.values():
         scale.found = True
-    step = stage.setup.step(BlankPictures(stage.needs), Streams(0))
+    step = training.step(BlankPictures(stage.sources), Streams(0))
     result = {
         "configuration": list(configuration),
         "predicted_live_bytes": predicted.live_bytes,

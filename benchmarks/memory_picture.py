@@ -14,13 +14,13 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from frugan.api.plan.planning_task import task_of
+from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
+from frugan.engine.training import Training
 from frugan.memory.prediction import HOST, step_memory
 from frugan.memory.sizes import GIB
 from frugan.memory.step_memory import StepMemory
-from frugan.memory.task import Task
 from frugan.memory.trace import Category
 from frugan.recipe.loading import load_recipe
 
@@ -57,9 +57,9 @@ def series(memory: StepMemory, points: int = 1500) -> tuple[list[int], dict[Cate
     return at, found, begins
 
 
-def plans(task: Task, precision: Precision) -> dict[str, Plan]:
+def plans(training: Training, precision: Precision) -> dict[str, Plan]:
     """Nothing saved, and what the planner takes for 4 GiB."""
-    blocks = task.recomputable(task.build("meta"))
+    blocks = training.recomputable(training.build("meta"))
     return {
         "nothing saved": Plan(32, precision),
         "products kept, the rest made again; optimizer state on the host": Plan(
@@ -71,10 +71,10 @@ def plans(task: Task, precision: Precision) -> dict[str, Plan]:
 def main() -> None:
     """Trace both, draw, write."""
     out = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/pictures/memory-over-a-step.png")
-    task = task_of(load_recipe(RECIPE))
+    training = training_of(load_recipe(RECIPE))
     figure, axes = plt.subplots(1, 2, figsize=(12, 4.2), sharey=True)
-    for axis, (title, plan) in zip(axes, plans(task, resolve_precision("bf16", HOST)).items(), strict=True):
-        memory = step_memory(task, plan, "cuda", task.stages[0], rough=False)
+    for axis, (title, plan) in zip(axes, plans(training, resolve_precision("bf16", HOST)).items(), strict=True):
+        memory = step_memory(training, plan, "cuda", training.stages[0], rough=False)
         at, found, begins = series(memory)
         axis.stackplot(at, *found.values(), labels=list(found), colors=list(COLOURS.values()), linewidth=0)
         axis.axhline(memory.peak.size_bytes / GIB, color="black", linewidth=0.8, linestyle=":")

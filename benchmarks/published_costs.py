@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frugan.api.plan.planning_task import task_of
+from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import DTYPES, Precision
 from frugan.memory.cards import named_card
@@ -105,10 +105,11 @@ def _stylegan2(row: Mapping[str, Any]) -> Training:
 def run(training: Training) -> dict[str, Any]:
     """One card's share of a step without data: memory and counts of work."""
     begun = time.perf_counter()
-    task = replace(task_of(training.recipe), make_sheets=None)  # theirs are made in small batches: never the peak
-    blocks = task.recomputable(task.build("meta")) if training.recompute else {}
+    # Sheets are made in small batches there: never the peak.
+    described = replace(training_of(training.recipe), make_sheets=None)
+    blocks = described.recomputable(described.build("meta")) if training.recompute else {}
     plan = Plan(training.micro_batch, training.precision, blocks)
-    found = predict(task, plan, "cuda", task.stages[0])
+    found = predict(described, plan, "cuda", described.stages[0])
     return {
         "allocated_bytes": found.live_bytes,
         "reserved_bytes": found.reserved_bytes,

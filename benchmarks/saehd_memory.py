@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -44,14 +44,15 @@ def measure(recipe: Recipe, optimizer: str, precision: str, *, recompute: bool) 
     """Peak of one way to run a recipe's step."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         settings = dict.fromkeys(recipe.kind.optimizers, OPTIMIZERS[optimizer])
-        setup = replace(setup_of(recipe), settings=settings)
-        networks = setup.used(recipe.kind.build(recipe.networks))
+        training = training_of(recipe)
+        training = replace(training, stages=(replace(training.stages[0], settings=settings),))
+        networks = training.build("cpu")
         blocks = recipe.kind.recomputable(networks)
         plan = Plan(recipe.training.batch, PRECISIONS[precision], blocks if recompute else {})
-        state = setup.state(networks, plan, torch.device("cpu"))
+        state = training.state(plan, torch.device("cpu"), networks=networks)
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
-        step = setup.step(BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective)), Streams(0))
+        step = training.step(BlankPictures(training.stages[0].sources), Streams(0))
         step.run(state, plan)
         memory = measure_step(step, state, plan, blocks)
     return {

@@ -23,8 +23,7 @@ import torch
 from frugan.api.data.feed import feeding
 from frugan.api.data.sources import open_sources
 from frugan.api.machine.devices import choose_device
-from frugan.api.networks import build_networks
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.api.train.loss_history import sides_of
 from frugan.data.faces.drawn_faces import write_drawn_faces
 from frugan.engine.plan import Plan
@@ -48,22 +47,22 @@ def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
     precision, start = WAYS[way]
     recipe = load_recipe("saehd-demo-64", [f"training.duration={steps} steps", f"training.precision={precision}"])
     device, _ = choose_device()
-    setup = setup_of(recipe)
-    networks = {name: network.to(device) for name, network in setup.used(build_networks(recipe)).items()}
+    training = training_of(recipe)
+    networks = {name: network.to(device) for name, network in training.make().items()}
     if start:
         random = torch.Generator(device).manual_seed(start)
         with torch.no_grad():
             for parameter in (p for network in networks.values() for p in network.parameters()):
                 parameter.mul_(1 + NUDGE * torch.randn(parameter.shape, generator=random, device=device))
     plan = Plan(recipe.training.batch, resolve_precision(precision, device))
-    state = setup.state(networks, plan, device)
+    state = training.state(plan, device, networks=networks)
     sources = open_sources(recipe, workspace, lambda _: None, None)
     losses: dict[str, list[float]] = {}
     scales: list[float] = []
     emulated = HalfProducts() if device.type == "cpu" and precision == "fp16" else None
     began = time.perf_counter()
     with feeding(sources, recipe, pinned=device.type == "cuda", workers=0) as feed, emulated or nullcontext():
-        step = setup.step(feed, Streams(recipe.training.seed))
+        step = training.step(feed, Streams(recipe.training.seed))
         for at in range(steps):
             if emulated is not None:
                 emulated.watch = at % 50 == 0

@@ -37,14 +37,14 @@ def compared(name: str) -> dict[str, Any]:
     plain, thrifty = (search.run(plan) for plan in plans.values())
     given = thrifty.prediction.categories.get("saved activations", 0)
     stage = estimates.heaviest_stage
-    trace = step_memory(space.task, plans["all"], "cuda", stage).trace
-    traced = min(2, space.task.batch // smallest)
+    trace = step_memory(space.training, plans["all"], "cuda", stage).trace
+    traced = min(2, space.training.batch // smallest)
     kept = sum(
         size
         for category, size in zip(trace.categories, trace.sizes_bytes, strict=True)
         if category == "saved activations"
     )
-    count = space.task.batch / smallest / traced
+    count = space.training.batch / smallest / traced
     cards = {}
     for card in map(named_card, CARDS):
         again, before = (card.seconds(each.work, planner.precision) for each in (thrifty, plain))
@@ -58,7 +58,7 @@ def compared(name: str) -> dict[str, Any]:
         "heaviest_stage": stage.name,
         "kept_bytes_per_micro_batch": kept / traced,
         "given_to_blocks_share": given / thrifty.prediction.live_bytes,
-        "micro_batches_in_6_gib": None if within is None else -(-space.task.batch // within.plan.micro_batch),
+        "micro_batches_in_6_gib": None if within is None else -(-space.training.batch // within.plan.micro_batch),
         "cards": cards,
     }
 

@@ -33,9 +33,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.networks import build_networks
-from frugan.api.plan.planning_task import task_of
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.group import RankGroup
@@ -63,8 +61,8 @@ FP32 = Precision("fp32", torch.float32, "benchmark")
 
 def compute_seconds(recipe: Recipe, share: int, card: str) -> float:
     """Of a step on one card's share."""
-    task = task_of(recipe).with_batch(share)
-    work = predict(task, Plan(share, BF16), "cuda", task.stages[0], rough=True).work
+    training = training_of(recipe).with_batch(share)
+    work = predict(training, Plan(share, BF16), "cuda", training.stages[0], rough=True).work
     return named_card(card).seconds(work, BF16)
 
 
@@ -73,8 +71,8 @@ def predicted(name: str, card: str, link: Link) -> dict[str, Any]:
     recipe = load_recipe(name)
     group = recipe.training.normalisation_batch or 1
     shares = {n: max(group, recipe.training.batch // n) for n in CARDS}
-    task = task_of(recipe)
-    sums = sums_of(task.stages[0], task.build("meta"))
+    training = training_of(recipe)
+    sums = sums_of(training.stages[0], training.build("meta"))
     compute = {share: compute_seconds(recipe, share, card) for share in {*shares.values()}}
     cards = {}
     for n, share in shares.items():
@@ -94,10 +92,10 @@ def predicted(name: str, card: str, link: Link) -> dict[str, Any]:
 def timed(ranks: Ranks) -> dict[str, Any]:
     """Seconds of a step on this rank, and what it added up with others."""
     recipe = load_recipe(*MEASURED)
-    setup = setup_of(recipe)
-    state = setup.state(setup.used(build_networks(recipe)), Plan(16, FP32), torch.device("cpu"))
-    blank = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
-    step = replace(setup.step(blank, Streams(recipe.training.seed)), ranks=ranks)
+    training = training_of(recipe)
+    state = training.state(Plan(16, FP32), torch.device("cpu"))
+    blank = BlankPictures(training.stages[0].sources)
+    step = replace(training.step(blank, Streams(recipe.training.seed)), ranks=ranks)
     plan, seconds = Plan(16, FP32), []
     step.run(state, plan)
     before = ranks.summed_bytes if isinstance(ranks, RankGroup) else 0

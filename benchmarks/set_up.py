@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from frugan.api.networks import build_networks
-from frugan.api.setup import normalisation_group, setup_of
+from frugan.api.setup import training_of
 from frugan.api.train.plan_without_search import choose_plan
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.plan import Plan
@@ -38,14 +37,10 @@ def set_up(
         backward: what runs a micro-batch.
     """
     torch.manual_seed(0)
-    setup = setup_of(recipe)
-    networks = setup.used(build_networks(recipe))
-    for network in networks.values():
-        network.to(device)
-    group = normalisation_group(recipe, networks, setup.every_phase)
-    blocks = recipe.kind.recomputable(networks) if recompute else {}
+    training = training_of(recipe)
+    blocks = training.recomputable(training.build("meta")) if recompute else {}
     resolved = resolve_precision(precision, device)
-    plan, _ = choose_plan(recipe, resolved, group, micro_batch, blocks, ema_on_host=False)
+    plan, _ = choose_plan(recipe, resolved, training.group, micro_batch, blocks, ema_on_host=False)
     plan = plan if changed is None else changed(plan)
-    pictures = BlankPictures(recipe.kind.sources(recipe.networks, recipe.objective))
-    return setup.state(networks, plan, device), setup.step(pictures, Streams(0), backward=backward), plan
+    pictures = BlankPictures(training.stages[0].sources)
+    return training.state(plan, device), training.step(pictures, Streams(0), backward=backward), plan

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from frugan.api.machine.devices import choose_device
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.contract.phase import Phase
 from frugan.engine.freed_memory import freed_memory_kept
 from frugan.engine.precision import resolve_precision
@@ -136,7 +136,7 @@ def products(way: SetUp, kinds: dict[int, float], device: torch.device) -> tuple
 def against_plain(recipe: Recipe, device: torch.device) -> dict[str, object]:
     """The recipe's way against the plain one, and both against the machine."""
     precision = resolve_precision(recipe.training.precision, device)
-    kinds = kinds_of_steps(setup_of(recipe).phases)
+    kinds = kinds_of_steps(training_of(recipe).stages[0].phases)
     with ExitStack() as opened:
         ways = {name: opened.enter_context(in_its_own_process(recipe, name, device)) for name in (PLAIN, OURS)}
         seconds = in_turn(ways, kinds)
@@ -183,7 +183,7 @@ def several_ways(recipe: Recipe, device: torch.device) -> dict[str, object]:
     dtypes = {"fp32": torch.float32, half: automatic.dtype}
     peaks = {precision: measure_peaks(device, dtype).macs_per_s for precision, dtype in dtypes.items()}
     made = {way: partial(timed, make(recipe, way, device), device) for way in ways}
-    seconds = in_turn(made, kinds_of_steps(setup_of(recipe).phases))
+    seconds = in_turn(made, kinds_of_steps(training_of(recipe).stages[0].phases))
     return {
         **quoted(recipe, seconds),
         "matrix_product_gmacs_per_second": {precision: round(peak / 1e9) for precision, peak in peaks.items()},

@@ -20,7 +20,7 @@ from frugan.api.convert.biggan.export_release import to_biggan_pytorch
 from frugan.api.convert.biggan.import_release import from_biggan_pytorch
 from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
 from frugan.api.convert.written import write_run
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.plan import Plan
@@ -93,8 +93,8 @@ def test_there_and_back_number_for_number(tmp_path: Path, zipped: bool) -> None:
 def state_of(run: Path) -> tuple[Recipe, TrainingState]:
     """A run's newest state, as training restores it."""
     recipe = load_recipe(str(run / "recipe.toml"))
-    setup = setup_of(recipe)
-    state = setup.state(setup.used(recipe.kind.build(recipe.networks)), TOY, torch.device("cpu"))
+    training = training_of(recipe)
+    state = training.state(TOY, torch.device("cpu"), networks=training.build("cpu"))
     found = newest_whole(RunFolder(run).checkpoints)
     assert found is not None
     assert restore(found[0], found[1], state) == []
@@ -105,9 +105,8 @@ def by_pytorch() -> tuple[Recipe, TrainingState]:
     """The golden checkpoint's state by PyTorch's own means: its unpickler, its `load_state_dict`, its Adam."""
     options = loaded(GOLDEN / "state_dict.pth")["config"]
     recipe = parse_recipe({"family": "biggan", "networks": network_values(options), **training_values(options)}, "x")
-    setup = setup_of(recipe)
     networks = recipe.kind.build(recipe.networks)
-    state = setup.state(networks, TOY, torch.device("cpu"))
+    state = training_of(recipe).state(TOY, torch.device("cpu"), networks=networks)
     state.step = 4
     for name, network in networks.items():
         network.load_state_dict(loaded(GOLDEN / f"{name}.pth"))
@@ -142,7 +141,7 @@ class Noise:
 
 
 def after_steps(recipe: Recipe, state: TrainingState, steps: int) -> dict[str, Tensor]:
-    step = setup_of(recipe).step(Noise(), Noise(), originals=True)
+    step = training_of(recipe).step(Noise(), Noise(), originals=True)
     for _ in range(steps):
         step.run(state, TOY)
     return snapshot(state.networks | {"G_ema": state.ema.networks["G"]})
@@ -181,7 +180,7 @@ def test_a_recorded_training_goes_on_within_its_noise(tmp_path: Path) -> None:
     again, state = state_of(tmp_path / "second")
     assert again.networks == recipe.networks
     feed = Recording(case)
-    step = setup_of(again).step(feed, feed, originals=True)
+    step = training_of(again).step(feed, feed, originals=True)
     for _ in range(2):
         step.run(state, plan)
     found = digests(snapshot(state.networks | {"G_ema": state.ema.networks["G"]}))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from api.pictures import write_recipe
+from frugan.api.setup import training_of
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
@@ -67,10 +68,7 @@ def _planner(tmp_path: Path, said: list[str], **options: Any) -> TrainingPlanner
 
 
 def _first(planner: TrainingPlanner, saved: dict[str, Any] | None) -> Plan:
-    from frugan.api.setup import every_phase  # noqa: PLC0415
-
-    networks = planner.recipe.kind.build(planner.recipe.networks, "meta")
-    return planner.first(networks, every_phase(planner.recipe), saved)[0]
+    return planner.first(training_of(planner.recipe), saved)[0]
 
 
 def _saved(plan: Plan, planner: TrainingPlanner, changed: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +179,7 @@ def test_each_rank_plans_for_its_own_share(card: Pretended, tmp_path: Path) -> N
     for rank in (0, 1):
         planner = _planner(tmp_path, [])
         plans[rank] = own_plan(planner, _ranks(planner, rank, 2, (480, 32)), Plan(8, BF16))
-        assert planner._planner.search.space.task.batch == (480, 32)[rank]
+        assert planner._planner.search.space.training.batch == (480, 32)[rank]
     assert plans[1].micro_batch == 32
     assert plans[0].micro_batch > 32
     planner = _planner(tmp_path, [], micro_batch=64)
@@ -192,15 +190,15 @@ def test_what_does_not_divide_is_planned_for_the_largest_share(card: Pretended, 
     planner = _planner(tmp_path, [])
     planner.ranks = 3  # 22, 21 and 21 groups
     assert _first(planner, None).micro_batch <= 176
-    assert planner._planner.search.space.task.batch == 176
+    assert planner._planner.search.space.training.batch == 176
 
 
 def test_parts_of_a_group_are_planned_as_such(card: Pretended, tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path), ["training.batch=64", "training.normalisation_batch=64"])
     planner = TrainingPlanner(recipe, "tiny", TrainingOptions(), CUDA, BF16, lambda _: None, ranks=4)
     assert _first(planner, None).micro_batch == 16
-    task = planner._planner.search.space.task
-    assert (task.in_parts, task.batch, task.group, task.ranks) == (True, 16, 16, 4)
+    training = planner._planner.search.space.training
+    assert (training.in_parts, training.batch, training.group, training.ranks) == (True, 16, 16, 4)
     common = Plan(16, BF16, {"G": ("blocks.0",)})
     assert own_plan(planner, _ranks(planner, 3, 4), common) is common  # all run the same forwards
 

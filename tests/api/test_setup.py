@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
+from frugan.engine.training import networks_used
 from frugan.families.biggan import BigGANFamily
 from frugan.recipe.loading import load_recipe
 
@@ -17,11 +18,11 @@ def test_a_source_that_the_family_has_not(monkeypatch: pytest.MonkeyPatch) -> No
         lambda family, *config: tuple(replace(phase, sources=("pixels",)) for phase in usual(family, *config)),
     )
     with pytest.raises(ValueError, match="phase D reads the source 'pixels'; its `sources` names images"):
-        setup_of(load_recipe("biggan-digits-32"))
+        training_of(load_recipe("biggan-digits-32"))
 
 
 def test_networks_that_are_not_built() -> None:
     recipe = load_recipe("biggan-digits-32")
     built = recipe.kind.build(recipe.networks, "meta")
     with pytest.raises(ValueError, match="phases use D; the family builds G"):
-        setup_of(recipe).used({"G": built["G"]})
+        networks_used({"G": built["G"]}, training_of(recipe).phases)

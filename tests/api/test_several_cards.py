@@ -8,27 +8,29 @@ import pytest
 
 import frugan
 from api.pictures import RECIPE, write_recipe
-from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.several_cards import parse_cards
+from frugan.api.setup import training_of
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import deal
+from frugan.engine.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.memory import prediction_store
 from frugan.memory.link import GUESSED
 from frugan.memory.prediction import Prediction, Target
-from frugan.memory.sizes import GIB, MIB
-from frugan.memory.task import Stage, Task
+from frugan.memory.sizes import MIB
 from frugan.recipe.loading import load_recipe
 from memory.formula import prediction
 
 
 def by_samples(
-    task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
+    training: Training, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
 ) -> Prediction:
     """A formula by which a step's time is that of its samples alone, and nobody is held up by the host."""
-    found = prediction(plan, stage, task.batch, rough=rough, sample_bytes=64 * MIB)
-    return replace(found, work=replace(found.work, macs=1e11 * task.batch, bytes_moved=0, operations=0, host_bytes=0))
+    found = prediction(plan, stage, training.batch, rough=rough, sample_bytes=64 * MIB)
+    return replace(
+        found, work=replace(found.work, macs=1e11 * training.batch, bytes_moved=0, operations=0, host_bytes=0)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -116,19 +118,19 @@ def _of_half(phase: Phase) -> Phase:
 
 def test_a_phase_with_few_groups_runs_one_on_each_rank() -> None:
     """Of half a batch and as many ranks as groups, half of the ranks would do, and each runs a whole one."""
-    task = task_of(load_recipe("stylegan2-ffhq-1024"))
-    ranks = task.batch // task.group
+    training = training_of(load_recipe("stylegan2-ffhq-1024"))
+    ranks = training.batch // training.group
     assert ranks > 2
-    stages = [replace(e, setup=replace(e.setup, phases=tuple(map(_of_half, e.setup.phases)))) for e in task.stages]
-    task = replace(task, stages=tuple(stages))
-    mine = task.shared_by(ranks, task.group)
-    assert (mine.batch, mine.ranks) == (task.group, ranks)
-    for before, after in zip(task.phases, mine.phases, strict=True):
-        group, seen = before.group(task.group), before.samples(task.batch)
+    stages = [replace(e, phases=tuple(map(_of_half, e.phases))) for e in training.stages]
+    training = replace(training, stages=tuple(stages))
+    mine = training.shared_by(ranks, training.group)
+    assert (mine.batch, mine.ranks) == (training.group, ranks)
+    for before, after in zip(training.phases, mine.phases, strict=True):
+        group, seen = before.group(training.group), before.samples(training.batch)
         dealt = deal(seen, group, min(ranks, seen // group))
         assert after.samples(mine.batch) == len(dealt[0].samples)
         assert after.group(mine.group) == group
-    assert task.shared_by(1, task.batch) is task
+    assert training.shared_by(1, training.batch) is training
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
 """What the contract tests train with: any family, tiny, on pictures made from their position."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,10 +16,10 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
 from frugan.engine.ranks.ranks import Ranks
-from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.streams import Streams, derive_seed
+from frugan.engine.streams import Streams
+from frugan.engine.training import Training
 from frugan.engine.update import PhaseResult
 
 FP32 = Precision("fp32", torch.float32, "test")
@@ -81,20 +81,23 @@ class Rig:
         learning_rate: float = 1e-2,
         optimizers: Callable[[float], OptimizerSettings] = adam,
     ) -> "Rig":
-        tiny, every_term = family.tiny()
-        config, objective = networks or tiny, objective or every_term
-        # Faces have four times the pixels of the others' pictures, and no normalisation groups.
-        batch = batch or (2 if shows_given(family) else 8)
-        micro_batch = micro_batch or batch
-        phases = family.phases(config, objective)
-        built = family.build(config)
-        family.initialise(config, built, lambda name: derive_seed(3, "weights", name))
+        training = Training.of_family(
+            family,
+            networks,
+            objective,
+            settings=optimizers(learning_rate),
+            ema=ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps")),
+            batch=batch,
+            weights_seed=3,
+        )
+        training = replace(training, normalisation_batch=group)
+        built = training.make()
         for network in built.values():
             if (device, dtype) != (CPU, torch.float32):  # under fake tensors `to` raises even if nothing changes
                 network.to(device, dtype)
         blocks = family.recomputable(built) if recompute else {}
         plan = Plan(
-            micro_batch,
+            micro_batch or training.batch,
             precision,
             blocks,
             keep_products=keep_products,
@@ -105,11 +108,8 @@ class Rig:
             optimizer_on_host=optimizer_on_host,
             shard_optimizer=shard_optimizer,
         )
-        settings = {p.optimizer: optimizers(learning_rate) for p in phases}
-        ema = ema or EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
-        setup = TrainingSetup(phases, settings, family.averaged(), ema, batch, group)
-        step = setup.step(MadePictures(family.sources(config, objective)), Streams(7), ranks=ranks)
-        return cls(setup.state(built, plan, device, ranks), step, plan, phases)
+        step = training.step(MadePictures(training.stages[0].sources), Streams(7), ranks=ranks)
+        return cls(training.state(plan, device, ranks, networks=built), step, plan, training.phases)
 
     def run(self, steps: int) -> list[list[PhaseResult]]:
         return [self.step.run(self.state, self.plan) for _ in range(steps)]

@@ -1,9 +1,9 @@
 """Predictions by a formula instead of a run, so that many questions can be asked."""
 
 from frugan.engine.plan import Plan
+from frugan.engine.training import Stage, Training
 from frugan.memory.plan_space import keeping_of
 from frugan.memory.prediction import Prediction, Target
-from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
 
 MIB = 2**20
@@ -28,7 +28,7 @@ def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_byte
 
 
 def predicted_by_formula(
-    task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
+    training: Training, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
 ) -> Prediction:
     """In place of `frugan.memory.prediction.predict`."""
-    return prediction(plan, stage, task.batch, rough=rough)
+    return prediction(plan, stage, training.batch, rough=rough)

@@ -1,4 +1,4 @@
-"""Families at their tiny size as planner's tasks, and the same steps on real tensors."""
+"""Families at their tiny size for the planner, and the same steps on real tensors."""
 
 import warnings
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
 from frugan.engine.ranks.ranks import Ranks
-from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
+from frugan.engine.training import Training
 from frugan.families import families
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import Card, unnamed_card
@@ -28,7 +28,6 @@ from frugan.memory.prediction import Target, step_memory
 from frugan.memory.prediction_store import PredictionStore
 from frugan.memory.search import Search
 from frugan.memory.step_memory import StepMemory, measure_step
-from frugan.memory.task import Stage, Task
 
 CPU = torch.device("cpu")
 EMA = EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
@@ -36,7 +35,7 @@ EMA = EmaSettings(decay=0.9, start=Duration.parse("0 steps"))
 
 def task(
     family: Family, *, batch: int | None = None, group: int | None = None, settings: OptimizerSettings | None = None
-) -> Task:
+) -> Training:
     """A tiny training; its batch is 8 in groups of 2, of faces 2: theirs are slow steps, and they have no groups."""
     networks, objective = family.tiny()
     if family.name == "stylegan2":  # of its thousands of operations a third are those of the last resolution
@@ -44,20 +43,14 @@ def task(
     faces = any(need.given for need in family.sources(networks, objective).values())
     batch = batch or (2 if faces else 8)
     group = group or (1 if faces else 2)
-    phases = family.phases(networks, objective)
     chosen = settings or AdamSettings(learning_rate=1e-4)
-    settings_of = {p.optimizer: chosen for p in phases}
-    setup = TrainingSetup(phases, settings_of, family.averaged(), EMA, batch, group)
-    return Task(
-        build=lambda device: family.build(networks, device),
-        stages=(Stage("all", setup, family.sources(networks, objective)),),
-        group=group,
-        recomputable=family.recomputable,
+    return Training.of_family(
+        family, networks, objective, settings=chosen, ema=EMA, batch=batch, normalisation_batch=group
     )
 
 
 def plan_of(
-    of: Task,
+    of: Training,
     micro_batch: int,
     precision: Precision = BF16,
     *,
@@ -78,21 +71,20 @@ def plan_of(
     )
 
 
-def real_step(of: Task, plan: Plan, ranks: Ranks | None = None) -> tuple[TrainingState, Step]:
+def real_step(of: Training, plan: Plan, ranks: Ranks | None = None) -> tuple[TrainingState, Step]:
     """The same on real tensors."""
-    stage = of.stages[0]
     built: Mapping[str, nn.Module] = of.build("cpu")
     with torch.no_grad():
         for network in built.values():
             for parameter in network.parameters():
                 parameter.normal_(0, 0.02)
-    state = stage.setup.state(dict(built), plan, CPU, ranks)
+    state = of.state(plan, CPU, ranks, networks=dict(built))
     for scale in state.loss_scales.values():
         scale.found = True  # what is predicted is a step that is not repeated
-    return state, stage.setup.step(BlankPictures(stage.needs), Streams(0))
+    return state, of.step(BlankPictures(of.stages[0].sources), Streams(0))
 
 
-def measured(of: Task, plan: Plan) -> StepMemory:
+def measured(of: Training, plan: Plan) -> StepMemory:
     """A whole step on real tensors."""
     state, step = real_step(of, plan)
     return measure_step(step, state, plan, of.recomputable(state.networks), count_zeros=True)
@@ -123,7 +115,7 @@ def measured_once(family: str) -> StepMemory:
 
 
 def search(
-    of: Task,
+    of: Training,
     *,
     card: Card | None = None,
     target: Target = "cuda",

@@ -9,10 +9,10 @@ from contract.made_up import MadeUpFamily
 from frugan.contract.family import Family
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
+from frugan.engine.training import Training
 from frugan.families import families
 from frugan.memory.prediction import predict, step_memory
 from frugan.memory.step_memory import StepMemory, measure_step
-from frugan.memory.task import Task
 from memory.tasks import plan_of, real_step, task
 
 AS_TRACED, ONE_BY_ONE = "eager", "aot_eager"
@@ -20,14 +20,14 @@ AS_TRACED, ONE_BY_ONE = "eager", "aot_eager"
 MADE_UP = MadeUpFamily()
 
 
-def of_phase(of: Task, name: str) -> Task:
+def of_phase(of: Training, name: str) -> Training:
     """A training of one phase."""
     (stage,) = of.stages
-    phases = tuple(phase for phase in stage.setup.phases if phase.name == name)
-    return replace(of, stages=(replace(stage, setup=replace(stage.setup, phases=phases)),))
+    phases = tuple(phase for phase in stage.phases if phase.name == name)
+    return replace(of, stages=(replace(stage, phases=phases),))
 
 
-def one_by_one(of: Task, plan: Plan, backend: str) -> StepMemory:
+def one_by_one(of: Training, plan: Plan, backend: str) -> StepMemory:
     """A second step of compiled phases on real tensors, as the first one compiles."""
     state, step = real_step(of, plan)
     step = replace(step, backward=CompiledPhases(_is_no_warning, pytest.fail, backend=backend))
@@ -40,7 +40,7 @@ def _is_no_warning(line: str) -> None:
     assert line.startswith(("compiling phase", "compiled phase"))
 
 
-def assert_no_more(of: Task, plan: Plan, backend: str) -> None:
+def assert_no_more(of: Training, plan: Plan, backend: str) -> None:
     """By phase. Sizes are rounded up for an allocator, which in tiny steps makes a few percent."""
     predicted = step_memory(replace(of, compiled=True), plan, "cpu", of.stages[0])
     for phase, peak in one_by_one(of, plan, backend).by_phase.items():

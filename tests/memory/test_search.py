@@ -10,6 +10,7 @@ from contract.made_up import MadeUpFamily, MadeUpNetworks, MadeUpObjective
 from contract.rig import BF16, FP32
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
+from frugan.engine.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.memory import prediction_store
@@ -17,7 +18,6 @@ from frugan.memory.plan_space import Wishes
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.savers import SAVERS, savers_of
 from frugan.memory.search import Search
-from frugan.memory.task import Stage, Task
 from memory.formula import MIB, predicted_by_formula, prediction
 from memory.tasks import measured, search, task
 
@@ -37,7 +37,7 @@ class Formula:
 
 def by_formula(wishes: Wishes | None = None, sample_bytes: int = MIB, ranks: int = 1) -> Search:
     of = replace(task(MadeUpFamily(), batch=64, group=4), ranks=ranks)
-    of = replace(of, stages=(replace(of.stages[0], setup=replace(of.stages[0].setup, averaged={"maker": "copy"})),))
+    of = replace(of, averaged={"maker": "copy"})
     return replace(search(of, wishes=wishes), predict=Formula(sample_bytes))
 
 
@@ -152,7 +152,7 @@ def test_a_saver_that_torch_refuses_is_named(by: str, monkeypatch: pytest.Monkey
 
 
 def _refusing(
-    of: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
+    of: Training, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
 ) -> Prediction:
     """As torch refuses it, whose words `memory/test_prediction.py` has from torch itself."""
     if plan.keep_products:
@@ -171,7 +171,7 @@ PHASES = st.sampled_from(["critic", "penalty", "maker"])
 SHAPES = st.tuples(NETWORKS, OBJECTIVES, PHASES, st.integers(1, 4), st.integers(1, 6), st.sampled_from([FP32, BF16]))
 
 
-def _random_task(networks: MadeUpNetworks, objective: MadeUpObjective, phase: str, group: int, groups: int) -> Task:
+def _random_task(networks: MadeUpNetworks, objective: MadeUpObjective, phase: str, group: int, groups: int) -> Training:
     @dataclass(frozen=True)
     class Sized(MadeUpFamily):
         def tiny(self) -> tuple[MadeUpNetworks, MadeUpObjective]:
@@ -179,8 +179,8 @@ def _random_task(networks: MadeUpNetworks, objective: MadeUpObjective, phase: st
 
     # the penalty sees half a batch: whole groups of it too
     of = task(Sized(), batch=2 * group * groups, group=group)
-    setup = replace(of.stages[0].setup, phases=tuple(p for p in of.phases if p.name == phase), later_phases=of.phases)
-    return replace(of, stages=(replace(of.stages[0], setup=setup),))
+    alone = replace(of.stages[0], phases=tuple(p for p in of.phases if p.name == phase))
+    return replace(of, stages=(alone, replace(of.stages[0], begins=1, objective="all")))
 
 
 def _examples(count: int) -> settings:

@@ -29,7 +29,7 @@ def test_the_plain_plan_takes_what_ships() -> None:
     """Of the smallest recipe, roughly."""
     planner = _without_what_ships("biggan-digits-32")
     space = planner.search.space
-    planner.store(space.plan(space.micro_batches()[0], "all"), planner.store.task.stages[0], rough=True)
+    planner.store(space.plan(space.micro_batches()[0], "all"), planner.training.stages[0], rough=True)
     _assert_shipped("biggan-digits-32", planner.store.known)
 
 

@@ -49,8 +49,8 @@ def test_a_wait_is_seen_and_counted_where_it_is(monkeypatch: pytest.MonkeyPatch)
 
     calm = task(MadeUpFamily())
     stage = calm.stages[0]
-    phases = tuple(replace(p, parts=(looks,)) if p.name == "penalty" else p for p in stage.setup.phases)
-    nosy = replace(stage, setup=replace(stage.setup, phases=phases))
+    phases = tuple(replace(p, parts=(looks,)) if p.name == "penalty" else p for p in stage.phases)
+    nosy = replace(stage, phases=phases)
     plan = plan_of(calm, 4)
     assert count_step(calm, plan, stage).total.syncs == 0
     found = count_step(calm, plan, nosy)

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
-from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
+from frugan.engine.training import Stage, Training
 from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 
@@ -116,10 +116,18 @@ class Case:
         plan = Plan(micro_batch=o["batch_size"], precision=Precision("fp32", torch.float32, "parity"))
         start = Duration.parse(f"{o['ema_start']} steps")
         ema = EmaSettings(decay=o["ema_decay"], start=start)
-        setup = TrainingSetup(phases, settings, {"G": "average"}, ema, self.batch, o["batch_size"])
+        training = Training.of_family(
+            BigGANFamily(),
+            self.networks,
+            settings=settings["G"],
+            ema=ema,
+            batch=self.batch,
+            normalisation_batch=o["batch_size"],
+        )
+        training = replace(training, stages=(Stage(phases, settings),), averaged={"G": "average"})
         feed = Recording(self)
-        state = setup.state(self.built(dtype), plan, torch.device("cpu"))
-        return state, setup.step(feed, feed, originals=True), plan
+        state = training.state(plan, torch.device("cpu"), networks=self.built(dtype))
+        return state, training.step(feed, feed, originals=True), plan
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from frugan.api.setup import normalisation_group, setup_of
+from frugan.api.setup import training_of
+from frugan.engine.training import normalisation_group
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.recipe.loading import load_recipe, rule_followed
@@ -29,26 +30,20 @@ def test_the_published_choices(resolution: int) -> None:
     assert chosen(found) == (batch, gamma, base, {rate}, batch * 10_000 / 32)
     assert found.training.normalisation_batch == 4
     # path lengths see half of the batch, at 1024 pixels 2: their networks normalise nothing, so groups may be smaller
-    networks = found.kind.build(found.networks, "meta")
-    phases = found.kind.phases(found.networks, found.objective)
-    assert normalisation_group(found, networks, phases) == 4
+    assert training_of(found).group == 4
     in_threes = found.model_copy(update={"training": found.training.model_copy(update={"normalisation_batch": 3})})
     with pytest.raises(BadInput, match=f"phase G sees {batch} samples"):
-        normalisation_group(in_threes, networks, phases)
+        _ = training_of(in_threes).group
 
 
 def test_a_phase_without_groups_may_see_part_of_one() -> None:
     """At 1024 pixels path length sees 2 pictures of the batch of 4; only the discriminator compares them, by fours."""
     recipe = load_recipe(AUTO, ["networks.resolution=1024"])
-    setup = setup_of(recipe)
-    networks = setup.used(recipe.kind.build(recipe.networks, "meta"))
-    assert normalisation_group(recipe, networks, setup.every_phase) == 4
+    training = training_of(recipe)
+    assert training.group == 4
+    looks = tuple(phase for phase in training.phases if phase.name in ("G_path", "D_r1"))
     with pytest.raises(BadInput, match="phase D_r1 sees 6 samples of the batch of 6: not whole groups of 4"):
-        normalisation_group(
-            recipe.model_copy(update={"training": recipe.training.model_copy(update={"batch": 6})}),
-            networks,
-            tuple(phase for phase in setup.every_phase if phase.name in ("G_path", "D_r1")),
-        )
+        normalisation_group(training.build("meta"), looks, 6, 4)
 
 
 def test_as_it_ships_it_is_what_the_rule_says() -> None:

@@ -1,36 +1,77 @@
-"""From a recipe to its training set-up, and to the size of the groups that its networks normalise over."""
+"""From a recipe to its training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import nn
 
-from frugan.contract.phase import Phase
-from frugan.engine.normalisation_groups import normalises_groups
-from frugan.engine.setup import TrainingSetup
-from frugan.errors import BadInput
+from frugan.api.networks import build_networks
+from frugan.api.sample.given_pictures import with_pictures
+from frugan.contract.phase import Networks, Phase
+from frugan.contract.samples import Previews
+from frugan.engine.training import Stage, Training, networks_used
 from frugan.recipe.recipe import Recipe
 
 
-def setup_of(recipe: Recipe, step: int = 0) -> TrainingSetup:
-    """What a recipe trains at a step, its stages before and after included.
+def training_of(recipe: Recipe) -> Training:
+    """What a recipe trains: what is planned, and what is run.
 
     Raises:
-        ValueError: a phase of its family reads a data source that the family does not have.
+        ValueError: a phase of its family reads a data source that the family does not have, or uses a network that it
+            does not build.
     """
-    now, training = recipe.at_step(step), recipe.training
-    phases = now.kind.phases(now.networks, now.objective)
-    _check_sources(now, phases)
-    return TrainingSetup(
-        phases=phases,
-        settings=now.optimizer_settings(),
-        averaged=now.kind.averaged(),
-        ema=now.ema,
+    kind, training = recipe.kind, recipe.training
+
+    def build(device: str) -> dict[str, nn.Module]:
+        return networks_used(kind.build(recipe.networks, device), described.phases)
+
+    def make_sheets(networks: Networks, micro_batch: int, pictures: Previews) -> None:
+        # One sheet, and of it what takes a forward or two: the rest takes as many pictures at a time.
+        first = next(iter(kind.snapshots(recipe.networks).values()))
+        rows = micro_batch // first.columns + 1
+        classes = None if first.classes is None else list(first.classes)[:rows]
+        asked = replace(with_pictures(recipe, first, pictures), micro_batch=micro_batch, classes=classes)
+        kind.sample(recipe.networks, networks, asked)
+
+    described = Training(
+        family=recipe.family,
+        stages=_stages(recipe),
+        averaged=kind.averaged(),
+        ema=recipe.ema,
         batch=training.batch,
         normalisation_batch=training.normalisation_batch,
+        build=build,
+        make=lambda: networks_used(build_networks(recipe), described.phases),
+        recomputable=kind.recomputable,
         length=training.duration.known_steps(training.batch),
-        later_phases=every_phase(recipe),
+        make_sheets=make_sheets,
+        compiled=training.compile,
     )
+    return described
+
+
+def _stages(recipe: Recipe) -> tuple[Stage, ...]:
+    begins = [0, *recipe.stage_steps()]
+    length = recipe.training.duration.known_steps(recipe.training.batch)
+    # Where nobody knows its end, the last stage counts as much as all before it.
+    end = max(begins[-1] + 1, 2 * begins[-1] if length is None else length)
+    stages: list[Stage] = []
+    for step, until in zip(begins, [*begins[1:], end], strict=True):
+        now = recipe.at_step(step)
+        phases = now.kind.phases(now.networks, now.objective)
+        _check_sources(now, phases)
+        stages.append(
+            Stage(
+                phases=phases,
+                settings=now.optimizer_settings(),
+                sources=now.kind.sources(now.networks, now.objective),
+                name=f"from step {step:,} on" if step else "from the start",
+                begins=step,
+                share=(until - step) / end,
+                objective=now.objective.model_dump_json(),
+            )
+        )
+    return tuple(stages)
 
 
 def _check_sources(recipe: Recipe, phases: Sequence[Phase]) -> None:
@@ -43,48 +84,3 @@ def _check_sources(recipe: Recipe, phases: Sequence[Phase]) -> None:
                     f"family {recipe.family}: phase {phase.name} reads the source {name!r}; its `sources` names "
                     f"{', '.join(sources) or 'none'}"
                 )
-
-
-def every_phase(recipe: Recipe) -> tuple[Phase, ...]:
-    """Every phase that training may come to run, over all stages; of phases of one name the last."""
-    steps = [0, *recipe.stage_steps()]
-    stages = [recipe.at_step(step) for step in steps]
-    found = {phase.name: phase for now in stages for phase in now.kind.phases(now.networks, now.objective)}
-    uses = {
-        name: tuple(
-            dict.fromkeys(
-                network
-                for now in stages
-                for phase in now.kind.phases(now.networks, now.objective)
-                if phase.name == name
-                for network in phase.uses
-            )
-        )
-        for name in found
-    }
-    return tuple(replace(phase, uses=uses[name]) for name, phase in found.items())
-
-
-def normalisation_group(recipe: Recipe, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...]) -> int:
-    """Samples that must stand together in a forward: the recipe's normalisation batch, or 1 where nothing normalises.
-
-    Raises:
-        BadInput: the recipe gives none though its networks normalise, or a phase whose networks do sees no whole
-            number of groups.
-    """
-    if not normalises_groups(networks):
-        return 1
-    group, batch = recipe.training.normalisation_batch, recipe.training.batch
-    if group is None:
-        raise BadInput(
-            "training.normalisation_batch is missing: these networks normalise over samples, and the groups' size "
-            f"changes the result; set it to a divisor of the batch, {batch}"
-        )
-    for phase in phases:
-        looks = normalises_groups({name: networks[name] for name in phase.uses if name in networks})
-        if looks and phase.samples(batch) % group:
-            raise BadInput(
-                f"phase {phase.name} sees {phase.samples(batch)} samples of the batch of {batch}: not whole groups "
-                f"of {group}; set training.normalisation_batch to a divisor of {phase.samples(batch)}"
-            )
-    return group

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from torch import Tensor
 
 from frugan.contract.styles import Noise, StyleMixing
+
+
+class Previews(Protocol):
+    """Where a sheet takes given pictures from."""
+
+    def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
+        """The same few pictures each time."""
 
 
 @dataclass(frozen=True)

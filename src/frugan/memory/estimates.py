@@ -1,4 +1,4 @@
-"""What every plan of a task may take, from the few that are run without data to estimate all others from."""
+"""What every plan of a training may take, from the few that are run without data to estimate all others from."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import Protocol
 
 from frugan.engine.plan import Plan
+from frugan.engine.training import Stage
 from frugan.errors import BadInput
 from frugan.memory.cards import Card
 from frugan.memory.plan_space import KEEPINGS, Keeping, PlanSpace, Wishes, keeping_of
 from frugan.memory.prediction import Prediction
-from frugan.memory.task import Stage
 from frugan.memory.work import Work
 
 STATIC = ("parameters", "working weights", "gradients", "optimizer", "averages")
@@ -52,7 +52,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates of all plans of a task on a card.
+    """Estimates of all plans of a training on a card.
 
     Attributes:
         space: the plans.
@@ -85,7 +85,7 @@ class Estimates:
     @cached_property
     def heaviest_stage(self) -> Stage:
         """The stage that takes most: estimates are made for it alone."""
-        stages = self.space.task.stages
+        stages = self.space.training.distinct_stages
         if len(stages) == 1:
             return stages[0]
         plan = self._smallest
@@ -128,9 +128,9 @@ class Estimates:
             averages = like.categories.get("averages", 0)
             live, work = live - averages, work + Work(host_bytes=averages)
         statistics = float(like.categories.get("optimizer", 0))
-        updates = max(phase.repeats for phase in self.heaviest_stage.setup.phases)
+        updates = max(phase.repeats for phase in self.heaviest_stage.phases)
         if plan.shard_optimizer:
-            others = 1 - 1 / self.space.task.ranks
+            others = 1 - 1 / self.space.training.ranks
             work = work + Work(host_bytes=others * updates * sum(self.space.fp32_bytes.values()))
             live, statistics = live - others * statistics, statistics - others * statistics
         if plan.optimizer_on_host:
@@ -141,7 +141,7 @@ class Estimates:
         """Of a step with nothing saved: a part for each micro-batch, and one for each sample."""
         if self._per_micro_batch is None:
             return self.plain.work
-        fewer = self.space.task.batch / self._smallest.micro_batch - self.space.task.batch / micro_batch
+        fewer = self.space.training.batch / self._smallest.micro_batch - self.space.training.batch / micro_batch
         return self.plain.work - self._per_micro_batch * fewer
 
     @cached_property
@@ -150,7 +150,7 @@ class Estimates:
         small, large = self._smallest.micro_batch, self._second.micro_batch
         if small == large:
             return None
-        a, b = (self.space.task.batch / size for size in (small, large))
+        a, b = (self.space.training.batch / size for size in (small, large))
         # Run roughly, no micro-batch adds to the gradients of another; what that takes is the same at every size.
         adding = (self.plain.work - self._plain_roughly.work) * (1 / (a - 1))
         of_second = self._roughly(self._second).work + adding * (b - 1)
@@ -226,11 +226,11 @@ class Estimates:
         """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""
         found = self.predict(plan, self.heaviest_stage, rough=True)
         phase = next(
-            (p for p in self.heaviest_stage.setup.phases if p.name == found.place.split("/")[0]),
-            self.heaviest_stage.setup.phases[-1],
+            (p for p in self.heaviest_stage.phases if p.name == found.place.split("/")[0]),
+            self.heaviest_stage.phases[-1],
         )
-        task = self.space.task
-        if phase.micro_batch(plan.micro_batch, task.group) >= phase.samples(task.batch):
+        training = self.space.training
+        if phase.micro_batch(plan.micro_batch, training.group) >= phase.samples(training.batch):
             return found
         gradients = found.categories.get("gradients", 0)
         before = max(0, sum(self.space.fp32_bytes[name] for name in phase.trainable) - gradients)

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from torch import nn
 
+from frugan.engine.training import Stage
 from frugan.errors import BadInput
-from frugan.memory.task import Stage
 
 _BANDWIDTHS = MappingProxyType(
     {"MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30, "Mbit": 1e6 / 8, "Gbit": 1e9 / 8, "Tbit": 1e12 / 8}
@@ -101,7 +101,7 @@ def sums_of(stage: Stage, networks: Mapping[str, nn.Module]) -> tuple[Sum, ...]:
             sum(4 * p.numel() for name in phase.trainable for p in networks[name].parameters() if p.requires_grad),
             phase.repeats / phase.every,
         )
-        for phase in stage.setup.phases
+        for phase in stage.phases
     )
 
 

@@ -1,4 +1,4 @@
-"""The plans that there are for a task: every combination of savings that the wishes leave."""
+"""The plans that there are for a training: every combination of savings that the wishes leave."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from typing import Literal
 from frugan.engine.dense_slices import LARGE_ELEMENTS, sliceable
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
+from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.memory.savers import SAVERS, savers_of
-from frugan.memory.task import Task
 
 Keeping = Literal["all", "products", "nothing", "nothing here"]
 """What is kept of a block's activations; "nothing here": what the block is given is not kept on the card either."""
@@ -52,15 +52,15 @@ class Wishes:
 
 @dataclass(frozen=True)
 class PlanSpace:
-    """All plans of a task.
+    """All plans of a training.
 
     Attributes:
-        task, precision: what for.
+        training, precision: what for.
         wishes: what is asked of plans.
         on_card: False: host and device are one, so nothing is won by moving state.
     """
 
-    task: Task
+    training: Training
     precision: Precision
     wishes: Wishes = field(default_factory=Wishes)
     on_card: bool = True
@@ -68,13 +68,13 @@ class PlanSpace:
     @cached_property
     def _parts(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], Mapping[str, int]]:
         """Blocks that may be recomputed, dense layers that may be worked in slices, and networks' gradients' bytes."""
-        networks = self.task.build("meta")
+        networks = self.training.build("meta")
         large = {name: found for name, network in networks.items() if (found := sliceable(network))}
         sizes = {
             name: sum(4 * p.numel() for p in network.parameters() if p.requires_grad)
             for name, network in networks.items()
         }
-        return self.task.recomputable(networks), large, sizes
+        return self.training.recomputable(networks), large, sizes
 
     @property
     def has_blocks(self) -> bool:
@@ -100,12 +100,12 @@ class PlanSpace:
 
     def micro_batches(self) -> list[int]:
         """Micro-batches worth trying, smallest first: whole groups that split the batch as evenly as they can."""
-        groups = self.task.batch // self.task.group
+        groups = self.training.batch // self.training.group
         if self.wishes.micro_batch is not None:
             return [self.wishes.micro_batch]
         counts = sorted({*(2**i for i in range(groups.bit_length())), *(3 * 2**i for i in range(groups.bit_length()))})
         return sorted(
-            {-(-groups // count) * self.task.group for count in counts if count <= groups} | {self.task.group}
+            {-(-groups // count) * self.training.group for count in counts if count <= groups} | {self.training.group}
         )
 
     def plan(
@@ -141,19 +141,20 @@ class PlanSpace:
             self.micro_batches()[0],
             keeping,
             slices="dense-slices" not in avoid,
-            averages_away=self.on_card and self.task.averages and "ema-on-host" not in avoid,
-            shards=self.task.shards and "shard-optimizer" not in avoid,
+            averages_away=self.on_card and bool(self.training.averaged) and "ema-on-host" not in avoid,
+            shards=self.training.ranks > 1 and "shard-optimizer" not in avoid,
             optimizer_away=self.on_card and "optimizer-on-host" not in avoid,
         )
 
     def every_plan(self) -> Iterator[Plan]:
         """Every combination of savings, over all micro-batches, whatever the wishes."""
         away = (False, True) if self.on_card else (False,)
+        shared = (False, True) if self.training.ranks > 1 else (False,)
         for micro_batch in self.micro_batches():
             for keeping in self.keepings:
                 for slices in (False, True) if self.has_large_layers else (False,):
-                    for averages_away in away if self.task.averages else (False,):
-                        for shards, optimizer_away in product((False, True) if self.task.shards else (False,), away):
+                    for averages_away in away if self.training.averaged else (False,):
+                        for shards, optimizer_away in product(shared, away):
                             yield self.plan(
                                 micro_batch,
                                 keeping,
@@ -173,7 +174,7 @@ class PlanSpace:
             if name in self.wishes.use:
                 raise BadInput(f"no plan uses all savers that are asked for: {name} has no use here, {missing}")
         for plan in self.every_plan():
-            used = {str(saver) for saver in savers_of(plan, self.task.batch) if saver != "micro-batch"}
+            used = {str(saver) for saver in savers_of(plan, self.training.batch) if saver != "micro-batch"}
             if self.wishes.use <= used and not used & self.wishes.avoid:
                 yield plan
 
@@ -186,9 +187,9 @@ class PlanSpace:
             found |= dict.fromkeys(("recompute", "keep-products", "offload"), no_blocks)
         if not self.has_large_layers:
             found["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
-        if not self.task.averages:
+        if not self.training.averaged:
             found["ema-on-host"] = "because this model has no EMA"
-        if not self.task.shards:
+        if self.training.ranks == 1:
             found["shard-optimizer"] = "because there is one rank"
         if not self.on_card:
             found |= dict.fromkeys(("ema-on-host", "optimizer-on-host", "offload"), one_memory)

@@ -11,12 +11,12 @@ from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
+from frugan.engine.training import Stage, Training
 from frugan.engine.working_weights import working_weights
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.compiler_import import no_compiler
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.step_memory import StepMemory, measure_step
-from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
 
 Target = Literal["cpu", "cuda"]
@@ -87,7 +87,7 @@ class CardPlan(Plan):
 
 
 def predict(
-    task: Task,
+    training: Training,
     plan: Plan,
     target: Target,
     stage: Stage,
@@ -104,7 +104,7 @@ def predict(
     Raises:
         RuntimeError: torch refuses the plan (two savings that exclude each other).
     """
-    memory = step_memory(task, plan, target, stage, rough=rough, dataless=dataless)
+    memory = step_memory(training, plan, target, stage, rough=rough, dataless=dataless)
     by_phase = {name: peak.size_bytes for name, peak in memory.by_phase.items()}
     found = Prediction(
         live_bytes=memory.peak.size_bytes,
@@ -130,7 +130,7 @@ def predict(
 
 
 def step_memory(
-    task: Task,
+    training: Training,
     plan: Plan,
     target: Target,
     stage: Stage,
@@ -145,35 +145,35 @@ def step_memory(
     dataless = dataless or Dataless()
     with resting_collector(), no_compiler(), fused_attention():
         with WithoutData(dataless):
-            networks = task.build("meta")
-            state = stage.setup.state(networks, plan, META, OneRank(0, task.ranks))
+            networks = training.build("meta")
+            state = training.state(plan, META, OneRank(0, training.ranks), networks=networks, stage=stage)
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
-        pictures = BlankPictures(stage.needs)
+        pictures = BlankPictures(stage.sources)
 
         def sheets() -> None:
-            _make_sheets(task, state, plan, pictures)
+            _make_sheets(training, state, plan, pictures)
 
         averages_away = as_card and plan.ema_on_host and bool(state.ema.networks)  # then sheets are made there
         return measure_step(
-            stage.setup.step(pictures, Streams(0), ranks=OneRank(in_parts=task.in_parts)),
+            training.step(pictures, Streams(0), stage=stage, ranks=OneRank(in_parts=training.in_parts)),
             state,
             plan,
-            task.recomputable(networks),
+            training.recomputable(networks),
             as_card=as_card,
-            sheets=None if rough or averages_away or task.make_sheets is None else sheets,
+            sheets=None if rough or averages_away or training.make_sheets is None else sheets,
             micro_batches=1 if rough else 2,
             count_zeros=not rough,
             dataless=dataless,
-            compiled=task.compiled,
+            compiled=training.compiled,
         )
 
 
 @torch.no_grad()
-def _make_sheets(task: Task, state: TrainingState, plan: Plan, pictures: BlankPictures) -> None:
-    assert task.make_sheets is not None
+def _make_sheets(training: Training, state: TrainingState, plan: Plan, pictures: BlankPictures) -> None:
+    assert training.make_sheets is not None
     networks, layout = state.shown, plan.layout(state.device)
     for network in networks.values():
         network.eval()
     with working_weights(networks, dict.fromkeys(networks, layout), (), None):
-        task.make_sheets(networks, plan.micro_batch, pictures)
+        training.make_sheets(networks, plan.micro_batch, pictures)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import torch
 
 from frugan.engine.plan import Plan
+from frugan.engine.training import Stage, Training
 from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import Prediction, Target, predict
-from frugan.memory.task import Stage, Task
 from frugan.memory.work import Work
 from frugan.whole_files import whole_file
 
@@ -44,11 +44,11 @@ class Helper(Protocol):
 
 
 def outcome(
-    task: Task, plan: Plan, target: Target, stage: Stage, *, rough: bool, dataless: Dataless | None = None
+    training: Training, plan: Plan, target: Target, stage: Stage, *, rough: bool, dataless: Dataless | None = None
 ) -> dict[str, Any]:
     """A prediction as JSON, or why torch refuses the plan."""
     try:
-        return predict(task, plan, target, stage, rough=rough, dataless=dataless).as_json()
+        return predict(training, plan, target, stage, rough=rough, dataless=dataless).as_json()
     except RuntimeError as error:
         return {"refused": _reason(error)}
 
@@ -70,10 +70,10 @@ def _is_ours(file: Path) -> bool:
 
 @dataclass
 class PredictionStore:
-    """Runs plans of one task without data, once each.
+    """Runs plans of one training without data, once each.
 
     Attributes:
-        task, target: what is predicted.
+        training, target: what is predicted.
         subject: the recipe's fields that a step depends on.
         version: of the step and of torch: what a file has of another version does not count.
         files: read in this order, as far as they exist and are of this version.
@@ -83,7 +83,7 @@ class PredictionStore:
         ran: how many were run and not found.
     """
 
-    task: Task
+    training: Training
     target: Target
     subject: Mapping[str, Any]
     version: str
@@ -146,7 +146,7 @@ class PredictionStore:
         plan, stage, rough = job
         self._tell()
         begun = time.perf_counter()
-        self._known[key] = outcome(self.task, plan, self.target, stage, rough=rough, dataless=self._dataless)
+        self._known[key] = outcome(self.training, plan, self.target, stage, rough=rough, dataless=self._dataless)
         self._seconds = time.perf_counter() - begun
 
     def learn(self, other: "PredictionStore") -> None:

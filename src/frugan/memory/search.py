@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from frugan.engine.plan import Plan
+from frugan.engine.training import Stage
 from frugan.memory.cards import Card
 from frugan.memory.estimates import Estimate, Estimates, Predict
 from frugan.memory.plan_space import PlanSpace, keeping_of
 from frugan.memory.prediction import Prediction
-from frugan.memory.task import Stage
 from frugan.memory.work import Work
 
 HOPE = 1.05
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Search:
-    """Chooses among all plans of a task.
+    """Chooses among all plans of a training.
 
     Attributes:
         space: the plans.
@@ -67,7 +67,7 @@ class Search:
             most_bytes: no further stage is run once one reserves more.
         """
         heaviest_stage = self.estimates.heaviest_stage
-        stages = sorted(self.space.task.stages, key=lambda stage: stage is not heaviest_stage)
+        stages = sorted(self.space.training.distinct_stages, key=lambda stage: stage is not heaviest_stage)
         if most_bytes is None:
             self.predict.ahead([(plan, stage, False) for stage in stages])
         found = {stages[0].name: self.predict(plan, stages[0], rough=False)}
@@ -103,7 +103,7 @@ class Search:
 
     def least_bytes(self, like: Stage) -> int:
         """About what the smallest plan reserves in the stage that is called like another: every saving at once."""
-        stages = self.space.task.stages
+        stages = self.space.training.distinct_stages
         stage = next((each for each in stages if each.name == like.name), stages[-1])
         return self.predict(self.space.thriftiest(), stage, rough=False).reserved_bytes
 

@@ -19,12 +19,12 @@ from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
+from frugan.engine.training import Stage, Training
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.compiler_import import no_compiler
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.prediction import CardPlan
-from frugan.memory.task import Stage, Task
 from frugan.memory.work import WorkCounter
 
 ASKED_FOR_A_VALUE = torch.ops.aten._local_scalar_dense.default
@@ -83,7 +83,7 @@ class StepCounts:
         return found
 
 
-def count_step(task: Task, plan: Plan, stage: Stage, *, step: int = 0) -> StepCounts:
+def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0) -> StepCounts:
     """Count one step as it would run on a card.
 
     Args:
@@ -93,17 +93,17 @@ def count_step(task: Task, plan: Plan, stage: Stage, *, step: int = 0) -> StepCo
     dataless = Dataless()
     with resting_collector(), no_compiler(), fused_attention():
         with WithoutData(dataless):
-            networks = task.build("meta")
-            state = stage.setup.state(networks, plan, META)
+            networks = training.build("meta")
+            state = training.state(plan, META, networks=networks, stage=stage)
         state.step = step
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
         for optimizer in state.optimizers.values():
             optimizer.works_as_on("cuda")
         counter = _Counter(dataless)
-        pictures = UnwatchedPictures(BlankPictures(stage.needs), counter.uncounted)
-        made = stage.setup.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted))
-        with counter, _watched(state, counter, task.recomputable(networks)):
+        pictures = UnwatchedPictures(BlankPictures(stage.sources), counter.uncounted)
+        made = training.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted), stage=stage)
+        with counter, _watched(state, counter, training.recomputable(networks)):
             _probed(made, counter).run(state, plan)
     return StepCounts(counter.found)
 

@@ -34,7 +34,7 @@ from frugan.api.doctor.step_checks import (
     out_of_memory_is_survived,
     same_as_the_processor,
 )
-from frugan.api.doctor.trial import FP32, Subject, Trial, Way, begin, recipe_subject, tiny_subject
+from frugan.api.doctor.trial import FP32, Trial, Way, begin, recipe_subject, tiny_subject
 from frugan.api.doctor.waiting_check import waits_on_a_card, waits_on_a_stand_in
 from frugan.cli.application import application
 from frugan.contract.family import Family
@@ -43,6 +43,7 @@ from frugan.engine import recompute, retries
 from frugan.engine.dense_slices import SliceSum
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
+from frugan.engine.training import Training
 from frugan.errors import TrainingFailed
 from frugan.families import families, family
 from frugan.memory.cards import named_card
@@ -56,7 +57,7 @@ RTX_3060 = replace(named_card("rtx-3060"), workspace_bytes=2 * MIB)
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Subject:
+def tiny() -> Training:
     return tiny_subject(MadeUpFamily())
 
 
@@ -124,7 +125,7 @@ def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch
     assert card.waited > 0
 
 
-def test_a_recipe_that_has_no_room_is_left_out(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_that_has_no_room_is_left_out(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_check, "predict", lambda *_: PREDICTION)
     found = real_size_on_a_card(tiny, MadeUpCard(room=1000), RTX_3060, FP32)
     assert [each.verdict for each in found] == ["not checked"] * 3
@@ -143,13 +144,13 @@ def test_every_family_that_ships_has_a_recipe_of_more_than_one_micro_batch() -> 
         assert found is not None
         subject = recipe_subject(found[1], found[0])
         assert subject.family == name
-        assert subject.micro_batch < subject.setup.batch
+        assert subject.micro_batch < subject.batch
 
 
 # deliberate faults
 
 
-def test_a_wrong_prediction_is_reported_on_a_processor(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_prediction_is_reported_on_a_processor(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*given: Any, **options: Any) -> Prediction:
         made = predict(*given, **options)
         return replace(made, live_bytes=int(made.live_bytes * 1.02))
@@ -181,7 +182,7 @@ def test_a_wrong_prediction_is_reported_on_a_card(allocated: int, reserved: int,
 
 
 def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
-    tiny: Subject, monkeypatch: pytest.MonkeyPatch
+    tiny: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failed(*_: Any) -> Outcome:
         raise TrainingFailed("memory ran out in the midst of the update\nand more")
@@ -238,21 +239,21 @@ def test_a_saving_that_changes_the_result_is_reported(
     assert found.figures["difference"] > found.figures["limit"]
 
 
-def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_checks, "ONLY_BESIDE_A_CARD", ())
     assert memory_saving(tiny, CPU, "offload").verdict == "passed"
     monkeypatch.setattr("frugan.api.doctor.trial.Sent.is_worth_it", lambda *_: False)
     assert memory_saving(tiny, CPU, "offload").line == "nothing went to host memory"
 
 
-def test_half_precision_that_is_not_used_is_reported(tiny: Subject) -> None:
+def test_half_precision_that_is_not_used_is_reported(tiny: Training) -> None:
     assert half_precision(tiny, CPU, BF16).verdict == "passed"
     found = half_precision(tiny, CPU, replace(BF16, dtype=torch.float32))
     assert found.verdict == "failed"
     assert "has not been used" in found.line
 
 
-def test_half_precision_that_is_not_finite_is_reported(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_that_is_not_finite_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """As fp16 convolutions are on some GTX 16xx."""
     monkeypatch.setattr(step_checks, "begin", _broken(lambda way: way.precision.name == "bf16", float("nan")))
     found = half_precision(tiny, CPU, BF16)
@@ -260,13 +261,13 @@ def test_half_precision_that_is_not_finite_is_reported(tiny: Subject, monkeypatc
     assert "training.precision=fp32" in found.line
 
 
-def test_fp32_of_few_digits_is_reported(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp32_of_few_digits_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """As TF32 is where it is forced."""
     monkeypatch.setattr(step_checks, "begin", _broken(lambda way: not way.exact, 1.003))
     assert fp32_arithmetic(tiny, CPU).verdict == "failed"
 
 
-def test_a_card_that_computes_otherwise_is_reported(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_that_computes_otherwise_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def first(_: Way) -> bool:
@@ -281,7 +282,7 @@ def test_a_card_that_computes_otherwise_is_reported(tiny: Subject, monkeypatch: 
 def _broken(where: Callable[[Way], bool], factor: float) -> Callable[..., Trial]:
     """Weights that are off by a factor."""
 
-    def made(subject: Subject, way: Way, *probe: Any) -> Trial:
+    def made(subject: Training, way: Way, *probe: Any) -> Trial:
         trial = begin(subject, way, *probe)
         if where(way):
             for network in trial.state.networks.values():

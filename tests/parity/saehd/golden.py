@@ -8,7 +8,7 @@ file after the last step, which is large.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdaBeliefSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
+from frugan.engine.training import Training
 from frugan.families.saehd import SAEHDFamily
 from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
 from parity.saehd import weights
@@ -122,13 +122,14 @@ class Recording:
 
     def training(self, dtype: torch.dtype = torch.float32, micro_batch: int = 1) -> tuple[TrainingState, Step, Plan]:
         """The run as recorded. Micro-batches of one keep the losses of the samples apart."""
-        phases = SAEHDFamily().phases(self.networks, self.objective)
-        settings = dict.fromkeys(SAEHDFamily().optimizers, self.settings)
         plan = Plan(micro_batch, Precision("fp32", torch.float32, "parity"))
         networks = {name: network.to(dtype) for name, network in built(self.networks, self.seed).items()}
-        setup = TrainingSetup(phases, settings, {}, EmaSettings(), BATCH, None)
-        state = setup.state(networks, plan, torch.device("cpu"))
-        return state, setup.step(Batches(dtype), Streams(0)), plan
+        training = Training.of_family(
+            SAEHDFamily(), self.networks, self.objective, settings=self.settings, ema=EmaSettings(), batch=BATCH
+        )
+        training = replace(training, averaged={}, normalisation_batch=None)
+        state = training.state(plan, torch.device("cpu"), networks=networks)
+        return state, training.step(Batches(dtype), Streams(0)), plan
 
 
 @cache

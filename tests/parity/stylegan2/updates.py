@@ -14,10 +14,11 @@ from frugan.engine.optimizers import AdamSettings, with_lazy_phases
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.progress import Duration
-from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
+from frugan.engine.training import Stage, Training
 from frugan.engine.update import PhaseResult
 from frugan.engine.working_weights import working_weights
+from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.phases import PATH_LENGTH, phases
 from parity.stylegan2.golden import Case
 
@@ -165,9 +166,18 @@ def train(case: Case, iterations: int, *, lazy: bool = True) -> tuple[TrainingSt
         start=Duration.parse("0 steps"),
     )
     plan = Plan(o["batch_gpu"], Precision("fp32", torch.float32, "parity"))
-    setup = TrainingSetup(run, settings, {"G": "copy"}, ema, feed.batch, o["mbstd"])
-    state = setup.state(networks, plan, torch.device("cpu"))
-    step = setup.step(feed, Draws(feed))
+    training = Training.of_family(
+        StyleGAN2Family(),
+        case.networks,
+        case.objective,
+        settings=plain,
+        ema=ema,
+        batch=feed.batch,
+        normalisation_batch=o["mbstd"],
+    )
+    training = replace(training, stages=(Stage(run, settings),), averaged={"G": "copy"})
+    state = training.state(plan, torch.device("cpu"), networks=networks)
+    step = training.step(feed, Draws(feed))
     if feed.rounds == 1:  # one micro-batch: its groups stride
         rows = _strided(case)
         step = replace(step, pictures=_Reordered(feed, rows), draws=_ReorderedDraws(Draws(feed), rows))

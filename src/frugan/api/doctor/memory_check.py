@@ -9,12 +9,13 @@ from torch import nn
 from frugan.api.doctor.card_tools import CardTools, Taken
 from frugan.api.doctor.made_pictures import MadePictures
 from frugan.api.doctor.outcome import Outcome, judged, left_out
-from frugan.api.doctor.trial import STREAMS_SEED, Subject, Way, begin, plan_by
+from frugan.api.doctor.trial import STREAMS_SEED, Way, begin, plan_by
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
+from frugan.engine.training import Training
 from frugan.errors import TrainingFailed
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import TIME_ERROR, Card
@@ -35,15 +36,13 @@ ROOM_BESIDE = 0.08
 """More than the smaller plan took, so that it fits under the cap."""
 
 
-def memory_on_a_processor(subject: Subject, device: torch.device) -> Outcome:
+def memory_on_a_processor(subject: Training, device: torch.device) -> Outcome:
     """Live bytes of one step under the tracker against those of the same step without data."""
     trial = begin(subject, Way(device))
-    stage = subject.task.stages[0]
-    predicted = predict(subject.task, trial.plan, "cpu", stage).live_bytes
-    pictures = MadePictures(subject.needs)
-    measured = measure_step(
-        stage.setup.step(pictures, Streams(STREAMS_SEED)), trial.state, trial.plan, count_zeros=True
-    )
+    stage = subject.stages[0]
+    predicted = predict(subject, trial.plan, "cpu", stage).live_bytes
+    pictures = MadePictures(subject.stages[0].sources)
+    measured = measure_step(subject.step(pictures, Streams(STREAMS_SEED)), trial.state, trial.plan, count_zeros=True)
     taken = measured.peak.size_bytes
     off = predicted / taken - 1
     return judged(
@@ -64,7 +63,7 @@ class _Begun:
     networks: dict[str, nn.Module]
 
 
-def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precision: Precision) -> list[Outcome]:
+def real_size_on_a_card(subject: Training, card: CardTools, figures: Card, precision: Precision) -> list[Outcome]:
     """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into.
 
     Args:
@@ -72,7 +71,7 @@ def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precis
     """
     way = Way(card.device, precision, micro_batch=subject.micro_batch)
     plan = plan_by(subject, subject.build("meta"), way)
-    predicted = predict(replace(subject.task, make_sheets=None), plan, "cuda", subject.task.stages[0])
+    predicted = predict(subject, plan, "cuda", subject.stages[0])
     expected = predicted.reserved_bytes + figures.workspace_bytes
     if expected > card.room_bytes():
         why = f"takes {show_size(expected)}, and there is room for {show_size(card.room_bytes())}"
@@ -95,12 +94,12 @@ def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precis
     return found
 
 
-def _begin(subject: Subject, plan: Plan, card: CardTools) -> _Begun:
+def _begin(subject: Training, plan: Plan, card: CardTools) -> _Begun:
     networks = {name: network.to(card.device) for name, network in subject.make().items()}
-    state = subject.setup.state(networks, plan, card.device)
+    state = subject.state(plan, card.device, networks=networks)
     for scale in state.loss_scales.values():
         scale.found = True  # what is predicted is a step that is not repeated
-    return _Begun(state, subject.setup.step(BlankPictures(subject.needs), Streams(STREAMS_SEED)), networks)
+    return _Begun(state, subject.step(BlankPictures(subject.stages[0].sources), Streams(STREAMS_SEED)), networks)
 
 
 def judge_memory(name: str, predicted: Prediction, taken: Taken, figures: Card) -> Outcome:
@@ -154,9 +153,9 @@ def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> 
     )
 
 
-def _time(subject: Subject, begun: _Begun, plan: Plan, card: CardTools) -> float | None:
+def _time(subject: Training, begun: _Begun, plan: Plan, card: CardTools) -> float | None:
     """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
-    period = max(MEASURED_STEPS, *(phase.every for phase in subject.setup.phases))
+    period = max(MEASURED_STEPS, *(phase.every for phase in subject.stages[0].phases))
     card.wait()
     began = time.perf_counter()
     for _ in range(period):
@@ -167,7 +166,7 @@ def _time(subject: Subject, begun: _Begun, plan: Plan, card: CardTools) -> float
     return (time.perf_counter() - began) / period
 
 
-def _run_out(subject: Subject, begun: _Begun, plan: Plan, card: CardTools, taken: Taken) -> Outcome:
+def _run_out(subject: Training, begun: _Begun, plan: Plan, card: CardTools, taken: Taken) -> Outcome:
     """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
     asked: list[str] = []
     least = replace(plan, recompute=subject.recomputable(begun.networks))
@@ -178,7 +177,7 @@ def _run_out(subject: Subject, begun: _Begun, plan: Plan, card: CardTools, taken
         asked.append(phase)
         return plan if before.micro_batch > plan.micro_batch else least
 
-    first, large = begun.state.step, replace(plan, micro_batch=subject.setup.batch)
+    first, large = begun.state.step, replace(plan, micro_batch=subject.batch)
     with card.capped(int((1 + ROOM_BESIDE) * taken.reserved_bytes) - taken.kept_bytes):
         for _ in range(CAPPED_STEPS):
             begun.step.run(begun.state, large, next_plan=smaller)

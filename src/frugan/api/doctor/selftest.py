@@ -23,13 +23,14 @@ from frugan.api.doctor.step_checks import (
     out_of_memory_is_survived,
     same_as_the_processor,
 )
-from frugan.api.doctor.trial import FP32, Subject, recipe_subject, tiny_subject
+from frugan.api.doctor.trial import FP32, recipe_subject, tiny_subject
 from frugan.api.doctor.waiting_check import waits_on_a_card, waits_on_a_stand_in
 from frugan.api.progress import quiet
 from frugan.contract.family import Family
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.out_of_memory import release_memory
 from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, resolve_precision
+from frugan.engine.training import Training
 from frugan.memory.cards import Card
 from frugan.memory.savers import SAVERS
 
@@ -70,7 +71,7 @@ def self_test(
     return found
 
 
-def _anywhere(subject: Subject, device: torch.device) -> Iterable[tuple[str, Check]]:
+def _anywhere(subject: Training, device: torch.device) -> Iterable[tuple[str, Check]]:
     yield "fp32 against float64", partial(fp32_arithmetic, subject, device)
     for precision in half_precisions(device):
         yield f"{precision.name} against fp32", partial(half_precision, subject, device, precision)
@@ -81,13 +82,13 @@ def _anywhere(subject: Subject, device: torch.device) -> Iterable[tuple[str, Che
     yield "out of memory, on purpose", partial(out_of_memory_is_survived, subject, device)
 
 
-def _on_a_card(subject: Subject, card: CardTools) -> Iterable[tuple[str, Check]]:
+def _on_a_card(subject: Training, card: CardTools) -> Iterable[tuple[str, Check]]:
     yield "same step as the processor's", partial(same_as_the_processor, subject, card.device)
     for precision in (FP32, *half_precisions(card.device)):
         yield f"waits for nothing in {precision.name}", partial(waits_on_a_card, subject, card, precision)
 
 
-def _on_a_processor(subject: Subject, device: torch.device) -> Iterable[tuple[str, Check]]:
+def _on_a_processor(subject: Training, device: torch.device) -> Iterable[tuple[str, Check]]:
     yield "waits for nothing", partial(waits_on_a_stand_in, subject)
     yield PREDICTED, partial(memory_on_a_processor, subject, device)
     yield "", partial(left_out, "same step as the processor's", subject.family, "this is the processor")

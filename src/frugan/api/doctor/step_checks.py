@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from frugan.api.doctor.outcome import Outcome, judged, left_out
-from frugan.api.doctor.trial import Subject, Way, begin
+from frugan.api.doctor.trial import Way, begin
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
+from frugan.engine.training import Training
 from frugan.engine.update import PhaseResult
 from frugan.memory.savers import SaverName
 
@@ -36,7 +37,7 @@ REFUSED = ("during selective activation checkpoint", "under selective activation
 ONLY_BESIDE_A_CARD: tuple[SaverName, ...] = ("offload", "ema-on-host", "optimizer-on-host")
 
 
-def same_as_the_processor(subject: Subject, device: torch.device) -> Outcome:
+def same_as_the_processor(subject: Training, device: torch.device) -> Outcome:
     """One step on a card against the same step on the processor, both in float64."""
     there, here = begin(subject, Way(device, exact=True)), begin(subject, Way(HOST, exact=True))
     there.run()
@@ -51,7 +52,7 @@ def same_as_the_processor(subject: Subject, device: torch.device) -> Outcome:
     )
 
 
-def fp32_arithmetic(subject: Subject, device: torch.device) -> Outcome:
+def fp32_arithmetic(subject: Training, device: torch.device) -> Outcome:
     """One step in fp32 against the processor's in float64: losses and gradient norms."""
     exact, here = begin(subject, Way(HOST, exact=True)).run(), begin(subject, Way(device)).run()
     terms, where = _terms_apart(exact, here, SMALL)
@@ -67,7 +68,7 @@ def fp32_arithmetic(subject: Subject, device: torch.device) -> Outcome:
     )
 
 
-def half_precision(subject: Subject, device: torch.device, precision: Precision) -> Outcome:
+def half_precision(subject: Training, device: torch.device, precision: Precision) -> Outcome:
     """One step in half precision against the same in fp32, on the same device."""
     trial = begin(subject, Way(device, precision))
     for scale in trial.state.loss_scales.values():
@@ -90,7 +91,7 @@ def half_precision(subject: Subject, device: torch.device, precision: Precision)
     )
 
 
-def memory_saving(subject: Subject, device: torch.device, saver: SaverName) -> Outcome:
+def memory_saving(subject: Training, device: torch.device, saver: SaverName) -> Outcome:
     """One step with a memory saving against the same without, in float64."""
     check, on_card = f"memory saving {saver}", device.type == "cuda"
     if saver == "shard-optimizer":
@@ -133,9 +134,9 @@ class _RunsOut(Probe):
         return micro
 
 
-def out_of_memory_is_survived(subject: Subject, device: torch.device) -> Outcome:
+def out_of_memory_is_survived(subject: Training, device: torch.device) -> Outcome:
     """Memory that runs out in a step: the phase is repeated by a smaller plan, and the step is the same as without."""
-    batch, asked = subject.setup.batch, list[str]()
+    batch, asked = subject.batch, list[str]()
 
     def smaller(plan: Plan, phase: str, message: str) -> Plan:
         asked.append(phase)

@@ -1,6 +1,6 @@
 """A small training of any family, begun anew for each thing that is tried on it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.doctor.made_pictures import HostDraws, MadePictures
-from frugan.api.networks import build_networks
-from frugan.api.plan.planning_task import task_of
-from frugan.contract.data import Needs
+from frugan.api.setup import training_of
 from frugan.contract.family import Family
 from frugan.contract.phase import Networks
 from frugan.engine.ema import EmaSettings
@@ -19,105 +17,30 @@ from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.probe import Probe
-from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.streams import Streams, derive_seed
+from frugan.engine.streams import Streams
+from frugan.engine.training import Training
 from frugan.engine.update import PhaseResult
 from frugan.memory.savers import SaverName
-from frugan.memory.task import Stage, Task
 from frugan.recipe.recipe import Recipe
 
 FP32 = Precision("fp32", torch.float32, "tried")
-SAMPLES, GIVEN_SAMPLES = 8, 2
-"""Of a batch; fewer where samples are made of given ones, which have many more pixels. Half of it is a micro-batch."""
 WEIGHTS_SEED, STREAMS_SEED = 3, 7
 RATE = 1e-2
 LARGE_EPS = 1e-2
 """Keeps Adam from turning rounding noise in gradients that are truly zero into whole steps."""
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is trained.
-
-    Attributes:
-        family: its name.
-        name: of the recipe, or "tiny".
-        setup: the training.
-        needs: of its sources.
-        group: samples that stand together in a forward.
-        make: every network with its first weights, in fp32 on the host.
-        build: the same uninitialised, on a device, for predictions.
-        recomputable: networks -> blocks that may be recomputed.
-    """
-
-    family: str
-    name: str
-    setup: TrainingSetup
-    needs: Mapping[str, Needs]
-    group: int
-    make: Callable[[], dict[str, nn.Module]]
-    build: Callable[[str], dict[str, nn.Module]]
-    recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]
-
-    @property
-    def micro_batch(self) -> int:
-        """Part of a batch: a group, or half of it where samples do not stand together."""
-        return self.group if self.group > 1 else max(1, self.setup.batch // 2)
-
-    @property
-    def task(self) -> Task:
-        """For the planner."""
-        stage = Stage("from the start", self.setup, self.needs)
-        return Task(self.build, (stage,), self.group, self.recomputable)
-
-
-def tiny_subject(family: Family) -> Subject:
+def tiny_subject(family: Family) -> Training:
     """A family as its contract tests have it, every term on."""
-    config, objective = family.tiny()
-    needs, phases = family.sources(config, objective), family.phases(config, objective)
-    batch = GIVEN_SAMPLES if any(need.given for need in needs.values()) else SAMPLES
     settings = AdamSettings(learning_rate=RATE, eps=LARGE_EPS)
-
-    def make() -> dict[str, nn.Module]:
-        built = family.build(config)
-        family.initialise(config, built, lambda name: derive_seed(WEIGHTS_SEED, "weights", name))
-        return built
-
-    return Subject(
-        family=family.name,
-        name="tiny",
-        setup=TrainingSetup(
-            phases=phases,
-            settings={phase.optimizer: settings for phase in phases},
-            averaged=family.averaged(),
-            ema=EmaSettings(decay=0.9),
-            batch=batch,
-            normalisation_batch=batch // 2,
-        ),
-        needs=needs,
-        group=batch // 2,
-        make=make,
-        build=lambda device: family.build(config, device),
-        recomputable=family.recomputable,
-    )
+    return Training.of_family(family, settings=settings, ema=EmaSettings(decay=0.9), weights_seed=WEIGHTS_SEED)
 
 
-def recipe_subject(recipe: Recipe, name: str) -> Subject:
-    """A recipe, from its first step on."""
-    task = task_of(recipe)
-    stage = task.stages[0]
-    return Subject(
-        family=recipe.family,
-        name=name,
-        setup=stage.setup,
-        needs=stage.needs,
-        group=task.group,
-        make=lambda: stage.setup.used(build_networks(recipe)),
-        build=task.build,
-        recomputable=task.recomputable,
-    )
+def recipe_subject(recipe: Recipe, name: str) -> Training:
+    """A recipe, from its first step on, as steps are written."""
+    return replace(training_of(recipe), name=name, compiled=False, make_sheets=None)
 
 
 @dataclass(frozen=True)
@@ -197,7 +120,7 @@ class _Sending(Probe):
         return self.sent
 
 
-def begin(subject: Subject, way: Way, probe: Literal["sending"] | Probe = "sending") -> Trial:
+def begin(subject: Training, way: Way, probe: Literal["sending"] | Probe = "sending") -> Trial:
     """Begin a training; the same each time but for the way.
 
     Args:
@@ -208,14 +131,14 @@ def begin(subject: Subject, way: Way, probe: Literal["sending"] | Probe = "sendi
         network.to(way.device, torch.float64 if way.exact else torch.float32)
     plan = plan_by(subject, networks, way)
     told = _Sending() if probe == "sending" else probe
-    step = subject.setup.step(MadePictures(subject.needs), HostDraws(Streams(STREAMS_SEED)), probe=told)
+    step = subject.step(MadePictures(subject.stages[0].sources), HostDraws(Streams(STREAMS_SEED)), probe=told)
     sent = told.sent if isinstance(told, _Sending) else Sent()
-    return Trial(subject.setup.state(networks, plan, way.device), step, plan, sent)
+    return Trial(subject.state(plan, way.device, networks=networks), step, plan, sent)
 
 
-def plan_by(subject: Subject, networks: Networks, way: Way) -> Plan:
+def plan_by(subject: Training, networks: Networks, way: Way) -> Plan:
     """The plan of a way."""
-    plan, blocks = Plan(way.micro_batch or subject.setup.batch, way.precision), subject.recomputable(networks)
+    plan, blocks = Plan(way.micro_batch or subject.batch, way.precision), subject.recomputable(networks)
     savings: dict[SaverName, Callable[[], Plan]] = {
         "micro-batch": lambda: replace(plan, micro_batch=subject.micro_batch),
         "recompute": lambda: replace(plan, recompute=blocks),

@@ -9,9 +9,10 @@ import torch
 from frugan.api.doctor.card_tools import CardTools
 from frugan.api.doctor.outcome import Outcome, judged
 from frugan.api.doctor.stand_in import META, Watcher
-from frugan.api.doctor.trial import FP32, Subject, Way, begin
+from frugan.api.doctor.trial import FP32, Way, begin
 from frugan.engine.precision import Precision
 from frugan.engine.readout import Readout
+from frugan.engine.training import Training
 
 CHECK = "the host waits for nothing"
 MOST_FIRST_STEPS = 20
@@ -19,7 +20,7 @@ MOST_FIRST_STEPS = 20
 LEAST_FIRST_STEPS = 2
 
 
-def waits_on_a_stand_in(subject: Subject) -> Outcome:
+def waits_on_a_stand_in(subject: Training) -> Outcome:
     """A step beside a stand-in for a card: each operation is looked at."""
     trial = begin(subject, Way(META))
     watcher = Watcher()
@@ -34,7 +35,7 @@ def waits_on_a_stand_in(subject: Subject) -> Outcome:
     )
 
 
-def waits_on_a_card(subject: Subject, card: CardTools, precision: Precision = FP32) -> Outcome:
+def waits_on_a_card(subject: Training, card: CardTools, precision: Precision = FP32) -> Outcome:
     """A step on a card in which torch refuses whatever waits."""
     trial = begin(subject, Way(card.device, precision))
     for step in range(MOST_FIRST_STEPS):

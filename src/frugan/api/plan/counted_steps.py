@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from frugan.api.plan.planning_task import task_of
+from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.memory.step_counts import StepCounts, count_step
@@ -48,15 +48,14 @@ def count_case(case: Case) -> dict[str, StepCounts]:
 
     There is one for every stage of training; where phases are not always due, one with all of them and a usual one.
     """
-    task = task_of(load_recipe(case.recipe, list(case.overrides)))
-    half = max(1, task.batch // MICRO_BATCHES)
-    micro_batch = case.micro_batch or (task.group if task.group > 1 else half)
-    task = task.with_batch(MICRO_BATCHES * micro_batch)
+    training = training_of(load_recipe(case.recipe, list(case.overrides)))
+    micro_batch = case.micro_batch or training.micro_batch
+    training = training.with_batch(MICRO_BATCHES * micro_batch)
     plan = Plan(micro_batch, resolve_precision(case.precision, torch.device("cpu")))
     found: dict[str, StepCounts] = {}
-    for stage in task.stages:
-        lazy = any(phase.every > 1 for phase in stage.setup.phases)
-        found[f"{stage.name}, all due" if lazy else stage.name] = count_step(task, plan, stage)
+    for stage in training.distinct_stages:
+        lazy = any(phase.every > 1 for phase in stage.phases)
+        found[f"{stage.name}, all due" if lazy else stage.name] = count_step(training, plan, stage)
         if lazy:
-            found[stage.name] = count_step(task, plan, stage, step=1)
+            found[stage.name] = count_step(training, plan, stage, step=1)
     return found

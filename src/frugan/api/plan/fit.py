@@ -19,6 +19,7 @@ from frugan.api.progress import Say, quiet
 from frugan.engine.compiled_phases import refused
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.ranks.sums import BUCKET_BYTES
+from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.folders import Folders
@@ -30,7 +31,6 @@ from frugan.memory.plan_space import Wishes
 from frugan.memory.savers import savers_of
 from frugan.memory.search import Choice, Search
 from frugan.memory.sizes import MIB, show_size
-from frugan.memory.task import Task
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 
@@ -99,7 +99,7 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
         tell=options.tell,
     )
     if options.micro_batch is not None:
-        check_micro_batch(options.micro_batch, planner.task.batch, loaded.training.normalisation_batch or 1)
+        check_micro_batch(options.micro_batch, planner.training.batch, loaded.training.normalisation_batch or 1)
     return planner, name
 
 
@@ -165,7 +165,7 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
         )
         change = _nearest_change(planner, budget)
     recipe = planner.recipe
-    several = len(search.space.task.stages) > 1
+    several = len(search.space.training.distinct_stages) > 1
     return PlanReport(
         recipe=name,
         fits=found is not None,
@@ -177,7 +177,7 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
         place=prediction.place + (f", {prediction.stage}" if several else ""),
         precision=planner.precision.name,
         batch=recipe.training.batch,
-        share=search.space.task.batch,
+        share=search.space.training.batch,
         normalisation_batch=recipe.training.normalisation_batch,
         card=card,
         decisions=tuple(_decisions(planner, choice, rungs[0], budget_bytes, found is not None, between)),
@@ -189,7 +189,7 @@ def _report_of(planner: Planner, name: str, budget_bytes: int | None, *, nearest
 
 
 def _rung(search: Search, choice: Choice, card: Card, between_bytes: int, fastest_seconds: float) -> Rung:
-    batch = search.space.task.batch
+    batch = search.space.training.batch
     return Rung(
         micro_batch=choice.plan.micro_batch,
         accumulation=-(-batch // choice.plan.micro_batch),
@@ -206,16 +206,16 @@ def _decisions(
     planner: Planner, choice: Choice, rung: Rung, budget_bytes: int | None, fits: bool, between_bytes: int
 ) -> Iterator[str]:
     """One line for each choice: what, why, how to override."""
-    card, task = planner.card, planner.search.space.task
+    card, training = planner.card, planner.training
     if budget_bytes is not None and card.memory_bytes is not None and budget_bytes > card.memory_bytes:
         yield f"memory: {show_size(budget_bytes)} as asked, although {card.name} has {show_size(card.memory_bytes)}"
     if budget_bytes == card.memory_bytes is not None:
         yield f"memory: all of {card.name}; if it also drives your desktop, give less with --memory"
     other = "fp16" if planner.precision.name == "fp32" else "fp32"
     yield f"precision: {planner.precision.name} ({planner.precision.reason}); override with training.precision={other}"
-    floor = f"never less than a normalisation group, {task.group}" if task.group > 1 else "any size will do"
+    floor = f"never less than a normalisation group, {training.group}" if training.group > 1 else "any size will do"
     yield (
-        f"micro-batch: {rung.micro_batch} at a time, {forwards(rung.accumulation)} for {task.batch} ({floor}); "
+        f"micro-batch: {rung.micro_batch} at a time, {forwards(rung.accumulation)} for {training.batch} ({floor}); "
         "override with --micro-batch"
     )
     yield "loss terms: one backward pass after the other where they are independent; saves activations, costs nothing"
@@ -238,7 +238,7 @@ def _decisions(
         "GB in the first steps instead of 10.9); with memory to spare, set torch.backends.cudnn.benchmark = True "
         "before frugan.train in Python"
     )
-    yield from _compiled(task, choice.plan)
+    yield from _compiled(training, choice.plan)
     if between_bytes:
         yield (
             f"{planner.gpus} cards: {show_size(between_bytes)} on each for summing gradients and for communication, a "
@@ -254,12 +254,12 @@ def _decisions(
         yield f"speed: guessed from what is published of the {card.figures_of}"
 
 
-def _compiled(task: Task, plan: Plan) -> Iterator[str]:
+def _compiled(training: Training, plan: Plan) -> Iterator[str]:
     """How compiled phases are priced, which are not, and how they are started."""
-    if not task.compiled:
+    if not training.compiled:
         return
     yield COMPILED
-    reasons = {phase.name: refused(phase, plan, shared=task.in_parts) for phase in task.phases}
+    reasons = {phase.name: refused(phase, plan, shared=training.in_parts) for phase in training.phases}
     for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
         names = ", ".join(name for name, found in reasons.items() if found == reason)
         yield f"phases {names}: priced without compiling: {reason}"
@@ -272,8 +272,9 @@ def _compiled(task: Task, plan: Plan) -> Iterator[str]:
 
 def _as_cuda_graphs(planner: Planner, choice: Choice, budget: Budget | None) -> Choice | None:
     """A plan whose compiled phases are started as CUDA graphs; None: that does not pay, or does not fit."""
-    task, plan = planner.task, choice.plan
-    whole = task.compiled and all(refused(phase, plan, shared=task.in_parts) is None for phase in task.phases)
+    training, plan = planner.training, choice.plan
+    compiles = [refused(phase, plan, shared=training.in_parts) is None for phase in training.phases]
+    whole = training.compiled and all(compiles)
     if not (whole and planner.target == "cuda" and planner.card.waits_for_launches(choice.work, plan.precision)):
         return None
     found = planner.search.run(replace(plan, cuda_graphs=True))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from frugan.api.machine.devices import use_device
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.api.weights import read_weights, weights_file
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -78,7 +78,7 @@ class RecipeInfo:
 
 def parameter_counts(recipe: Recipe) -> dict[str, int]:
     """Parameters of each network that training uses, counted on networks without data."""
-    built = setup_of(recipe).used(recipe.kind.build(recipe.networks, "meta"))
+    built = training_of(recipe).build("meta")
     return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
 
 

@@ -106,7 +106,7 @@ def _plan(
         raise BadInput(f"--link {options.link}: a link is between several cards; say how many with --gpus")
     planner, name = planner_of(recipe, overrides, replace(options, card=card))
     if in_one_forward:
-        planner = replace(planner, wishes=replace(planner.wishes, micro_batch=planner.task.batch))
+        planner = replace(planner, wishes=replace(planner.wishes, micro_batch=planner.training.batch))
     try:
         if budget_bytes is None and options.card is not None:
             budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any

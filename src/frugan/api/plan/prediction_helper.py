@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from frugan.api.plan.planning_task import task_of
+from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory.dataless import Dataless
@@ -85,14 +85,14 @@ class PredictionHelper:
 def main() -> None:
     """Serve one parent until it closes the pipe."""
     first = json.loads(sys.stdin.readline())
-    task = task_of(parse_recipe(first["recipe"], "recipe of the parent process"))
-    task = replace(task.shared_by(first["gpus"], first["share"]), in_parts=first["in_parts"])
-    stages = {stage.name: stage for stage in task.stages}
+    training = training_of(parse_recipe(first["recipe"], "recipe of the parent process"))
+    training = replace(training.shared_by(first["gpus"], first["share"]), in_parts=first["in_parts"])
+    stages = {stage.name: stage for stage in training.stages}
     dataless = Dataless()
     for line in sys.stdin:
         job = json.loads(line)
         plan = Plan.from_json(job["plan"], resolve_precision(job["plan"]["precision"], HOST))
-        found = outcome(task, plan, first["target"], stages[job["stage"]], rough=job["rough"], dataless=dataless)
+        found = outcome(training, plan, first["target"], stages[job["stage"]], rough=job["rough"], dataless=dataless)
         print(json.dumps(found), flush=True)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.prediction_helper import PredictionHelper
 from frugan.api.progress import quiet
+from frugan.api.setup import training_of
 from frugan.engine.precision import DTYPES, Precision, card_precision
+from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.folders import Folders
@@ -26,7 +27,6 @@ from frugan.memory.plan_space import PlanSpace, Wishes
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore, prediction_version
 from frugan.memory.search import Search
-from frugan.memory.task import Task
 from frugan.recipe.recipe import Recipe
 
 SECONDS_PER_MODULE = 0.007
@@ -69,35 +69,39 @@ class Planner:
         Raises:
             BadInput: there are more cards than normalisation groups in a batch.
         """
-        space = PlanSpace(self.task, self.precision, self.wishes, on_card=self.target == "cuda")
+        space = PlanSpace(self.training, self.precision, self.wishes, on_card=self.target == "cuda")
         return Search(space, self.card, self.store)
 
     @cached_property
-    def task(self) -> Task:
+    def training(self) -> Training:
         """What this card does of what is trained."""
-        task = replace(task_of(self.recipe), in_parts=self.in_parts)
-        groups = -(-task.batch // task.group)
+        training = replace(training_of(self.recipe), in_parts=self.in_parts)
+        groups = -(-training.batch // training.group)
         if self.gpus > groups:
             plural = "" if groups == 1 else "s"
-            of = f"{groups} normalisation group{plural} of {task.group}" if task.group > 1 else f"{groups} samples"
+            of = (
+                f"{groups} normalisation group{plural} of {training.group}"
+                if training.group > 1
+                else f"{groups} samples"
+            )
             raise BadInput(
                 f"--gpus {self.gpus}: a batch of this recipe is {of}, at least one to each card; plan for at most "
                 f"{groups}, or give the recipe a larger training.batch (it changes the result)"
             )
-        most = min(-(-groups // self.gpus) * task.group, task.batch)
-        return task.shared_by(self.gpus, most if self.share is None else self.share)
+        most = min(-(-groups // self.gpus) * training.group, training.batch)
+        return training.shared_by(self.gpus, most if self.share is None else self.share)
 
     @cached_property
     def store(self) -> PredictionStore:
         """Predictions: those that ship, those made here before, and new ones."""
-        task = self.task
+        training = self.training
         files = (self.shipped, self.cache_file) if self.shipped else (self.cache_file,)
         about = subject(self.recipe) | {"gpus": self.gpus} | ({"in_parts": True} if self.in_parts else {})
-        if task.batch * self.gpus != self.recipe.training.batch:
-            about |= {"share": task.batch}
+        if training.batch * self.gpus != self.recipe.training.batch:
+            about |= {"share": training.batch}
         helper = self._helper if (os.cpu_count() or 1) > 1 else None
         return PredictionStore(
-            task, self.target, about, prediction_version(), files, self.tell, helper, self._expected_seconds
+            training, self.target, about, prediction_version(), files, self.tell, helper, self._expected_seconds
         )
 
     def _expected_seconds(self) -> float:
@@ -107,7 +111,7 @@ class Planner:
 
     @cached_property
     def _helper(self) -> PredictionHelper:
-        return PredictionHelper(self.recipe, self.gpus, self.task.batch, self.target, self.in_parts)
+        return PredictionHelper(self.recipe, self.gpus, self.training.batch, self.target, self.in_parts)
 
     @property
     def cache_file(self) -> Path:

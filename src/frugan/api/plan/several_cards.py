@@ -11,12 +11,12 @@ from frugan.api.plan.recipe_planner import Planner
 from frugan.api.plan.together import CardShare, Together, shares_in_words
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
+from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.memory.cards import Card, is_known
 from frugan.memory.link import GUESSED, Link, Sum, parse_link, seconds_between, sums_of
 from frugan.memory.plan_space import Wishes
 from frugan.memory.savers import SaverName
-from frugan.memory.task import Task
 from frugan.recipe.recipe import Recipe
 
 SHARDS: SaverName = "shard-optimizer"
@@ -81,12 +81,12 @@ def plan_together(
     alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use=alone_use)
     lone, name = planner_of(recipe, overrides, alone)
     shared = replace(lone, gpus=count)
-    _ = shared.task  # refuses more cards than groups
+    _ = shared.training  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
         return _ladder(shared, name, options)
 
     # The batch is dealt as equally as whole groups allow.
-    whole = lone.task
+    whole = lone.training
     parts = whole_parts(-(-whole.batch // whole.group), [1.0] * count)
     samples = [part * whole.group for part in parts]
     if options.micro_batch is not None:
@@ -134,7 +134,7 @@ def _ladder(shared: Planner, name: str, options: PlanOptions) -> PlanReport:
     if options.link is not None:
         raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
     if options.micro_batch is not None:
-        check_micro_batch(options.micro_batch, shared.task.batch, shared.task.group)
+        check_micro_batch(options.micro_batch, shared.training.batch, shared.training.group)
         shared = replace(shared, wishes=replace(shared.wishes, micro_batch=options.micro_batch))
     return _report(shared, name, None)
 
@@ -177,17 +177,17 @@ def _share(report: PlanReport, count: int, samples: int, alone_seconds: float) -
     )
 
 
-def _sums(task: Task, link: Link, cards: int, sharing: Card | None) -> tuple[tuple[Sum, ...], float]:
+def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> tuple[tuple[Sum, ...], float]:
     """What is added up in an average step of the whole training, and the time that it takes.
 
     Args:
         sharing: the card, where weights are gathered after each update because their optimizers' state is shared out.
             What that takes at the pace of the card's own bus is in its time already; None: it is not.
     """
-    networks = task.build("meta")
+    networks = training.build("meta")
     found: dict[str, Sum] = {}
     seconds = 0.0
-    for stage in task.stages:
+    for stage in training.distinct_stages:
         here = sums_of(stage, networks)
         seconds += stage.share * seconds_between(link, here, cards)
         for each in here:
@@ -200,11 +200,11 @@ def _sums(task: Task, link: Link, cards: int, sharing: Card | None) -> tuple[tup
     return tuple(found.values()), seconds
 
 
-def _decisions(samples: Sequence[int], task: Task, together: Together) -> list[str]:
+def _decisions(samples: Sequence[int], training: Training, together: Together) -> list[str]:
     """A line for each choice: what, why, how to override."""
     link = together.link
     said = "a guess for cards in one machine; give yours with --link 8GB/s" if link.guess else "as asked"
     return [
-        f"shares: {shares_in_words(samples, task.group)}, as equal as possible",
+        f"shares: {shares_in_words(samples, training.group)}, as equal as possible",
         f"link: {link.bytes_per_s / 1e9:.3g} GB/s to each card, {link.latency_s * 1e6:.3g} \u00b5s a message: {said}",
     ]

@@ -1,20 +1,9 @@
 """Sheets of a family that shows what its networks make of given pictures: where these come from."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
-from torch import Tensor
-
-from frugan.contract.samples import SheetRequest
+from frugan.contract.samples import Previews, SheetRequest
 from frugan.recipe.recipe import Recipe
-
-
-class Previews(Protocol):
-    """Where a sheet takes given pictures from."""
-
-    def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
-        """The same few pictures each time."""
 
 
 def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from frugan.api.machine.devices import misspelt_cards, use_device
-from frugan.api.networks import build_networks
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
@@ -166,22 +165,18 @@ def _create(
     if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
         run.choose(line)
     precision = wanted or _precision(run, device, saved)
-    setup = setup_of(recipe)
-    described = setup.used(recipe.kind.build(recipe.networks, "meta"))
+    training = training_of(recipe)
     group = recipe.training.normalisation_batch or 1
-    for line in check_ranks(setup.every_phase, recipe.training.batch, group, run.ranks.size, shares.samples):
+    for line in check_ranks(training.phases, recipe.training.batch, group, run.ranks.size, shares.samples):
         run.choose(line)
     planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose, ranks=run.ranks.size)
     if shares.samples is not None:
         planner.share = run.ranks.share(recipe.training.batch, group)
     same = list(shares.samples or ()) == (saved or {}).get(SHARES, {}).get("samples", [])
-    plan, report = planner.first(described, setup.every_phase, saved if same else None)
+    plan, report = planner.first(training, saved if same else None)
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
-        networks = setup.used(build_networks(recipe))
-        for network in networks.values():
-            network.to(device)
-        state = setup.state(networks, by, device, run.ranks)
+        state = training.state(by, device, run.ranks)
         return state, [] if found is None else restore(found[0], found[1], state, restarts)
 
     (state, lines), loaded_by = load_fitting(load, plan, planner)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from frugan.api.machine.card_support import serving_build
-from frugan.api.plan.planning_task import task_of
 from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions
 from frugan.api.plan.shipped_recipes import smallest_cards
+from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.memory.cards import PUBLISHED, TIME_ERROR, Card, named_card
 from frugan.memory.prediction import predict
@@ -35,8 +35,9 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
         steps: that are left.
         most_seconds: that a training should take.
     """
+    training = training_of(recipe)
     try:
-        work = predict(task_of(recipe), plan, "cpu", task_of(recipe).stages[0], rough=True).work
+        work = predict(training, plan, "cpu", training.stages[0], rough=True).work
     except RuntimeError:  # torch refuses the plan on tensors without data; the training itself has not been asked
         return ""
     parts = []

@@ -11,9 +11,8 @@ import torch
 
 from frugan.api.data.feed import default_workers, feeding
 from frugan.api.data.sources import Data, open_sources
-from frugan.api.networks import build_networks
 from frugan.api.progress import Say, quiet
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.api.train.compiling import backward_of
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
@@ -33,12 +32,10 @@ from frugan.engine.ranks.follower import follow
 from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.ranks import Order
 from frugan.engine.requests import SIGNALS
-from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.errors import BadInput
 from frugan.recipe.loading import parse_recipe
-from frugan.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,8 @@ def _along(
     plan = Plan.from_json(begin.plan, precision)
     if begin.own_plans:
         plan = own_plan(planner, ranks, plan, begin.plans[ranks.rank] if begin.plans else None)
-    state = _state(recipe, plan, ranks)
+    training = training_of(recipe)
+    state = training.state(plan, device, ranks)  # of the right shape; what is in it comes from the first rank
     ranks.give_state(state)
     ranks.gather(plan.as_json())
     seed = seed_after(recipe.training.seed, begin.rollbacks)
@@ -169,7 +167,8 @@ def _along(
             sources, recipe.at_step(step), pinned=device.type == "cuda", workers=workers, seed=seed, say=aloud
         ) as feed:
             backward = backward_of(recipe, device, quiet, aloud)
-            yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks, backward=backward)
+            at = training.stage_at(step)
+            yield training.step(feed, Streams(seed), stage=at, ranks=ranks, backward=backward)
 
     def by_speed(step: Step, in_force: Plan) -> Plan:
         found, _ = take_by_speed(ranks, step, state, in_force, planner)
@@ -179,15 +178,6 @@ def _along(
     draw = PartOfScores(recipe, ranks)
     with freed_memory_kept(device.type == "cpu"):
         return follow(ranks, state, plan, stage, planner.next, by_speed, draw), state.step
-
-
-def _state(recipe: Recipe, plan: Plan, ranks: RankGroup) -> TrainingState:
-    """A state of the right shape; what is in it comes from the first rank."""
-    setup = setup_of(recipe)
-    networks = setup.used(build_networks(recipe))
-    for network in networks.values():
-        network.to(ranks.device)
-    return setup.state(networks, plan, ranks.device, ranks)
 
 
 @contextmanager

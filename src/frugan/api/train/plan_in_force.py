@@ -7,21 +7,19 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
 
 from frugan.api.machine.card_support import card_identity
 from frugan.api.plan.fit import report_of
 from frugan.api.plan.fit_report import PlanReport, needed_size
 from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
 from frugan.api.progress import Say
-from frugan.api.setup import normalisation_group
 from frugan.api.train.compiling import compiles
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_without_search import choose_plan, refuse_micro_batch
-from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
+from frugan.engine.training import Training
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
@@ -68,18 +66,17 @@ class TrainingPlanner:
         self._share = share
         self.__dict__.pop("_planner", None)
 
-    def first(
-        self, networks: Mapping[str, nn.Module], phases: tuple[Phase, ...], saved: Mapping[str, Any] | None
-    ) -> tuple[Plan, PlanReport | None]:
+    def first(self, training: Training, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
         """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
 
         Args:
+            training: the recipe's.
             saved: the JSON state of the checkpoint that is resumed.
 
         Raises:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
         """
-        group = normalisation_group(self.recipe, networks, phases)
+        group = training.group
         if self.options.shard_optimizer and self.ranks == 1:
             self.say("--shard-optimizer is ignored: this process trains alone")
         if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
@@ -90,7 +87,7 @@ class TrainingPlanner:
             self.cap(saved.get("memory_budget_bytes"))
             return plan, None
         if self.device.type != "cuda" and self.options.memory is None and not self.options.savers:
-            blocks = self.recipe.kind.recomputable(networks) if self.options.recompute else {}
+            blocks = training.recomputable(training.build("meta")) if self.options.recompute else {}
             plan, line = choose_plan(
                 self.recipe,
                 self.precision,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frugan.api.progress import Say, quiet
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.asked_shares import check_shares, parse_shares
@@ -89,15 +89,14 @@ def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan, kept: Mapping
     Raises:
         BadInput: it does not fit there.
     """
-    recipe, setup = planner.recipe, setup_of(planner.recipe)
-    batch, group = recipe.training.batch, recipe.training.normalisation_batch or 1
+    training = training_of(planner.recipe)
+    batch, group = training.batch, training.normalisation_batch or 1
     planner.share, planner.common = ranks.share(batch, group), common
-    if any(ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in setup.every_phase):
+    if any(ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in training.phases):
         return common
     if kept is not None:
         return Plan.from_json(kept, planner.precision)
-    described = setup.used(recipe.kind.build(recipe.networks, "meta"))
-    return planner.first(described, setup.every_phase, None)[0]
+    return planner.first(training, None)[0]
 
 
 def take_by_speed(

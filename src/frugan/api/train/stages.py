@@ -8,7 +8,7 @@ from torch import Tensor
 
 from frugan.api.data.feed import default_workers, feeding
 from frugan.api.sample.sample_grids import write_sheets
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.api.train.compiling import backward_of
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
@@ -33,7 +33,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
         opening: looks at each stage before its first step.
         rollbacks: how often the run went back: each time it goes on with another order of data and other draws.
     """
-    measure_variety = variety_measurement(run)
+    measure_variety, trained = variety_measurement(run), training_of(run.recipe)
 
     @contextmanager
     def stage(loop: Loop) -> Iterator[RunningStage]:
@@ -63,7 +63,9 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
 
             backward = backward_of(recipe, device, run.choose, lambda line: run.warn(loop.state.step, line))
             made = RunningStage(
-                step=setup_of(run.recipe, step).step(feed, Streams(seed), ranks=run.ranks, backward=backward),
+                step=trained.step(
+                    feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward
+                ),
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,

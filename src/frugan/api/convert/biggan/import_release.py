@@ -13,7 +13,7 @@ from frugan.api.convert.many_faults import first_of
 from frugan.api.convert.overridden import overridden
 from frugan.api.convert.written import WEIGHTS_SUFFIX, free_for_a_run, write_run, write_weights_file
 from frugan.api.progress import Say
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.engine.checkpoint import load_networks
 from frugan.engine.layout import in_layout_of
 from frugan.engine.optimizers import named_parameters
@@ -152,9 +152,9 @@ def _translated(checkpoint: ReleaseCheckpoint, name: str, recipe: Recipe) -> dic
 
 def _state(checkpoint: ReleaseCheckpoint, recipe: Recipe, say: Say) -> TrainingState:
     """The training state at the checkpoint's iteration."""
-    setup = setup_of(recipe)
-    plan = Plan(setup.batch, resolve_precision("fp32", CPU))
-    state = setup.state(setup.used(recipe.kind.build(recipe.networks)), plan, CPU)
+    training = training_of(recipe)
+    plan = Plan(training.batch, resolve_precision("fp32", CPU))
+    state = training.state(plan, CPU, networks=training.build("cpu"))
     state.step = int(checkpoint.counters["itr"])
     state.loss_scales.clear()  # the precision, and with it the scale, is chosen where training goes on
     trained = {key: value for name in ("G", "D") for key, value in _translated(checkpoint, name, recipe).items()}

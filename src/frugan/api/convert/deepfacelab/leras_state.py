@@ -6,9 +6,8 @@ import torch
 
 from frugan.api.convert.deepfacelab.leras_recipe import AUTOENCODER
 from frugan.api.convert.many_faults import first_of
-from frugan.api.networks import build_networks
 from frugan.api.progress import Say
-from frugan.api.setup import setup_of
+from frugan.api.setup import training_of
 from frugan.engine.checkpoint import NETWORKS_FILE, OPTIMIZERS_FILE, load_networks
 from frugan.engine.layout import in_layout_of
 from frugan.engine.optimizers import named_parameters
@@ -91,9 +90,8 @@ class Importer:
         return BadInput(f"{self._folder}: options and arrays of model {model!r} do not agree:\n  {first_of(lines)}")
 
     def _fresh_state(self) -> TrainingState:
-        setup = setup_of(self._recipe)
-        plan = Plan(setup.batch, resolve_precision("fp32", CPU))
-        state = setup.state(setup.used(build_networks(self._recipe)), plan, CPU)
+        training = training_of(self._recipe)
+        state = training.state(Plan(training.batch, resolve_precision("fp32", CPU)), CPU)
         state.step = self._model.iteration
         state.loss_scales.clear()  # the precision, and with it the scale, is chosen where training goes on
         state.parked.update({NETWORKS_FILE: {}, OPTIMIZERS_FILE: {}})
