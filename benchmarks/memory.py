@@ -19,7 +19,7 @@ import torch
 
 from frugan.api.machine.devices import choose_device
 from frugan.api.networks import build_networks
-from frugan.api.plan.recipe_planner import choose_card
+from frugan.api.plan.planner import choose_card
 from frugan.api.setup import training_of
 from frugan.contract import cpu_ways
 from frugan.engine.dense_slices import sliceable

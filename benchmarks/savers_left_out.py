@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from frugan.api.plan.fit import PlanOptions, planner_of
+from frugan.api.plan.planner import Planner, PlanOptions
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import step_memory
 from frugan.memory.sizes import GIB
@@ -29,7 +29,7 @@ CARDS = ("gtx-1080-ti", "rtx-2060", "rtx-3060", "rtx-4090")
 
 def compared(name: str) -> dict[str, Any]:
     """A recipe's figures."""
-    planner, _ = planner_of(name, (), PlanOptions())
+    planner = Planner.of(name, (), PlanOptions())
     search = planner.search
     space, estimates = search.space, search.estimates
     smallest = space.micro_batches()[0]

@@ -5,9 +5,8 @@ from collections.abc import Callable
 import torch
 
 from frugan.api.setup import training_of
-from frugan.api.train.plan_without_search import choose_plan
 from frugan.engine.backward import Backward, forward_and_backward
-from frugan.engine.plan import Plan
+from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -40,7 +39,10 @@ def set_up(
     training = training_of(recipe)
     blocks = training.recomputable(training.build("meta")) if recompute else {}
     resolved = resolve_precision(precision, device)
-    plan, _ = choose_plan(recipe, resolved, training.group, micro_batch, blocks, ema_on_host=False)
+    if micro_batch is None:
+        micro_batch = training.group if training.group > 1 else training.batch
+    check_micro_batch(micro_batch, training.batch, training.group)
+    plan = Plan(micro_batch, resolved, blocks)
     plan = plan if changed is None else changed(plan)
     pictures = BlankPictures(training.stages[0].sources)
     return training.state(plan, device), training.step(pictures, Streams(0), backward=backward), plan

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from frugan.api.plan.fit import PlanOptions, planner_of, report_of
-from frugan.api.plan.recipe_planner import Planner
+from frugan.api.plan.planner import Planner, PlanOptions
 from frugan.api.plan.shipped_recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, smallest_cards
 from frugan.memory.prediction_store import prediction_version
 from frugan.memory.sizes import GIB
@@ -40,22 +39,22 @@ SHORT = {
 }
 
 
-def answers(planner: Planner, name: str, cards_gib: Sequence[int], *, ladder: bool) -> dict[str, Any]:
+def answers(planner: Planner, cards_gib: Sequence[int], *, ladder: bool) -> dict[str, Any]:
     """A recipe in every budget, and its ladder, so that its predictions are kept."""
     found: dict[str, Any] = {}
     for gib in cards_gib:
-        report = report_of(planner, name, gib * GIB, nearest=ladder)
+        report = planner.report(gib * GIB, nearest=ladder)
         found[str(gib)] = {
             "fits": report.fits,
-            "peak_bytes": report.peak_bytes,
-            "micro_batch": report.micro_batch,
-            "savers": report.savers,
-            "extra_compute": report.extra_compute,
+            "peak_bytes": report.rung.peak_bytes,
+            "micro_batch": report.rung.micro_batch,
+            "savers": report.rung.savers,
+            "extra_compute": report.rung.extra_compute,
             "extra_time": report.rung.extra_time,
             "nearest_change": report.nearest_change,
         }
     if ladder:
-        report_of(planner, name, None)
+        planner.report(None)
     return found
 
 
@@ -80,8 +79,8 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     for name in names:
         begun = time.perf_counter()
-        planner, _ = planner_of(name, (), options)
-        rows[name] = answers(planner, name, cards_gib, ladder=not fp32)
+        planner = Planner.of(name, (), options)
+        rows[name] = answers(planner, cards_gib, ladder=not fp32)
         planner.store.save(SHIPPED / f"{name}.json")
         fits_gib = next((gib for gib in cards_gib if rows[name][str(gib)]["fits"]), None)
         smallest = smallest_cards(fp32=fp32) | {name: fits_gib}

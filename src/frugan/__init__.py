@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
-    from frugan.api.plan.fit import PlanOptions as PlanOptions
-    from frugan.api.plan.fit_report import PlanReport as PlanReport
     from frugan.api.plan.network_costs import info as info
     from frugan.api.plan.plan_recipe import largest as largest
     from frugan.api.plan.plan_recipe import plan as plan
+    from frugan.api.plan.planner import PlanOptions as PlanOptions
+    from frugan.api.plan.report import PlanReport as PlanReport
     from frugan.api.report.run_report import write_report
     from frugan.api.sample.drawing import animate as animate
     from frugan.api.sample.drawing import draw as draw
@@ -87,8 +87,8 @@ _WHERE = MappingProxyType(
         "EmaSettings": "frugan.engine.ema",
         "Evaluation": "frugan.api.evaluate.scorer",
         "EvaluationOptions": "frugan.api.evaluate.scorer",
-        "PlanOptions": "frugan.api.plan.fit",
-        "PlanReport": "frugan.api.plan.fit_report",
+        "PlanOptions": "frugan.api.plan.planner",
+        "PlanReport": "frugan.api.plan.report",
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.options",
         "TrainingResult": "frugan.api.train.result",

@@ -10,9 +10,9 @@ from torch._inductor import config as inductor
 
 from api.pictures import write_pictures, write_recipe
 from faults.small_runs import MINIGAN, OUTSIDE
-from frugan.api.plan.fit import COMPILED, PlanOptions
 from frugan.api.plan.plan_recipe import plan
-from frugan.api.plan.recipe_planner import subject
+from frugan.api.plan.planner import PlanOptions, subject
+from frugan.api.plan.report import COMPILED
 from frugan.api.train import compiling
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
@@ -124,7 +124,7 @@ def test_without_a_compiler_the_written_step_is_planned(tmp_path: Path, monkeypa
         monkeypatch.setattr(compiling, "missing_compiler", lambda _, missing=missing: missing)
         device = torch.device("cpu")
         planner = TrainingPlanner(recipe, "run", CPU, device, resolve_precision("fp32", device), print)
-        assert planner._planner.training.compiled == compiled
+        assert planner.planner().training.compiled == compiled
 
 
 def test_the_switch_of_the_command_is_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from frugan.api.data.sources import open_sources
 from frugan.api.evaluate.evaluation import evaluate
 from frugan.api.evaluate.scorer import EvaluationOptions
 from frugan.api.plan.network_costs import parameter_counts
-from frugan.api.plan.recipe_planner import subject
+from frugan.api.plan.planner import subject
 from frugan.api.report.run_report import page_of
 from frugan.api.sample.drawing import animate, draw
 from frugan.api.sample.generation import DrawRequest

@@ -119,8 +119,8 @@ def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, tmp
     planner = _planner(tmp_path, said)
     card.free, card.reserved = 100 * MIB, 620 * MIB  # 720 for torch, of which libraries take 320
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    found = planner._planner.search.run(plan).prediction.reserved_bytes
-    assert found <= 400 * MIB < 0.6 * planner._planner.search.run(Plan(512, BF16)).prediction.reserved_bytes
+    found = planner.planner().search.run(plan).prediction.reserved_bytes
+    assert found <= 400 * MIB < 0.6 * planner.planner().search.run(Plan(512, BF16)).prediction.reserved_bytes
     card.free = 60 * MIB
     card.reserved = 310 * MIB
     with pytest.raises(TrainingFailed, match=r"no plan takes less, and there is room for 50 MiB \(CUDA out of memory"):
@@ -131,7 +131,7 @@ def test_a_budget_holds_for_the_next_plan_too(card: Pretended, tmp_path: Path) -
     planner = _planner(tmp_path, [])
     planner.asked_bytes = 1000 * MIB
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    assert planner._planner.search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
+    assert planner.planner().search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
 
 
 def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(card: Pretended, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_each_rank_plans_for_its_own_share(card: Pretended, tmp_path: Path) -> N
     for rank in (0, 1):
         planner = _planner(tmp_path, [])
         plans[rank] = own_plan(planner, _ranks(planner, rank, 2, (480, 32)), Plan(8, BF16))
-        assert planner._planner.search.space.training.batch == (480, 32)[rank]
+        assert planner.planner().search.space.training.batch == (480, 32)[rank]
     assert plans[1].micro_batch == 32
     assert plans[0].micro_batch > 32
     planner = _planner(tmp_path, [], micro_batch=64)
@@ -190,14 +190,14 @@ def test_what_does_not_divide_is_planned_for_the_largest_share(card: Pretended, 
     planner = _planner(tmp_path, [])
     planner.ranks = 3  # 22, 21 and 21 groups
     assert _first(planner, None).micro_batch <= 176
-    assert planner._planner.search.space.training.batch == 176
+    assert planner.planner().search.space.training.batch == 176
 
 
 def test_parts_of_a_group_are_planned_as_such(card: Pretended, tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path), ["training.batch=64", "training.normalisation_batch=64"])
     planner = TrainingPlanner(recipe, "tiny", TrainingOptions(), CUDA, BF16, lambda _: None, ranks=4)
     assert _first(planner, None).micro_batch == 16
-    training = planner._planner.search.space.training
+    training = planner.planner().search.space.training
     assert (training.in_parts, training.batch, training.group, training.ranks) == (True, 16, 16, 4)
     common = Plan(16, BF16, {"G": ("blocks.0",)})
     assert own_plan(planner, _ranks(planner, 3, 4), common) is common  # all run the same forwards

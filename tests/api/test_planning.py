@@ -9,9 +9,8 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.plan.fit import PlanOptions, planner_of, report_of
 from frugan.api.plan.network_costs import parameter_counts
-from frugan.api.plan.recipe_planner import Planner, planned_precision, shipped_predictions
+from frugan.api.plan.planner import Planner, PlanOptions, planned_precision, shipped_predictions
 from frugan.api.plan.shipped_recipes import PARAMETERS, shipped_recipes, smallest_cards
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
@@ -56,13 +55,13 @@ def test_it_fits_and_everything_adds_up(shipped: bool, small: str) -> None:
     """By predictions that ship; by some that are made now, which takes half a minute."""
     report = frugan.plan("biggan-digits-32" if shipped else small, "6GiB")
     assert report.fits
-    assert sum(report.categories.values()) == report.peak_bytes <= 6 * GIB
-    assert report.micro_batch * report.accumulation >= report.batch
+    assert sum(report.categories.values()) == report.rung.peak_bytes <= 6 * GIB
+    assert report.rung.micro_batch * report.rung.accumulation >= report.batch
     assert {"D", "G", "sheets"} <= set(report.by_phase)
     values = report.as_json()
     keys = {"fits", "peak_bytes", "micro_batch", "accumulation", "savers", "categories", "extra_compute"}
     assert keys <= values.keys()
-    assert json.loads(json.dumps(values)) == values | {"savers": list(report.savers)}
+    assert json.loads(json.dumps(values)) == values | {"savers": list(report.rung.savers)}
     assert {line.split(":")[0] for line in report.decisions} >= {"precision", "micro-batch", "card"}
 
 
@@ -70,10 +69,10 @@ def test_it_fits_and_everything_adds_up(shipped: bool, small: str) -> None:
 def test_it_does_not_fit(small: str) -> None:
     report = frugan.plan(small, 850 * MIB)
     assert not report.fits
-    assert report.peak_bytes > 850 * MIB
+    assert report.rung.peak_bytes > 850 * MIB
     values = report.as_json()
-    assert values["smallest_bytes"] == report.peak_bytes
-    assert frugan.plan(small, report.peak_bytes).fits
+    assert values["smallest_bytes"] == report.rung.peak_bytes
+    assert frugan.plan(small, report.rung.peak_bytes).fits
     assert report.nearest_change is None or load_recipe(small, report.nearest_change)
 
 
@@ -91,8 +90,8 @@ def test_that_it_does_not_fit_is_said_before_a_change_is_looked_for(
             now[0] += 1.25
             yield (), recipe
 
-    monkeypatch.setattr("frugan.api.plan.fit.smaller_recipes", too_large)
-    monkeypatch.setattr("frugan.api.plan.fit.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("frugan.api.plan.planner.smaller_recipes", too_large)
+    monkeypatch.setattr("frugan.api.plan.planner.time.perf_counter", lambda: now[0])
     monkeypatch.setattr(PredictionStore, "learn", lambda *_: now.__setitem__(0, now[0] + 0.5))
     report = frugan.plan(small, 850 * MIB, options=PlanOptions(say=seen.append))
     assert seen[0].startswith("does NOT fit 850 MiB: it takes ")
@@ -149,9 +148,9 @@ def test_options_that_cannot_be(options: dict[str, object], message: str, small:
 @pytest.mark.usefixtures("by_formula")
 def test_cards_share_the_batch_and_talk(small: str) -> None:
     one, two = (frugan.plan(small, "6GiB", options=frugan.PlanOptions(gpus=n)) for n in (1, 2))
-    assert two.micro_batch * two.accumulation == one.batch // 2
+    assert two.rung.micro_batch * two.rung.accumulation == one.batch // 2
     assert {"gradient buckets", "communication"} <= two.categories.keys() - one.categories.keys()
-    assert sum(two.categories.values()) == two.peak_bytes
+    assert sum(two.categories.values()) == two.rung.peak_bytes
 
 
 @pytest.mark.usefixtures("by_formula")
@@ -160,7 +159,7 @@ def test_the_largest_batch_fits_in_one_forward_and_the_next_does_not(small: str)
     budget = 1 * GIB
     words, report = frugan.largest(small, "batch", budget)
     assert report.fits
-    assert report.accumulation == 1
+    assert report.rung.accumulation == 1
     batch = int(words[0].removeprefix("training.batch="))
     twice = frugan.plan(small, budget, [f"training.batch={2 * batch}"], frugan.PlanOptions(micro_batch=2 * batch))
     assert not twice.fits
@@ -197,8 +196,8 @@ def test_smallest_cards_in_fp32_are_no_smaller_and_their_predictions_ship() -> N
     assert "biggan-digits-32" in full
     for name, gib in full.items():
         assert gib is None or gib >= (half[name] or 0), name
-    planner, name = planner_of("biggan-digits-32", (), PlanOptions(card="gtx-1060"))
-    report = report_of(planner, name, (full[name] or 0) * GIB)
+    planner = Planner.of("biggan-digits-32", (), PlanOptions(card="gtx-1060"))
+    report = planner.report((full[planner.name] or 0) * GIB)
     assert (report.fits, report.precision) == (True, "fp32")
     assert planner.store.ran == 0
 
@@ -286,12 +285,9 @@ def test_the_next_plan_takes_less_until_there_is_none(small: str) -> None:
 @pytest.mark.usefixtures("by_formula")
 def test_a_planner_remembers(small: str) -> None:
     def ran() -> int:
-        planner = Planner(load_recipe(small), unnamed_card(), Precision("bf16", torch.bfloat16, "test"))
-        try:
+        with Planner(load_recipe(small), unnamed_card(), Precision("bf16", torch.bfloat16, "test")) as planner:
             assert planner.search.within(6 * GIB) is not None
             return planner.store.ran
-        finally:
-            planner.remember()
 
     assert ran() > 0
     assert ran() == 0

@@ -55,7 +55,7 @@ def test_64_groups_over_12_cards(of_64_groups: str) -> None:
     assert [(each.count, each.samples) for each in found.shares] == [(4, 24), (8, 20)]
     assert report.fits
     assert report.share == 24
-    assert sum(report.categories.values()) == report.peak_bytes
+    assert sum(report.categories.values()) == report.rung.peak_bytes
     assert {"gradient buckets", "communication"} <= report.categories.keys()
     # By the formula time goes by samples: the four with 24 hold up the eight with 20.
     six, five = (each.compute_seconds for each in found.shares)
@@ -91,7 +91,7 @@ def test_it_fits_only_if_every_share_does(of_64_groups: str) -> None:
     """88 samples take 5.5 GiB by the formula where nothing may be saved, 84 take 256 MiB less."""
     avoid = ("recompute", "keep-products", "offload", "ema-on-host", "optimizer-on-host", "shard-optimizer")
     options = frugan.PlanOptions(card="gtx-1080x3", micro_batch=88, avoid=avoid)
-    tight = frugan.plan(of_64_groups, None, (), options).peak_bytes - 1
+    tight = frugan.plan(of_64_groups, None, (), options).rung.peak_bytes - 1
     report = frugan.plan(of_64_groups, tight, (), options)
     assert report.together is not None
     assert [(each.count, each.samples, each.fits) for each in report.together.shares] == [(1, 88, False), (2, 84, True)]
@@ -106,7 +106,7 @@ def test_the_largest_batch_over_several_cards(of_64_groups: str) -> None:
     batch = int(words[0].removeprefix("training.batch="))
     assert report.together is not None
     assert report.together.batch == batch
-    assert all(each.accumulation == 1 and each.fits for each in report.together.shares)
+    assert all(each.rung.accumulation == 1 and each.fits for each in report.together.shares)
     alone = frugan.largest(of_64_groups, "batch", None, (), frugan.PlanOptions(card="gtx-1080"))[1]
     assert 6 * alone.batch < batch <= 12 * alone.batch
 
@@ -146,8 +146,8 @@ def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
     assert fast is not None
     assert slow is not None
     assert plain is not None
-    assert all("shard-optimizer" in each.savers for each in (*fast.shares, *slow.shares))
-    assert not any("shard-optimizer" in each.savers for each in plain.shares)
+    assert all("shard-optimizer" in each.rung.savers for each in (*fast.shares, *slow.shares))
+    assert not any("shard-optimizer" in each.rung.savers for each in plain.shares)
     gathered = 2 / 3 * slow.summed_bytes
     assert slow.between_seconds == pytest.approx(plain.between_seconds + gathered * (1e-9 - 1e-10))
     assert fast.between_seconds == pytest.approx(4 / 3 * fast.summed_bytes / 99e9)

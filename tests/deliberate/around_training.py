@@ -214,8 +214,8 @@ FAULTS = (
     Fault(
         "several cards fit if the one with the smallest share does",
         "api/plan/several_cards.py",
-        "report, planner = min(found",
-        "report, planner = max(found",
+        "planner, report = max(planned",
+        "planner, report = min(planned",
         "api/test_several_cards.py -k every_share",
     ),
     Fault(

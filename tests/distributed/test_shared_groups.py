@@ -15,10 +15,12 @@ from contract.made_up import MadeUpFamily
 from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
+from frugan.api.setup import training_of
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.plan_without_search import choose_plan
+from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.training import train
 from frugan.contract.layers import GroupNormalised
+from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.ranks.shared_groups import LonePart, TeamGroup, sharing
 from frugan.errors import BadInput
@@ -101,11 +103,17 @@ def test_a_recipe_whose_batch_is_one_group(tmp_path: Path) -> None:
 
 def test_a_micro_batch_is_refused_where_groups_are_shared() -> None:
     recipe = load_recipe("biggan-digits-32", ["training.batch=32", "training.normalisation_batch=32"])
+    said: list[str] = []
+
+    def first(micro_batch: int | None) -> Plan:
+        options = TrainingOptions(micro_batch)
+        planner = TrainingPlanner(recipe, "run", options, torch.device("cpu"), FP32, said.append, ranks=2)
+        return planner.first(training_of(recipe), None)[0]
+
     with pytest.raises(BadInput, match=r"2 ranks share a normalisation group of 32, .* in one forward, here 16"):
-        choose_plan(recipe, FP32, 32, 8, {}, ema_on_host=False, ranks=2)
-    plan, line = choose_plan(recipe, FP32, 32, None, {}, ema_on_host=False, ranks=2)
-    assert plan.micro_batch == 16
-    assert line.startswith("micro-batch: 16 of a normalisation group of 32 that 2 ranks share")
+        first(8)
+    assert first(None).micro_batch == 16
+    assert said[-1].startswith("micro-batch: 16 of a normalisation group of 32 that 2 ranks share")
 
 
 @pytest.mark.long

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from frugan.api.plan.fit import PlanOptions, planner_of
-from frugan.api.plan.recipe_planner import Planner, shipped_predictions
+from frugan.api.plan.planner import Planner, PlanOptions, shipped_predictions
 from frugan.memory.prediction_store import prediction_version
 from frugan.recipes import built_in
 
@@ -34,9 +34,7 @@ def test_the_plain_plan_takes_what_ships() -> None:
 
 
 def _without_what_ships(name: str) -> Planner:
-    planner, _ = planner_of(name, (), PlanOptions())
-    planner.shipped = None
-    return planner
+    return replace(Planner.of(name, (), PlanOptions()), shipped=None, known=None)
 
 
 def _assert_shipped(name: str, found: Mapping[str, Mapping[str, Any]]) -> None:

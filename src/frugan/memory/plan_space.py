@@ -1,6 +1,6 @@
 """The plans that there are for a training: every combination of savings that the wishes leave."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -30,8 +30,8 @@ class Wishes:
     """
 
     micro_batch: int | None = None
-    use: frozenset[str] = frozenset()
-    avoid: frozenset[str] = frozenset()
+    use: Collection[str] = ()
+    avoid: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if "micro-batch" in {*self.use, *self.avoid}:
@@ -39,14 +39,14 @@ class Wishes:
         known = [name for name in SAVERS if name != "micro-batch"]
         for name in sorted({*self.use, *self.avoid} - set(known)):
             raise BadInput(f"memory saving {name!r} is unknown; there are {', '.join(known)}")
-        for name in sorted(self.use & self.avoid):
+        for name in sorted({*self.use} & {*self.avoid}):
             raise BadInput(f"memory saving {name} is in both --use and --avoid: leave out one of the two")
-        if {"recompute", "keep-products"} <= self.use:
+        if {"recompute", "keep-products"} <= {*self.use}:
             raise BadInput(
                 "memory savings recompute and keep-products contradict each other: a block that makes everything again "
                 "keeps no products; ask for one of them"
             )
-        if "offload" in self.use and (unmet := {"recompute"} & self.avoid | {"keep-products"} & self.use):
+        if "offload" in self.use and (unmet := {"recompute"} & {*self.avoid} | {"keep-products"} & {*self.use}):
             raise BadInput(f"memory saving offload keeps recomputed blocks' inputs: it contradicts {unmet.pop()}")
 
 
@@ -134,7 +134,7 @@ class PlanSpace:
 
     def thriftiest(self) -> Plan:
         """Every saving at once that is not ruled out."""
-        avoid = self.wishes.avoid
+        avoid = {*self.wishes.avoid}
         kept = {"nothing here": {"recompute", "offload"}, "nothing": {"recompute"}, "products": {"keep-products"}}
         keeping: Keeping = next((k for k in reversed(self.keepings) if not kept.get(k, set()) & avoid), "all")
         return self.plan(
@@ -175,7 +175,7 @@ class PlanSpace:
                 raise BadInput(f"no plan uses all savers that are asked for: {name} has no use here, {missing}")
         for plan in self.every_plan():
             used = {str(saver) for saver in savers_of(plan, self.training.batch) if saver != "micro-batch"}
-            if self.wishes.use <= used and not used & self.wishes.avoid:
+            if {*self.wishes.use} <= used and not used & {*self.wishes.avoid}:
                 yield plan
 
     def _missing(self) -> dict[str, str]:

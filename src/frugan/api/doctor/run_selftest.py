@@ -12,7 +12,7 @@ from frugan.api.doctor.finding import Finding
 from frugan.api.doctor.outcome import Outcome
 from frugan.api.doctor.selftest import Tell, self_test
 from frugan.api.machine.devices import use_device
-from frugan.api.plan.recipe_planner import choose_card
+from frugan.api.plan.planner import choose_card
 from frugan.api.progress import Say, quiet
 from frugan.engine.threads import machine_name
 from frugan.families import families

@@ -1,11 +1,13 @@
 """`plan`: does a recipe fit a card or several, by which savings, at what cost; and what is the largest that does."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frugan.api.plan.fit import PlanOptions, planner_of, report_of
-from frugan.api.plan.fit_report import PlanReport
+from frugan.api.machine.devices import choose_device
+from frugan.api.plan.planner import Planner, PlanOptions, choose_card
 from frugan.api.plan.recipe_relatives import Largest, relatives
+from frugan.api.plan.report import PlanReport, needed_size
 from frugan.api.plan.several_cards import parse_cards, plan_together
 from frugan.errors import BadInput
 from frugan.memory.sizes import parse_size, show_size
@@ -33,7 +35,9 @@ def plan(
         BadInput: unknown recipe, size, card, link or saver, more cards than can share a batch, or a budget below the
             parameters themselves.
     """
-    return _plan(recipe, _bytes(memory), overrides, options or PlanOptions())
+    options = options or PlanOptions()
+    report = _plan(recipe, _bytes(memory), overrides, options)
+    return _asked(report, recipe, memory, overrides, options)
 
 
 def largest(
@@ -60,8 +64,8 @@ def largest(
     if budget_bytes is None and options.card is None:
         raise BadInput(f"--largest {what}: add what it should fit: --memory 6GiB, or --card NAME")
     if options.calibrate:
-        planner_of(loaded, (), options)[0].close()
-        options = replace(options, calibrate=False)  # once is enough
+        Planner.of(loaded, (), options).close()
+    once = replace(options, calibrate=False)  # measured once is enough
     _, cards = parse_cards(options.card, options.gpus)
     sizes = [each for each in relatives(loaded, what) if _can_be_shared(each[1], cards, options.micro_batch)]
     least, most = 0, len(sizes)
@@ -69,7 +73,7 @@ def largest(
     while least < most:  # what is larger takes more
         middle = (least + most) // 2
         words, relative = sizes[middle]
-        report = _plan(relative, budget_bytes, (), options, in_one_forward=what == "batch", only_fits=True)
+        report = _plan(relative, budget_bytes, (), once, in_one_forward=what == "batch", only_fits=True)
         if report.fits:
             best, least = (words, report), middle + 1
         else:
@@ -77,10 +81,39 @@ def largest(
     if best is None:
         size = "it" if budget_bytes is None else show_size(budget_bytes)
         raise BadInput(f"--largest {what}: none of {len(sizes)} fits {size}; allow more memory")
+    words, report = best
     if cards > 1:  # what was left out while it was looked for
-        words, relative = next(each for each in sizes if each[0] == best[0])
-        return words, _plan(relative, budget_bytes, (), options, in_one_forward=what == "batch")
-    return best
+        relative = next(other for fields, other in sizes if fields == words)
+        report = _plan(relative, budget_bytes, (), once, in_one_forward=what == "batch")
+    report = _asked(report, recipe, memory, (*overrides, *words), options)
+    return words, replace(report, largest=(what, words))
+
+
+def check_price(price_per_hour: float, options: PlanOptions) -> None:
+    """Refuse a price that is none, or of a card whose speed is not known.
+
+    Raises:
+        BadInput: it is such a one.
+    """
+    if not 0 < price_per_hour < math.inf:
+        raise BadInput(f"--price-per-hour {price_per_hour}: expected an amount above 0")
+    if options.card is None and not options.calibrate and choose_card(None, choose_device()[0]).source != "measured":
+        raise BadInput("--price-per-hour: for which card? Name it with --card, or measure this one with --calibrate")
+
+
+def _asked(
+    report: PlanReport, recipe: str | Recipe, memory: str | int | None, fields: Sequence[str], options: PlanOptions
+) -> PlanReport:
+    """A report that knows how it was asked for."""
+    timed = options.calibrate or options.card is not None or report.card.source == "measured"
+    if not isinstance(recipe, str):
+        return replace(report, timed=timed)
+    size = needed_size(memory) if isinstance(memory, int) else memory
+    words = [recipe, *fields, *(["--memory", size] if size is not None else [])]
+    words += [word for name in options.use for word in ("--use", name)]
+    words += [word for name in options.avoid for word in ("--avoid", name)]
+    words += ["--micro-batch", str(options.micro_batch)] if options.micro_batch is not None else []
+    return replace(report, command=tuple(words), timed=timed)
 
 
 def _plan(
@@ -104,15 +137,13 @@ def _plan(
         )
     if options.link is not None:
         raise BadInput(f"--link {options.link}: a link is between several cards; say how many with --gpus")
-    planner, name = planner_of(recipe, overrides, replace(options, card=card))
+    planner = Planner.of(recipe, overrides, replace(options, card=card))
     if in_one_forward:
-        planner = replace(planner, wishes=replace(planner.wishes, micro_batch=planner.training.batch))
-    try:
-        if budget_bytes is None and options.card is not None:
-            budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
-        return report_of(planner, name, budget_bytes, nearest=not only_fits, say=options.say)
-    finally:
-        planner.remember()
+        planner = planner.wishing(replace(planner.wishes, micro_batch=planner.training.batch))
+    if budget_bytes is None and options.card is not None:
+        budget_bytes = planner.card.memory_bytes  # asked about this card, and not about any
+    with planner:
+        return planner.report(budget_bytes, nearest=not only_fits, say=options.say)
 
 
 def _can_be_shared(recipe: Recipe, cards: int, micro_batch: int | None) -> bool:

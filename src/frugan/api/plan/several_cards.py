@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frugan.api.plan.fit import PlanOptions, duration_seconds, planner_of, report_of
-from frugan.api.plan.fit_report import PlanReport
-from frugan.api.plan.recipe_planner import Planner
-from frugan.api.plan.together import CardShare, Together, shares_in_words
+from frugan.api.plan.planner import Planner, PlanOptions, duration_seconds
+from frugan.api.plan.report import CardShare, PlanReport, Together, shares_in_words
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
 from frugan.engine.training import Training
@@ -73,59 +71,70 @@ def plan_together(
         a budget, and a card to take it from: the ladder of one card.
 
     Raises:
-        BadInput: more cards than groups, or as `report_of`.
+        BadInput: more cards than groups, or as `Planner.report`.
     """
     link = GUESSED if options.link is None else parse_link(options.link)
     card, count = parse_cards(options.card, options.gpus)
     alone_use = tuple(name for name in options.use if name != SHARDS)  # one card has nobody to share with
     alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use=alone_use)
-    lone, name = planner_of(recipe, overrides, alone)
+    lone = Planner.of(recipe, overrides, alone)
     shared = replace(lone, gpus=count)
     _ = shared.training  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
-        return _ladder(shared, name, options)
+        return _ladder(shared, options)
 
     # The batch is dealt as equally as whole groups allow.
     whole = lone.training
     parts = whole_parts(-(-whole.batch // whole.group), [1.0] * count)
-    samples = [part * whole.group for part in parts]
+    dealt = Counter(part * whole.group for part in parts)  # samples -> ranks, in their order
     if options.micro_batch is not None:
-        check_micro_batch(options.micro_batch, max(samples), whole.group)
+        check_micro_batch(options.micro_batch, max(dealt), whole.group)
     if budget_bytes is None:
         budget_bytes = lone.card.memory_bytes
-
-    alone_seconds = 0.0 if only_fits else _report(lone, name, budget_bytes).choice.whole_seconds
+    assert budget_bytes is not None  # a card that is named has a size
+    alone_seconds = 0.0 if only_fits else _report(lone, budget_bytes).choice.whole_seconds
 
     # A plan for each share that cards have; the one with the least room stands for all.
-    dealt = Counter(samples)  # samples -> ranks, in their order
-    found: list[tuple[PlanReport, Planner]] = []
+    planned: list[tuple[Planner, PlanReport]] = []
     for own in dealt:
         micro_batch = own if in_one_forward else options.micro_batch
         most = None if micro_batch is None else min(micro_batch, own)
-        wishes = Wishes(most, frozenset(options.use), frozenset(options.avoid))
-        planner = replace(lone, gpus=count, share=own, wishes=wishes)
-        found.append((_report(planner, name, budget_bytes), planner))
-    found = _all_sharing(found, name)
-    report, planner = min(found, key=lambda pair: (pair[0].budget_bytes or 0) - pair[0].peak_bytes)
+        planner = replace(shared, share=own, wishes=Wishes(most, options.use, options.avoid))
+        planned.append((planner, _report(planner, budget_bytes)))
+    if any(SHARDS in report.rung.savers for _, report in planned):  # all ranks share it out, or none
+        planned = [pair if SHARDS in pair[1].rung.savers else _sharing(pair[0], budget_bytes) for pair in planned]
+    planner, report = max(planned, key=lambda pair: pair[1].rung.peak_bytes)
     if only_fits:
         return report  # that does not fit, if any does not
 
     # What all of them cost together, and what they wait for.
-    shares = [_share(report, dealt[own], own, alone_seconds) for (report, _), own in zip(found, dealt, strict=True)]
+    shares = [
+        CardShare(
+            each.card.name,
+            dealt[each.share],
+            each.share,
+            each.rung,
+            budget_bytes,
+            each.fits,
+            each.choice.whole_seconds,
+            alone_seconds,
+        )
+        for _, each in planned
+    ]
     if not report.fits and not in_one_forward:
-        report = report_of(planner, name, report.budget_bytes, say=options.say)
-        planner.remember()
-    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.savers else None)
+        with planner:
+            report = planner.report(budget_bytes, say=options.say)
+    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.rung.savers else None)
     together = Together(tuple(shares), link, sums, between_seconds, whole.batch)
     return replace(
         report,
         duration_seconds=duration_seconds(planner.recipe, together.step_seconds),
         together=together,
-        decisions=(*report.decisions, *_decisions(samples, whole, together)),
+        decisions=(*report.decisions, *_decisions(dealt, whole, together)),
     )
 
 
-def _ladder(shared: Planner, name: str, options: PlanOptions) -> PlanReport:
+def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
     """Plans worth having for one of several cards that nobody has named.
 
     Raises:
@@ -135,46 +144,19 @@ def _ladder(shared: Planner, name: str, options: PlanOptions) -> PlanReport:
         raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
     if options.micro_batch is not None:
         check_micro_batch(options.micro_batch, shared.training.batch, shared.training.group)
-        shared = replace(shared, wishes=replace(shared.wishes, micro_batch=options.micro_batch))
-    return _report(shared, name, None)
+        shared = shared.wishing(replace(shared.wishes, micro_batch=options.micro_batch))
+    return _report(shared, None)
 
 
-def _all_sharing(found: Sequence[tuple[PlanReport, Planner]], name: str) -> list[tuple[PlanReport, Planner]]:
-    """All ranks share out the optimizers' state, where one of them has to."""
-    if len({SHARDS in report.savers for report, _ in found}) == 1:
-        return list(found)
-    shared: list[tuple[PlanReport, Planner]] = []
-    for report, planner in found:
-        if SHARDS in report.savers:
-            shared.append((report, planner))
-            continue
-        sharing = replace(planner, wishes=replace(planner.wishes, use=planner.wishes.use | {SHARDS}))
-        shared.append((_report(sharing, name, report.budget_bytes), sharing))
-    return shared
+def _sharing(planner: Planner, budget_bytes: int) -> tuple[Planner, PlanReport]:
+    """The same with the optimizers' state shared out."""
+    sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
+    return sharing, _report(sharing, budget_bytes)
 
 
-def _report(planner: Planner, name: str, budget_bytes: int | None) -> PlanReport:
-    try:
-        return report_of(planner, name, budget_bytes, nearest=False)
-    finally:
-        planner.remember()
-
-
-def _share(report: PlanReport, count: int, samples: int, alone_seconds: float) -> CardShare:
-    assert report.budget_bytes is not None
-    return CardShare(
-        card=report.card.name,
-        count=count,
-        samples=samples,
-        micro_batch=report.micro_batch,
-        accumulation=report.accumulation,
-        savers=report.savers,
-        peak_bytes=report.peak_bytes,
-        budget_bytes=report.budget_bytes,
-        fits=report.fits,
-        compute_seconds=report.choice.whole_seconds,
-        alone_seconds=alone_seconds,
-    )
+def _report(planner: Planner, budget_bytes: int | None) -> PlanReport:
+    with planner:
+        return planner.report(budget_bytes, nearest=False)
 
 
 def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> tuple[tuple[Sum, ...], float]:
@@ -200,11 +182,11 @@ def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> t
     return tuple(found.values()), seconds
 
 
-def _decisions(samples: Sequence[int], training: Training, together: Together) -> list[str]:
+def _decisions(dealt: Counter[int], training: Training, together: Together) -> list[str]:
     """A line for each choice: what, why, how to override."""
     link = together.link
     said = "a guess for cards in one machine; give yours with --link 8GB/s" if link.guess else "as asked"
     return [
-        f"shares: {shares_in_words(samples, training.group)}, as equal as possible",
+        f"shares: {shares_in_words(dealt, training.group)}, as equal as possible",
         f"link: {link.bytes_per_s / 1e9:.3g} GB/s to each card, {link.latency_s * 1e6:.3g} \u00b5s a message: {said}",
     ]

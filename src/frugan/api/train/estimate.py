@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from frugan.api.machine.card_support import serving_build
-from frugan.api.plan.recipe_planner import planned_precision, shipped_predictions
+from frugan.api.plan.planner import planned_precision, shipped_predictions
 from frugan.api.plan.shipped_recipes import smallest_cards
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan

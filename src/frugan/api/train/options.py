@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from frugan.engine.progress import Duration
 from frugan.engine.ranks.asked_shares import parse_shares
 from frugan.errors import BadInput
+from frugan.memory.plan_space import Wishes
 from frugan.memory.sizes import parse_size
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
-    """What may be asked of a training, besides the recipe.
+class TrainingOptions(Wishes):
+    """What may be asked of a training, besides the recipe: what is wished of its plan (`micro_batch`, `use`, `avoid`),
+    and how it runs.
 
     Attributes:
-        micro_batch: samples in one forward; None: by the plan, on a CPU one normalisation group.
         recompute: recompute every block that may be.
         ema_on_host: keep the average in host memory.
         shard_optimizer: each rank keeps the optimizers' state of its part of the weights alone.
         device: "auto", "cpu", "cuda" or "cuda:1".
         workers: processes that make face samples, for all sources together; None: by the machine.
         memory: budget on the card, such as "6GiB"; None: what is free there less a margin.
-        use, avoid: savers that the plan must or must not use.
         tensorboard: write TensorBoard's files into the run as well.
         wandb_project: send everything to this project on Weights & Biases; None: nothing.
         stop_after: time such as "23h" after which to save and stop, however much is left; None: never.
@@ -29,15 +29,12 @@ class TrainingOptions:
         requeue: SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over.
     """
 
-    micro_batch: int | None = None
     recompute: bool = False
     ema_on_host: bool = False
     shard_optimizer: bool = False
     device: str = "auto"
     workers: int | None = None
     memory: str | None = None
-    use: tuple[str, ...] = ()
-    avoid: tuple[str, ...] = ()
     tensorboard: bool = False
     wandb_project: str | None = None
     stop_after: str | None = None
@@ -48,8 +45,9 @@ class TrainingOptions:
         """Refuse a mistyped size or time before any picture is read.
 
         Raises:
-            BadInput: `memory` is none, or `stop_after`, or `shares` are none.
+            BadInput: a saving is unknown, or `memory` is none, or `stop_after`, or `shares` are none.
         """
+        super().__post_init__()
         if self.memory is not None:
             parse_size(self.memory)
         _ = self.stop_after_seconds

@@ -9,19 +9,18 @@ from typing import Any
 import torch
 
 from frugan.api.machine.card_support import card_identity
-from frugan.api.plan.fit import report_of
-from frugan.api.plan.fit_report import PlanReport, needed_size
-from frugan.api.plan.recipe_planner import Planner, choose_card, shipped_predictions
+from frugan.api.plan.planner import Planner, choose_card, shipped_predictions
+from frugan.api.plan.report import PlanReport, needed_size
 from frugan.api.progress import Say
 from frugan.api.train.compiling import compiles
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.plan_without_search import choose_plan, refuse_micro_batch
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
 from frugan.engine.training import Training
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.budget import Budget, free_bytes, room_bytes
+from frugan.memory.cards import Card
 from frugan.memory.plan_space import Wishes
 from frugan.memory.sizes import parse_size, show_size
 from frugan.recipe.recipe import Recipe
@@ -42,6 +41,7 @@ class TrainingPlanner:
         asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
         ranks: that share the batch; plans are for the share of one.
         common: a plan that shares out the optimizers' state as all ranks must; None: this one decides.
+        dealt: this rank's own share of the batch; None: that of the first, and all are alike.
     """
 
     recipe: Recipe
@@ -53,18 +53,15 @@ class TrainingPlanner:
     asked_bytes: int | None = None
     ranks: int = 1
     common: Plan | None = None
-    _share: Share | None = None
+    dealt: Share | None = None
 
     @property
     def share(self) -> Share:
         """Of the batch, that plans are for."""
-        training = self.recipe.training
-        return self._share or deal(training.batch, training.normalisation_batch or 1, self.ranks)[0]
+        return self._share(self.recipe.training.normalisation_batch or 1)
 
-    @share.setter
-    def share(self, share: Share) -> None:
-        self._share = share
-        self.__dict__.pop("_planner", None)
+    def _share(self, group: int) -> Share:
+        return self.dealt or deal(self.recipe.training.batch, group, self.ranks)[0]
 
     def first(self, training: Training, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
         """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
@@ -76,32 +73,91 @@ class TrainingPlanner:
         Raises:
             BadInput: what is asked for contradicts itself, changes the result, or fits no plan.
         """
-        group = training.group
-        if self.options.shard_optimizer and self.ranks == 1:
+        options, group = self.options, training.group
+        if options.shard_optimizer and self.ranks == 1:
             self.say("--shard-optimizer is ignored: this process trains alone")
-        if saved is not None and not self.options.asks_for_a_plan and self._goes_on(saved):
+        if saved is not None and not options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
             if self.share.team is None:
                 check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
             self.say("plan: the one that this run has used; --memory or --micro-batch makes a new one")
             self.cap(saved.get("memory_budget_bytes"))
             return plan, None
-        if self.device.type != "cuda" and self.options.memory is None and not self.options.savers:
-            blocks = training.recomputable(training.build("meta")) if self.options.recompute else {}
-            plan, line = choose_plan(
-                self.recipe,
-                self.precision,
-                group,
-                self.options.micro_batch,
-                blocks,
-                ema_on_host=self.options.ema_on_host,
-                shard_optimizer=self.options.shard_optimizer if self.common is None else self.common.shard_optimizer,
-                ranks=self.ranks,
-                share=self._share,
+        if not self._on_card and options.memory is None and not options.savers:
+            return self._only_plan(training), None
+        self._check_micro_batch(self.share, group)
+        return self._search()
+
+    def _check_micro_batch(self, share: Share, group: int) -> None:
+        """Refuse one that would change the result.
+
+        Raises:
+            BadInput: it would, or ranks share normalisation groups.
+        """
+        asked = self.options.micro_batch
+        if asked is None:
+            return
+        if share.team is not None:
+            raise BadInput(
+                f"--micro-batch {asked}: {len(share.team)} ranks share a normalisation group of {share.group}, and "
+                f"each takes its part of it in one forward, here {len(share.samples)}; leave out --micro-batch"
             )
+        # what is asked for holds for all ranks: it may be as large as the largest share
+        check_micro_batch(asked, len(share.samples) if self.dealt is None else self.recipe.training.batch, group)
+
+    def _only_plan(self, training: Training) -> Plan:
+        """The plan on a CPU without a budget: there is one memory, and nothing has to be searched for."""
+        share, whole, group = self._share(training.group), self.recipe.training.batch, training.group
+        self._check_micro_batch(share, group)
+        micro_batch, asked = len(share.samples), self.options.micro_batch
+        if share.team is not None:
+            self.say(
+                f"micro-batch: {micro_batch} of a normalisation group of {share.group} that {len(share.team)} ranks "
+                f"share, of batch {whole} on {self.ranks}"
+            )
+        else:
+            batch = micro_batch
+            micro_batch = min(asked or (group if group > 1 else batch), batch)
+            of = f"batch {batch}" if self.ranks == 1 else f"{batch} on a rank, of batch {whole} on {self.ranks}"
+            all_of_it = f"the {'batch' if self.ranks == 1 else 'share'}: nothing is normalised over samples"
+            why = f"{'one normalisation group' if group > 1 else all_of_it}; override with --micro-batch"
+            why = why if asked is None else "asked for"
+            self.say(f"micro-batch: {micro_batch} x {-(-batch // micro_batch)} = {of} ({why})")
+        shard = self.options.shard_optimizer if self.common is None else self.common.shard_optimizer
+        return Plan(
+            micro_batch,
+            self.precision,
+            training.recomputable(training.build("meta")) if self.options.recompute else {},
+            ema_on_host=self.options.ema_on_host,
+            shard_optimizer=shard and self.ranks > 1,
+        )
+
+    def _search(self) -> tuple[Plan, PlanReport]:
+        options = self.options
+        if options.ema_on_host and not self._averages_can_move:
+            self.say("--ema-on-host is ignored: there is no EMA to move, or no card to move it from")
+        budget_bytes = None if options.memory is None else parse_size(options.memory)
+        if budget_bytes is None and self._on_card:
+            usable, _ = free_bytes(self.device)
+            budget_bytes = usable + self._card.context_bytes
+            self.say(f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory")
+        with self.planner() as planner:
+            report = planner.report(budget_bytes)
+        for line in report.decisions:
             self.say(line)
-            return plan, None
-        return self._search(group)
+        rung = report.rung
+        if not report.fits and budget_bytes is not None:
+            change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
+            raise BadInput(
+                f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
+                f"{needed_size(rung.peak_bytes)}{change}"
+            )
+        self.say(
+            f"plan: predicted peak {show_size(rung.peak_bytes)}, extra compute {rung.extra_compute:.0%}, "
+            f"memory savings {', '.join(rung.savers) or 'none'}"
+        )
+        self.cap(budget_bytes if options.memory is not None else None)
+        return report.choice.plan, report
 
     def next(self, plan: Plan, phase: str, message: str) -> Plan:
         """A plan that takes less than one that ran out of memory.
@@ -111,7 +167,7 @@ class TrainingPlanner:
         """
         reason = message.partition("\n")[0]
         self.say(f"out of memory in phase {phase}: {reason}. Nothing was changed by it; looking for a smaller plan")
-        return self._smaller(plan, f"in phase {phase}", reason, use=frozenset())
+        return self._smaller(plan, f"in phase {phase}", reason, use=set())
 
     def next_to_load(self, plan: Plan, message: str) -> Plan:
         """A plan that keeps less on the card between steps than one whose networks and state did not find room.
@@ -122,24 +178,16 @@ class TrainingPlanner:
         reason = message.partition("\n")[0]
         self.say(f"out of memory while networks and their state were loaded: {reason}; looking for a smaller plan")
         away = {"optimizer-on-host"} | ({"ema-on-host"} if self.recipe.kind.averaged() else set())
-        on_card = self.device.type == "cuda"
-        use = frozenset(away - {*self.options.avoid}) if on_card else frozenset()
+        use = away - {*self.options.avoid} if self._on_card else set[str]()
         return self._smaller(plan, "while networks and their state were loaded", reason, use=use)
 
-    def _smaller(self, plan: Plan, where: str, reason: str, use: frozenset[str]) -> Plan:
+    def _smaller(self, plan: Plan, where: str, reason: str, use: set[str]) -> Plan:
         """The fastest plan that takes less, and no more than there is room for now."""
-        planner = self._planner
         # what was asked for has proved too much, but for what all ranks do together
         asked, avoid = self._shared_out_as(plan)
-        planner.wishes = Wishes(use=use | asked, avoid=frozenset(self.options.avoid) | avoid)
-        planner.__dict__.pop("search", None)
         room = self._room_bytes()
-        try:
-            now = planner.search.run(plan).prediction.reserved_bytes
-            most = int(now * STEP_DOWN)
-            choice = planner.search.within(most if room is None else min(most, room))
-        finally:
-            planner.remember()
+        with self.planner(Wishes(use=use | asked, avoid={*self.options.avoid, *avoid})) as planner:
+            choice, now = planner.smaller(plan, STEP_DOWN, room)
         if choice is None:
             free = "" if room is None else f", and there is room for {show_size(room)}"
             raise TrainingFailed(
@@ -152,18 +200,75 @@ class TrainingPlanner:
         )
         return choice.plan
 
-    def _shared_out_as(self, plan: Plan | None) -> tuple[frozenset[str], frozenset[str]]:
+    def _shared_out_as(self, plan: Plan | None) -> tuple[set[str], set[str]]:
         """Savings to use and to avoid, so that the optimizers' state is shared out as by a plan; None: as one likes."""
-        both = frozenset({"shard-optimizer"}) if plan is not None and self.ranks > 1 else frozenset[str]()
-        return (both, frozenset()) if plan is not None and plan.shard_optimizer else (frozenset(), both)
+        both = {"shard-optimizer"} if plan is not None and self.ranks > 1 else set[str]()
+        return (both, set()) if plan is not None and plan.shard_optimizer else (set(), both)
 
     def _room_bytes(self) -> int | None:
         """What a step's own tensors may make the allocator reserve at this moment; None: it cannot be asked."""
-        if self.device.type != "cuda":
+        if not self._on_card:
             return None
-        card = self._planner.card
-        room = room_bytes(self.device) - card.workspace_bytes
-        return room if self.asked_bytes is None else min(room, Budget.on(card, self.asked_bytes).step_bytes)
+        room = room_bytes(self.device) - self._card.workspace_bytes
+        return room if self.asked_bytes is None else min(room, Budget.on(self._card, self.asked_bytes).step_bytes)
+
+    @property
+    def _on_card(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def _averages_can_move(self) -> bool:
+        return self._on_card and bool(self.recipe.kind.averaged())
+
+    @cached_property
+    def _card(self) -> Card:
+        card = choose_card(None, self.device)
+        return card if self._on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU")
+
+    @property
+    def wishes(self) -> Wishes:
+        """What is asked of plans: as the options have it, where it can be had here."""
+        options = self.options
+        flags = {
+            "recompute": options.recompute,
+            "ema-on-host": options.ema_on_host and self._averages_can_move,
+            "shard-optimizer": options.shard_optimizer and self.ranks > 1,
+        }
+        shared_out, whole = self._shared_out_as(self.common)
+        # no more than this rank's share, which may be the smallest
+        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self.share.samples))
+        asked = {*options.use, *(name for name, given in flags.items() if given), *shared_out}
+        return Wishes(micro_batch, asked, {*options.avoid, *whole})
+
+    def planner(self, wishes: Wishes | None = None) -> Planner:
+        """What finds plans for this rank's share.
+
+        Args:
+            wishes: None: as the options have it.
+        """
+        return Planner(
+            recipe=self._all_alike,
+            card=self._card,
+            precision=self.precision,
+            target="cuda" if self._on_card else "cpu",
+            wishes=wishes or self.wishes,
+            name=self.name,
+            gpus=self.ranks,
+            in_parts=self.share.team is not None,
+            shipped=shipped_predictions(self.name),
+        )
+
+    @property
+    def _all_alike(self) -> Recipe:
+        """The recipe as it would be if every rank had this one's share, which is how plans are made.
+
+        Not compiled where there is no compiler: then steps run as they are written.
+        """
+        training, own = self.recipe.training, len(self.share.samples)
+        group = training.normalisation_batch if self.share.team is None else own
+        as_here = {"batch": own * self.ranks, "normalisation_batch": group}
+        changed = training.model_copy(update={**as_here, "compile": compiles(self.recipe, self.device)})
+        return self.recipe.model_copy(update={"training": changed})
 
     @property
     def where(self) -> dict[str, Any] | None:
@@ -197,81 +302,6 @@ class TrainingPlanner:
             return False
         return True
 
-    @cached_property
-    def _planner(self) -> Planner:
-        options = self.options
-        away = self.device.type == "cuda" and bool(self.recipe.kind.averaged())
-        if options.ema_on_host and not away:
-            self.say("--ema-on-host is ignored: there is no EMA to move, or no card to move it from")
-        flags = {
-            "recompute": options.recompute,
-            "ema-on-host": options.ema_on_host and away,
-            "shard-optimizer": options.shard_optimizer and self.ranks > 1,
-        }
-        shared_out, whole = self._shared_out_as(self.common)
-        asked = frozenset({*options.use, *(name for name, given in flags.items() if given), *shared_out})
-        card = choose_card(None, self.device)
-        on_card = self.device.type == "cuda"
-        return Planner(
-            recipe=self._all_alike,
-            card=card if on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU"),
-            precision=self.precision,
-            target="cuda" if on_card else "cpu",
-            wishes=Wishes(self._micro_batch, asked, frozenset(options.avoid) | whole),
-            gpus=self.ranks,
-            in_parts=self.share.team is not None,
-            shipped=shipped_predictions(self.name),
-        )
-
-    @property
-    def _micro_batch(self) -> int | None:
-        """As asked for; no more than this rank's share, which may be the smallest."""
-        asked = self.options.micro_batch
-        return None if asked is None else min(asked, len(self.share.samples))
-
-    @property
-    def _all_alike(self) -> Recipe:
-        """The recipe as it would be if every rank had this one's share, which is how plans are made.
-
-        Not compiled where there is no compiler: then steps run as they are written.
-        """
-        training, own = self.recipe.training, len(self.share.samples)
-        group = training.normalisation_batch if self.share.team is None else own
-        as_here = {"batch": own * self.ranks, "normalisation_batch": group}
-        changed = training.model_copy(update={**as_here, "compile": compiles(self.recipe, self.device)})
-        return self.recipe.model_copy(update={"training": changed})
-
-    def _search(self, group: int) -> tuple[Plan, PlanReport]:
-        planner, options = self._planner, self.options
-        if options.micro_batch is not None:
-            if self.share.team is not None:
-                refuse_micro_batch(options.micro_batch, self.share)
-            most = len(self.share.samples) if self._share is None else self.recipe.training.batch
-            check_micro_batch(options.micro_batch, most, group)
-        budget_bytes = None if options.memory is None else parse_size(options.memory)
-        if budget_bytes is None and self.device.type == "cuda":
-            usable, _ = free_bytes(self.device)
-            budget_bytes = usable + planner.card.context_bytes
-            self.say(f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory")
-        try:
-            report = report_of(planner, self.name, budget_bytes)
-        finally:
-            planner.remember()
-        for line in report.decisions:
-            self.say(line)
-        if not report.fits and budget_bytes is not None:
-            change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
-            raise BadInput(
-                f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
-                f"{needed_size(report.peak_bytes)}{change}"
-            )
-        self.say(
-            f"plan: predicted peak {show_size(report.peak_bytes)}, extra compute {report.extra_compute:.0%}, "
-            f"memory savings {', '.join(report.savers) or 'none'}"
-        )
-        self.cap(budget_bytes if options.memory is not None else None)
-        return report.choice.plan, report
-
     def cap(self, budget_bytes: int | None) -> None:
         """Let this process have no more of a card than its budget, and on Windows than what is free there.
 
@@ -279,11 +309,11 @@ class TrainingPlanner:
             budget_bytes: asked for, now or when the run was begun; None: nothing was.
         """
         self.asked_bytes = budget_bytes
-        if self.device.type != "cuda":
+        if not self._on_card:
             if self.options.memory is not None:
                 self.say("a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it")
             return
-        card = self._planner.card
+        card = self._card
         whole = torch.cuda.get_device_properties(self.device).total_memory
         torch.cuda.set_per_process_memory_fraction(1.0, self.device)  # what an earlier training left
         if budget_bytes is None and platform.system() == "Windows":  # there a full card spills, and crawls

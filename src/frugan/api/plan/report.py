@@ -1,0 +1,452 @@
+"""The answer to "does it fit": a plan, what it takes by category and phase, why it was chosen, and how that is said."""
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from frugan.api.plan.recipe_relatives import Largest
+from frugan.memory.cards import TIME_ERROR, Card
+from frugan.memory.link import Link, Sum
+from frugan.memory.savers import SaverName
+from frugan.memory.search import Choice
+from frugan.memory.sizes import GIB, MIB
+
+COMPILED = (
+    "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
+    "tensors without data), fused by a model of torch's compiler; that itself took from 10 % less to 40 % more for "
+    "phases of recipes that ship (docs/compile.md): leave a margin"
+)
+"""What a plan says of a compiled run."""
+SIZES = "the sizes that this kind of model comes in"
+
+
+def needed_size(size_bytes: int) -> str:
+    """A size for people that is enough when it is typed back: rounded up, never down."""
+    return f"{math.ceil(size_bytes / GIB * 100) / 100:.2f}GiB" if size_bytes >= GIB else f"{-(-size_bytes // MIB)}MiB"
+
+
+def forwards(count: int) -> str:
+    """How many, for people."""
+    return "1 forward" if count == 1 else f"{count} forwards"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One plan and what it costs.
+
+    Attributes:
+        micro_batch: samples in one forward.
+        accumulation: forwards for one update.
+        savers: savings that it uses.
+        peak_bytes: on the card in all: what the allocator reserves, CUDA's context and its libraries' workspaces.
+        host_bytes: most that it keeps in the host's memory: averages, optimizer state, what blocks are given.
+        extra_compute: multiply-accumulates beyond those without recompute, as a share.
+        extra_time: predicted time beyond the fastest plan's, as a share.
+        step_seconds: predicted, within `frugan.memory.cards.TIME_ERROR`.
+    """
+
+    micro_batch: int
+    accumulation: int
+    savers: tuple[SaverName, ...]
+    peak_bytes: int
+    host_bytes: int
+    extra_compute: float
+    extra_time: float
+    step_seconds: float
+
+
+@dataclass(frozen=True)
+class CardShare:
+    """Cards that take equally much of every batch.
+
+    Attributes:
+        card: name.
+        count: how many.
+        samples: of a batch that each sees.
+        rung: its plan.
+        budget_bytes: on each.
+        fits: whether the plan keeps to that.
+        compute_seconds: of an average step on its part.
+        alone_seconds: of an average step on the whole batch, if one of them trained alone.
+    """
+
+    card: str
+    count: int
+    samples: int
+    rung: Rung
+    budget_bytes: int
+    fits: bool
+    compute_seconds: float
+    alone_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "card": self.card,
+            "count": self.count,
+            "samples": self.samples,
+            "micro_batch": self.rung.micro_batch,
+            "accumulation": self.rung.accumulation,
+            "savers": list(self.rung.savers),
+            "peak_bytes": self.rung.peak_bytes,
+            "budget_bytes": self.budget_bytes,
+            "fits": self.fits,
+            "compute_seconds": self.compute_seconds,
+            "alone_seconds": self.alone_seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several cards that share every batch; all of it predicted.
+
+    Attributes:
+        shares: in the order of ranks.
+        link: between any two of them.
+        sums: what they add up in an average step of the whole training.
+        between_seconds: that this takes; nothing travels while a card computes.
+        batch: of them all.
+    """
+
+    shares: tuple[CardShare, ...]
+    link: Link
+    sums: tuple[Sum, ...]
+    between_seconds: float
+    batch: int
+
+    @property
+    def cards(self) -> int:
+        """How many."""
+        return sum(each.count for each in self.shares)
+
+    @property
+    def slowest_seconds(self) -> float:
+        """What the slowest card computes in an average step; all others wait for it."""
+        return max(each.compute_seconds for each in self.shares)
+
+    @property
+    def step_seconds(self) -> float:
+        """Of an average step."""
+        return self.slowest_seconds + self.between_seconds
+
+    @property
+    def images_per_second(self) -> float:
+        """Of all cards together."""
+        return self.batch / self.step_seconds
+
+    def idle_share(self, compute_seconds: float) -> float:
+        """Share of a step that a card waits for the slowest one."""
+        return (self.slowest_seconds - compute_seconds) / self.step_seconds
+
+    @property
+    def idle(self) -> float:
+        """The same on average over all cards."""
+        return sum(each.count * self.idle_share(each.compute_seconds) for each in self.shares) / self.cards
+
+    @property
+    def efficiency(self) -> float:
+        """Speed beside that of as many cards that each train alone, added up."""
+        return 1 / sum(each.count / each.alone_seconds for each in self.shares) / self.step_seconds
+
+    @property
+    def summed_bytes(self) -> float:
+        """That are added up in an average step."""
+        return sum(each.updates * each.size_bytes for each in self.sums)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "cards": self.cards,
+            "shares": [each.as_json() | {"idle_share": self.idle_share(each.compute_seconds)} for each in self.shares],
+            "link": asdict(self.link),
+            "sums": [asdict(each) for each in self.sums],
+            "summed_bytes_per_step": self.summed_bytes,
+            "sent_bytes_per_step": self.link.sent_bytes(self.summed_bytes, self.cards),
+            "compute_seconds": self.slowest_seconds,
+            "between_seconds": self.between_seconds,
+            "step_seconds": self.step_seconds,
+            "images_per_second": self.images_per_second,
+            "idle_share": self.idle,
+            "efficiency": self.efficiency,
+        }
+
+    def blocks(self, *, timed: bool) -> Iterator[RenderableType]:
+        """For people to read: each card's part, and what all of them cost.
+
+        Args:
+            timed: whether the cards' speed is known: times mean nothing without.
+        """
+        columns = ["cards", "samples on each", "micro-batch", "memory savings", "peak", "of"]
+        table = Table(*columns, *(["computes", "waits"] if timed else []), box=None, pad_edge=False)
+        for each in self.shares:
+            row = [
+                f"{each.count} x {each.card}",
+                str(each.samples),
+                *_plan_cells(each.rung),
+                _gib(each.rung.peak_bytes),
+                _gib(each.budget_bytes) if each.fits else f"{_gib(each.budget_bytes)}: too little",
+            ]
+            waits = f"{self.idle_share(each.compute_seconds):.1%}"
+            table.add_row(*row, *([_seconds(each.compute_seconds), waits] if timed else []))
+        yield ""
+        yield table
+        sums = ", ".join(f"{each.phase} {_megabytes(each.size_bytes)}" for each in self.sums)
+        sent = self.link.sent_bytes(self.summed_bytes, self.cards)
+        yield (
+            f"\ngradients summed in each update: {sums}; on average {_megabytes(self.summed_bytes)} a step, for "
+            f"which {_megabytes(sent)} go through each card's link"
+        )
+        if timed:
+            yield (
+                f"a step: {_seconds(self.step_seconds)}, of which {_seconds(self.between_seconds)} summing gradients "
+                f"({self.between_seconds / self.step_seconds:.1%}); cards wait for the slowest {self.idle:.1%} of "
+                f"the time; {self.images_per_second:.3g} images/s, {self.efficiency:.0%} of what the cards would do "
+                "separately"
+            )
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """The answer to "does it fit".
+
+    Attributes:
+        recipe: its name.
+        fits: whether a plan fits the budget; without a budget always.
+        budget_bytes: on the card in all; None: no budget.
+        rung: the plan chosen, or the smallest there is where none fits.
+        choice: the same for the engine.
+        categories: bytes on the card at the peak, by what they are for; they add up to `rung.peak_bytes`.
+        by_phase: phase -> peak of what lives, without context and libraries.
+        place: phase and block in which the peak falls; the stage of training if there are several.
+        precision, batch, normalisation_batch: as trained.
+        share: samples of a batch that the card sees: all of them, where it trains alone.
+        card: what it is for, and whether its figures were measured.
+        decisions: a line for each choice: why, and how to override it.
+        ladder: plans from the fastest to the smallest, where no budget was given.
+        nearest_change: recipe fields with which it would fit, where it does not.
+        shows_given: whether samples are made of given data, such as faces, and not drawn from random inputs.
+        duration_seconds: predicted for the recipe's whole training, or its own where it is given as a time; None: the
+            card's speed is not known, or there is no end.
+        together: what several cards cost that share every batch; the rest is then of the one with the least room. None:
+            one card, or no budget.
+        command: words of the command that asks for this plan, the recipe first; empty: it was asked for in Python.
+        largest: in what the recipe is the largest that fits, and the fields that make it so; None: that was not asked.
+        timed: whether the card's speed is known: times mean nothing without.
+    """
+
+    recipe: str
+    fits: bool
+    budget_bytes: int | None
+    rung: Rung
+    choice: Choice
+    categories: Mapping[str, int]
+    by_phase: Mapping[str, int]
+    place: str
+    precision: str
+    batch: int
+    share: int
+    normalisation_batch: int | None
+    card: Card
+    decisions: tuple[str, ...]
+    shows_given: bool = False
+    ladder: tuple[Rung, ...] = ()
+    nearest_change: tuple[str, ...] | None = None
+    duration_seconds: float | None = None
+    together: Together | None = None
+    command: tuple[str, ...] = ()
+    largest: tuple[Largest, tuple[str, ...]] | None = None
+    timed: bool = False
+
+    @property
+    def time_error(self) -> float:
+        """Share by which a predicted time may be off."""
+        return TIME_ERROR
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program to read."""
+        return {
+            "recipe": self.recipe,
+            "fits": self.fits,
+            "budget_bytes": self.budget_bytes,
+            **asdict(self.rung),
+            "categories": dict(self.categories),
+            "by_phase": dict(self.by_phase),
+            "place": self.place,
+            "precision": self.precision,
+            "batch": self.batch,
+            "share": self.share,
+            "normalisation_batch": self.normalisation_batch,
+            "card": {"name": self.card.name, "source": self.card.source, "memory_bytes": self.card.memory_bytes},
+            "decisions": list(self.decisions),
+            "ladder": [asdict(rung) for rung in self.ladder],
+            "smallest_bytes": None if self.fits else self.rung.peak_bytes,
+            "nearest_change": None if self.nearest_change is None else list(self.nearest_change),
+            "duration_seconds": self.duration_seconds,
+            "time_error": self.time_error,
+            "together": None if self.together is None else self.together.as_json(),
+            "plan": self.choice.plan.as_json(),
+        }
+
+    def price(self, per_hour: float) -> float | None:
+        """Of the whole training, at a price of one card per hour; None: it has no end."""
+        cards = 1 if self.together is None else self.together.cards
+        return None if self.duration_seconds is None else self.duration_seconds / 3600 * per_hour * cards
+
+    def blocks(self, price_per_hour: float | None = None) -> Iterator[RenderableType]:
+        """For people to read, from top to bottom: lines and tables, to be printed without markup and uncropped."""
+        if self.largest is not None:
+            what, words = self.largest
+            several = " on each card" if self.together is not None else ""
+            meaning = (
+                f" in one forward pass{several} (split into micro-batches, any batch fits)" if what == "batch" else ""
+            )
+            yield f"largest {what} that fits{meaning}, of {SIZES}: {' '.join(words)}"
+        yield from self._ladder_blocks() if self.ladder else self._plan_blocks()
+        if self.together is not None:
+            yield from self.together.blocks(timed=self.timed)
+        if self.timed and self.duration_seconds is not None:
+            measured = self.card.source == "measured"
+            kind = "this machine's measured speed" if measured else "published peak speeds, an estimate"
+            yield (
+                f"time: about {_duration(self.duration_seconds)}, give or take {self.time_error:.0%}, for the whole "
+                f"recipe on {self._cards} (predicted from {kind})"
+            )
+        if price_per_hour is not None:
+            yield _price_line(self.price(price_per_hour), price_per_hour, self.time_error)
+
+    def _plan_blocks(self) -> Iterator[RenderableType]:
+        """Of one plan: the verdict, what it takes, why, and what to do next."""
+        rung, budget = self.rung, _gib(self.budget_bytes or 0)
+        verdict = "fits" if self.fits else "does NOT fit"
+        card = ""
+        if self.together is not None:
+            card = f"{self._cards}; the one with the least memory to spare is {self.card.name}: "
+        peak = f": predicted peak {_gib(rung.peak_bytes)} on the card"
+        yield Text.assemble((f"{self._name} {verdict} {card}{budget}", "bold"), peak)
+        groups = f", normalised in groups of {self.normalisation_batch}" if self.normalisation_batch else ""
+        yield (
+            f"micro-batch {rung.micro_batch}, {forwards(rung.accumulation)} for {self._part}{groups}; "
+            f"{self.precision}; memory savings: {', '.join(rung.savers) or 'none'}"
+        )
+        yield f"extra compute {rung.extra_compute:.0%}, extra time {_share(rung.extra_time)} (predicted)\n"
+        table = Table("at the peak", "GiB", box=None, pad_edge=False)
+        table.columns[1].justify = "right"
+        for category, size in sorted(self.categories.items(), key=lambda item: -item[1]):
+            table.add_row(category, f"{size / GIB:.2f}")
+        table.add_row(*map(Text.from_markup, ("[bold]total[/]", f"[bold]{rung.peak_bytes / GIB:.2f}[/]")))
+        yield table
+        phases = ", ".join(f"{phase} {size / GIB:.2f}" for phase, size in self.by_phase.items())
+        where = f"the peak is in {self.place}; highest live GiB in each phase: {phases}"
+        yield f"\n{where.replace('sheets', 'sample grids')}\n"  # people know sheets by that name
+        for line in self.decisions:
+            yield _unbroken(f"- {line}")
+        yield from self._what_next(budget)
+
+    def _what_next(self, budget: str) -> Iterator[RenderableType]:
+        again = None
+        if self.command and self.together is None and (self.largest is None or self.largest[0] != "batch"):
+            again = shlex.join(self.command)
+        if self.fits:
+            if again is not None:
+                data = "DATA" if self.shows_given else "PICTURES"
+                yield _unbroken(f"Next: frugan train {again} --data {data} --out RUN")
+            return
+        yield f"\nsmallest --memory that it fits: {needed_size(self.rung.peak_bytes)}"
+        if self.nearest_change:
+            yield f"with {budget} this change would fit: {' '.join(self.nearest_change)}"
+            return
+        yield f"no smaller normalisation group, width or resolution that was tried fits {budget}"
+        if again is not None:
+            yield _unbroken(f"Next: frugan plan {again} --largest width")
+
+    def _ladder_blocks(self) -> Iterator[RenderableType]:
+        heading = f", {self._part}, {self.precision}: plans from the fastest to the smallest (predicted)"
+        yield Text.assemble((self._name, "bold"), heading)
+        table = Table("peak", "micro-batch", "memory savings", "extra compute", "extra time", box=None, pad_edge=False)
+        for rung in self.ladder:
+            table.add_row(
+                _gib(rung.peak_bytes),
+                *_plan_cells(rung),
+                f"{rung.extra_compute:.0%}",
+                _share(rung.extra_time),
+            )
+        yield table
+        for line in self.decisions:
+            if line == COMPILED:
+                yield _unbroken(f"- {line}")
+        measured = self.card.source == "measured" and self.card.capability is not None
+        own = _gib(self.card.context_bytes + self.card.workspace_bytes)
+        context = f"{own} for CUDA and its libraries ({'measured' if measured else 'a guess'})"
+        yield f"Peaks are for the whole card, including {context}. Next: frugan plan {self._name} --memory 6GiB"
+
+    @property
+    def _name(self) -> str:
+        return self.command[0] if self.command else self.recipe
+
+    @property
+    def _part(self) -> str:
+        return f"batch {self.batch}" if self.share == self.batch else f"{self.share} of the batch of {self.batch}"
+
+    @property
+    def _cards(self) -> str:
+        return self.card.name if self.together is None else f"{self.together.cards} x {self.card.name}"
+
+
+def shares_in_words(dealt: Mapping[int, int], group: int) -> str:
+    """How a batch is dealt: "6 on 4 cards, 5 on 8 cards (normalisation groups of 32)".
+
+    Args:
+        dealt: samples -> cards that see so many.
+    """
+    words = ", ".join(
+        f"{samples // group} on {cards} card{'s' if cards > 1 else ''}" for samples, cards in dealt.items()
+    )
+    return f"{words} ({f'normalisation groups of {group}' if group > 1 else 'samples'})"
+
+
+def _plan_cells(rung: Rung) -> tuple[str, str]:
+    """Micro-batch and savings, as tables have them."""
+    savers = ", ".join(saver for saver in rung.savers if saver != "micro-batch") or "-"
+    return f"{rung.micro_batch} x {rung.accumulation}", savers
+
+
+def _unbroken(line: str) -> RenderableType:
+    """A line that is not wrapped, so that it can be copied. In a group: a console joins bare texts, and wraps them."""
+    return Group(Text(line, no_wrap=True, overflow="ignore"))
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.2f} GiB"
+
+
+def _share(share: float) -> str:
+    return "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} minutes"
+    days = seconds / 86400
+    return f"{seconds / 3600:.0f} hours" if days < 2 else f"{days:.1f} days" if days < 100 else f"{days:,.0f} days"
+
+
+def _price_line(price: float | None, per_hour: float, error: float) -> str:
+    if price is None:
+        return "price: unknown, because this training has no end; give it one: training.duration='500k steps'"
+    return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} per card and hour"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def _megabytes(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:.2f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.3g} MB"
