@@ -1,6 +1,6 @@
 """What compiling block by block would leave of a compiled phase: python benchmarks/compiled_blocks.py [JSON]
 
-Kernels of a phase's work on a micro-batch, as the planner's model counts them (`frugan.memory.fused_kernels`): as it is
+Kernels of a phase's work on a micro-batch, as the planner's model counts them (`frugan.memory.compiled`): as it is
 written, with each block's forward and each block's backward compiled by itself and the rest as written, and compiled
 whole; and how many of its blocks are alike, which a compiler would have to see only once.
 """
@@ -19,9 +19,8 @@ from frugan.api.plan.counted_steps import Case, shipped_cases
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.memory import compiled_step, joint_graph
-from frugan.memory.fused_kernels import Kernel, kernels_of
-from frugan.memory.joint_graph import JointGraph, OperationKind
+from frugan.memory import compiled
+from frugan.memory.compiled import JointGraph, Kernel, OperationKind, kernels_of
 from frugan.memory.prediction import predict
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
@@ -40,7 +39,7 @@ def graphs_of(case: Case) -> dict[str, JointGraph]:
         found[graph.operations[0].place.split("/")[0]] = graph
         return kernels_of(graph)
 
-    with patch.object(compiled_step, "kernels_of", keep):
+    with patch.object(compiled, "kernels_of", keep):
         plan = Plan(micro_batch, resolve_precision(case.precision, torch.device("cpu")))
         predict(training.with_batch(micro_batch), plan, "cuda", training.distinct_stages[-1], rough=True)
     return found
@@ -77,7 +76,7 @@ def started(kernels: list[Kernel]) -> int:
 
 def compared(case: Case) -> dict[str, Any]:
     """Phase -> kernels by each way."""
-    with patch.object(joint_graph, "_DECOMPOSED", ()):
+    with patch.object(compiled, "_DECOMPOSED", ()):
         graphs = graphs_of(case)
         written = {phase: sum(each.cost[0] > 0 for each in graph.needed()) for phase, graph in graphs.items()}
     found: dict[str, Any] = {}

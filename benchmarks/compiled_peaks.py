@@ -1,7 +1,7 @@
 """Holds the planner's model of compiled phases to torch's own compiler: python benchmarks/compiled_peaks.py [JSON]
 
 For each phase of a few recipes, with everything kept and with every block recomputed: kernels, bytes that they move,
-and the most that lives at once, by `frugan.memory.fused_kernels` and by torch's scheduler (for processors; it stops
+and the most that lives at once, by `frugan.memory.compiled` and by torch's scheduler (for processors; it stops
 before kernels are made, and takes a minute for a thousand operations, which is why no plan waits for it).
 """
 
@@ -19,9 +19,8 @@ from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.backward import forward_and_backward
 from frugan.engine.phase_graph import PhaseGraph, PhaseWork
 from frugan.engine.plan import Plan
+from frugan.memory.compiled import kernels_of, peak_bytes, record
 from frugan.memory.dataless import META, Dataless, fused_attention, resting_collector
-from frugan.memory.fused_kernels import kernels_of, peak_bytes
-from frugan.memory.joint_graph import record
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import set_up

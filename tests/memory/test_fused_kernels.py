@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from frugan.memory.compiled import JointGraph, Kernel, OperationKind, kernels_of, peak_bytes, record
 from frugan.memory.dataless import META, Dataless
-from frugan.memory.fused_kernels import Kernel, kernels_of, peak_bytes
-from frugan.memory.joint_graph import JointGraph, OperationKind, record
 
 SIDE = 8
 ONE = 4 * SIDE * SIDE

@@ -14,9 +14,8 @@ from frugan.engine.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.memory import prediction_store
-from frugan.memory.plan_space import Wishes
+from frugan.memory.plan_space import SAVERS, Wishes, savers_of
 from frugan.memory.prediction import Prediction, Target, predict
-from frugan.memory.savers import SAVERS, savers_of
 from frugan.memory.search import Search
 from memory.formula import MIB, predicted_by_formula, prediction
 from memory.tasks import measured, search, task

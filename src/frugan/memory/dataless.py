@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.memory.output_shapes import RULES
-from frugan.memory.strides import Spec, Specs
+from frugan.memory.shapes import Spec, Specs
 
 META = torch.device("meta")
 aten = torch.ops.aten

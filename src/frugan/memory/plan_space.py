@@ -1,17 +1,50 @@
-"""The plans that there are for a training: every combination of savings that the wishes leave."""
+"""The plans that there are for a training: every combination of savings that the wishes leave.
+
+Each saving changes cost, never the result beyond rounding.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 from frugan.engine.dense_slices import LARGE_ELEMENTS, sliceable
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.training import Training
 from frugan.errors import BadInput
-from frugan.memory.savers import SAVERS, savers_of
+
+SaverName = Literal[
+    "micro-batch",
+    "keep-products",
+    "recompute",
+    "offload",
+    "dense-slices",
+    "ema-on-host",
+    "shard-optimizer",
+    "optimizer-on-host",
+]
+
+
+SAVERS: tuple[SaverName, ...] = get_args(SaverName)
+"""In the order in which reports give them."""
+
+
+def savers_of(plan: Plan, batch: int) -> tuple[SaverName, ...]:
+    """Savings that a plan uses."""
+    used: dict[SaverName, bool] = {
+        "micro-batch": plan.micro_batch < batch,
+        "keep-products": bool(plan.recompute) and plan.keep_products,
+        "recompute": bool(plan.recompute) and not plan.keep_products,
+        "offload": bool(plan.recompute) and plan.offload,
+        "dense-slices": bool(plan.in_slices),
+        "ema-on-host": plan.ema_on_host,
+        "shard-optimizer": plan.shard_optimizer,
+        "optimizer-on-host": plan.optimizer_on_host,
+    }
+    return tuple(name for name in SAVERS if used[name])
+
 
 Keeping = Literal["all", "products", "nothing", "nothing here"]
 """What is kept of a block's activations; "nothing here": what the block is given is not kept on the card either."""

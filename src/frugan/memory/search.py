@@ -5,16 +5,256 @@ estimates promise, from the fastest on, until one fits. What is run does not dep
 only for what it was predicted to reserve when it was run: so a larger budget never gets a slower plan.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage
+from frugan.errors import BadInput
 from frugan.memory.cards import Card
-from frugan.memory.estimates import Estimate, Estimates, Predict
-from frugan.memory.plan_space import PlanSpace, keeping_of
+from frugan.memory.plan_space import KEEPINGS, Keeping, PlanSpace, Wishes, keeping_of
 from frugan.memory.prediction import Prediction
 from frugan.memory.work import Work
+
+STATIC = ("parameters", "working weights", "gradients", "optimizer", "averages")
+"""What does not grow with the micro-batch."""
+
+
+LEAST_OFFLOADED = 0.1
+"""Share of the peak from which on sending what recomputed blocks are given to the host is worth a run."""
+
+
+class Predict(Protocol):
+    """Runs a plan without data; whoever gives it may remember."""
+
+    def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
+        """Its prediction for a stage.
+
+        Raises:
+            RuntimeError: torch refuses the plan.
+        """
+
+    def ahead(self, jobs: Sequence[tuple[Plan, Stage, bool]]) -> None:
+        """Run (plan, stage, rough) that will be asked for, side by side if that can be."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan may take.
+
+    Attributes:
+        plan: it.
+        reserved_bytes: by the allocator.
+        seconds: of a step: what plans are compared by, whatever the budget.
+    """
+
+    plan: Plan
+    reserved_bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates of all plans of a training on a card.
+
+    Attributes:
+        space: the plans.
+        card: where they would run.
+        predict: runs a plan without data.
+    """
+
+    space: PlanSpace
+    card: Card
+    predict: Predict
+
+    @cached_property
+    def _all(self) -> PlanSpace:
+        """The plans without wishes: estimates come from the same few whatever is asked for."""
+        return replace(self.space, wishes=Wishes())
+
+    @cached_property
+    def fastest_seconds(self) -> float:
+        """Of the fastest plan that there is, whatever the wishes: what others are compared with."""
+        return min(each.seconds for each in map(self.of, self._known(self._all.every_plan())))
+
+    def _known(self, plans: Iterable[Plan]) -> list[Plan]:
+        """Those whose savings were run."""
+        return [
+            plan
+            for plan in plans
+            if keeping_of(plan) in self._by_keeping and (self._sliced is not None or not plan.in_slices)
+        ]
+
+    @cached_property
+    def heaviest_stage(self) -> Stage:
+        """The stage that takes most: estimates are made for it alone."""
+        stages = self.space.training.distinct_stages
+        if len(stages) == 1:
+            return stages[0]
+        plan = self._smallest
+        self.predict.ahead([(plan, stage, True) for stage in stages])
+        return max(stages, key=lambda stage: self.predict(plan, stage, rough=True).reserved_bytes)
+
+    @cached_property
+    def plain(self) -> Prediction:
+        """What nothing saved takes, at the smallest micro-batch."""
+        self._run_ahead()
+        return self._fully(self._smallest)
+
+    @cached_property
+    def fastest_first(self) -> Sequence[Estimate]:
+        """Of all plans that are wished for and that torch does not refuse; of equally fast ones the smallest first.
+
+        Raises:
+            BadInput: there is none.
+        """
+        plans = self._known(self.space.wished_plans())
+        if not plans:
+            raise BadInput("no plan can use all the memory savings that are asked for: leave some out")
+        found = [self.of(plan) for plan in plans]
+        return sorted(found, key=lambda each: (each.seconds, each.reserved_bytes))
+
+    def of(self, plan: Plan) -> Estimate:
+        """What a plan takes, by what those that were run take."""
+        plain = self._plain_roughly
+        like = self._by_keeping.get(keeping_of(plan)) or self._roughly(self._first(keeping_of(plan)))
+        growth = plan.micro_batch / self._smallest.micro_batch
+        static = sum(like.categories.get(name, 0) for name in STATIC)
+        live = static + (like.live_bytes - static) * growth
+        work = _times(self._work(plan.micro_batch), _ratio(like.work, plain.work))
+        slack = like.reserved_bytes / like.live_bytes
+        if plan.in_slices and self._sliced is not None:
+            live += min(0, self._sliced.live_bytes - plain.live_bytes)
+            slack = min(slack, self._sliced.reserved_bytes / self._sliced.live_bytes)
+            work = work + (self._sliced.work - plain.work) * (1 / growth)
+        if plan.ema_on_host:
+            averages = like.categories.get("averages", 0)
+            live, work = live - averages, work + Work(host_bytes=averages)
+        statistics = float(like.categories.get("optimizer", 0))
+        updates = max(phase.repeats for phase in self.heaviest_stage.phases)
+        if plan.shard_optimizer:
+            others = 1 - 1 / self.space.training.ranks
+            work = work + Work(host_bytes=others * updates * sum(self.space.fp32_bytes.values()))
+            live, statistics = live - others * statistics, statistics - others * statistics
+        if plan.optimizer_on_host:
+            live, work = live - statistics, work + Work(host_bytes=2 * statistics * updates)
+        return Estimate(plan, live * slack, self.card.compared_seconds(work, plan.precision))
+
+    def _work(self, micro_batch: int) -> Work:
+        """Of a step with nothing saved: a part for each micro-batch, and one for each sample."""
+        if self._per_micro_batch is None:
+            return self.plain.work
+        fewer = self.space.training.batch / self._smallest.micro_batch - self.space.training.batch / micro_batch
+        return self.plain.work - self._per_micro_batch * fewer
+
+    @cached_property
+    def _per_micro_batch(self) -> Work | None:
+        """What a micro-batch takes beside what its samples take; None: there is only one size."""
+        small, large = self._smallest.micro_batch, self._second.micro_batch
+        if small == large:
+            return None
+        a, b = (self.space.training.batch / size for size in (small, large))
+        # Run roughly, no micro-batch adds to the gradients of another; what that takes is the same at every size.
+        adding = (self.plain.work - self._plain_roughly.work) * (1 / (a - 1))
+        of_second = self._roughly(self._second).work + adding * (b - 1)
+        return (self.plain.work - of_second) * (1 / (a - b))
+
+    def _first(self, keeping: Keeping, *, slices: bool = False) -> Plan:
+        """Of the smallest micro-batch, with nothing moved away."""
+        return self._all.plan(self._all.micro_batches()[0], keeping, slices=slices)
+
+    @cached_property
+    def _smallest(self) -> Plan:
+        """Nothing saved, at the smallest micro-batch."""
+        return self._first("all")
+
+    @cached_property
+    def _second(self) -> Plan:
+        """Nothing saved, at the second smallest micro-batch: shows how work grows."""
+        sizes = self._all.micro_batches()
+        return self._all.plan(sizes[min(1, len(sizes) - 1)], "all")
+
+    def _run_ahead(self) -> None:
+        """Run all that estimates come from."""
+        rough = [self._first(keeping) for keeping in KEEPINGS[:3]] if self.space.has_blocks else [self._smallest]
+        rough += [self._first("all", slices=True)] if self.space.has_large_layers else []
+        rough += [self._second]
+        stage = self.heaviest_stage
+        self.predict.ahead([(self._smallest, stage, False), *((plan, stage, True) for plan in rough)])
+
+    @cached_property
+    def _plain_roughly(self) -> Prediction:
+        """Nothing saved, run as the others here are: what they are compared with."""
+        return self._roughly(self._smallest)
+
+    @cached_property
+    def _by_keeping(self) -> Mapping[Keeping, Prediction]:
+        """What the ways to keep activations take that torch does for this family.
+
+        Raises:
+            BadInput: torch refuses one that is asked for.
+        """
+        self._run_ahead()
+        found: dict[Keeping, Prediction] = {"all": self._plain_roughly}
+        for keeping in self.space.keepings[1:]:
+            if keeping == "nothing here" and not self._worth_offloading(found["nothing"]):
+                continue
+            try:
+                found[keeping] = self._roughly(self._first(keeping))
+            except RuntimeError as error:
+                if keeping != "products":
+                    raise
+                if "keep-products" in self.space.wishes.use:
+                    raise BadInput(
+                        "memory saving keep-products: these networks write into results that it keeps; ask for "
+                        "recompute, or for none"
+                    ) from error
+        return found
+
+    def _worth_offloading(self, recomputed: Prediction) -> bool:
+        """Whether what recomputed blocks are given is a part of the peak that matters, or offload is asked for."""
+        given = recomputed.categories.get("saved activations", 0)
+        return given >= LEAST_OFFLOADED * recomputed.live_bytes or "offload" in self.space.wishes.use
+
+    @cached_property
+    def _sliced(self) -> Prediction | None:
+        """Large dense layers in slices; None: there are none."""
+        return self._roughly(self._first("all", slices=True)) if self.space.has_large_layers else None
+
+    def _fully(self, plan: Plan) -> Prediction:
+        """Two micro-batches of a plan, in the stage that takes most."""
+        return self.predict(plan, self.heaviest_stage, rough=False)
+
+    def _roughly(self, plan: Plan) -> Prediction:
+        """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""
+        found = self.predict(plan, self.heaviest_stage, rough=True)
+        phase = next(
+            (p for p in self.heaviest_stage.phases if p.name == found.place.split("/")[0]),
+            self.heaviest_stage.phases[-1],
+        )
+        training = self.space.training
+        if phase.micro_batch(plan.micro_batch, training.group) >= phase.samples(training.batch):
+            return found
+        gradients = found.categories.get("gradients", 0)
+        before = max(0, sum(self.space.fp32_bytes[name] for name in phase.trainable) - gradients)
+        return replace(
+            found,
+            live_bytes=found.live_bytes + before,
+            reserved_bytes=found.reserved_bytes + before,
+            unlimited_bytes=found.unlimited_bytes + before,
+            categories={**found.categories, "gradients": gradients + before},
+        )
+
+
+def _ratio(a: Work, b: Work) -> Work:
+    return Work(*(x / y if y else 1.0 for x, y in zip(astuple(a), astuple(b), strict=True)))
+
+
+def _times(a: Work, factors: Work) -> Work:
+    return Work(*(x * y for x, y in zip(astuple(a), astuple(factors), strict=True)))
+
 
 HOPE = 1.05
 """Plans are tried up to this multiple of the budget by estimate: an estimate may be too high."""

@@ -20,7 +20,7 @@ from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.working_weights import pending_gradient
-from frugan.memory.compiled_step import DatalessCompiledPhases
+from frugan.memory.compiled import DatalessCompiledPhases
 from frugan.memory.dataless import Dataless
 from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.named_places import named_places, tensors_of
@@ -298,23 +298,30 @@ def _kept_on_host_bytes(state: TrainingState, plan: Plan) -> int:
 
 def _host_work(state: TrainingState, plan: Plan, phases: Sequence[Phase]) -> Work:
     """What a plan moves between host and device in an average step."""
-    moved = 0.0
-    if plan.ema_on_host:
-        moved += sum(t.nbytes for t in _averages(state))
-    if plan.optimizer_on_host:
-        updated = [(phase, state.networks[name]) for phase in phases for name in phase.trainable]
-        for phase, network in updated:
-            optimizer = state.optimizers[phase.optimizer]
-            kept = (optimizer.kept_for(parameter) for parameter in network.parameters() if parameter.requires_grad)
-            there = sum(v.nbytes for slots in kept for v in slots.values() if v.ndim)
-            moved += 2 * there * phase.repeats / phase.every
+    moved = float(sum(t.nbytes for t in _averages(state))) if plan.ema_on_host else 0.0
+    for phase in phases if plan.optimizer_on_host else ():
+        for name in phase.trainable:
+            moved += 2 * _statistics_bytes(state, phase, state.networks[name]) * phase.repeats / phase.every
     for phase in phases if plan.shard_optimizer else ():
-        # What other cards have moved comes over as from the host: cards of one machine speak by the same slots.
-        shards = state.optimizers[phase.optimizer].shards
-        trained = {id(p) for name in phase.trainable for p in state.networks[name].parameters()}
-        others = [each for each in shards.slices if id(each.master) in trained] if shards is not None else []
-        moved += sum(e.master.nbytes - e.own.nbytes for e in others) * phase.repeats / phase.every
+        moved += _gathered_bytes(state, phase) * phase.repeats / phase.every
     return Work(host_bytes=moved)
+
+
+def _statistics_bytes(state: TrainingState, phase: Phase, network: nn.Module) -> int:
+    """Of what a phase's optimizer keeps of a network on the host."""
+    optimizer = state.optimizers[phase.optimizer]
+    kept = (optimizer.kept_for(parameter) for parameter in network.parameters() if parameter.requires_grad)
+    return sum(v.nbytes for slots in kept for v in slots.values() if v.ndim)
+
+
+def _gathered_bytes(state: TrainingState, phase: Phase) -> int:
+    """Of what other cards have moved in an update: it comes over as from the host, for cards of one machine speak by
+    the same slots."""
+    shards = state.optimizers[phase.optimizer].shards
+    if shards is None:
+        return 0
+    trained = {id(p) for name in phase.trainable for p in state.networks[name].parameters()}
+    return sum(e.master.nbytes - e.own.nbytes for e in shards.slices if id(e.master) in trained)
 
 
 def _averages(state: TrainingState) -> list[Tensor]:

@@ -32,7 +32,7 @@ from frugan.engine.out_of_memory import release_memory
 from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, resolve_precision
 from frugan.engine.training import Training
 from frugan.memory.cards import Card
-from frugan.memory.savers import SAVERS
+from frugan.memory.plan_space import SAVERS
 
 Tell = Callable[[Outcome], None]
 Check = Callable[[], Outcome | list[Outcome]]

@@ -16,7 +16,7 @@ from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.training import Training
 from frugan.engine.update import PhaseResult
-from frugan.memory.savers import SaverName
+from frugan.memory.plan_space import SaverName
 
 HOST = torch.device("cpu")
 EXACT = 1e-5

@@ -22,7 +22,7 @@ from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.engine.training import Training
 from frugan.engine.update import PhaseResult
-from frugan.memory.savers import SaverName
+from frugan.memory.plan_space import SaverName
 from frugan.recipe.recipe import Recipe
 
 FP32 = Precision("fp32", torch.float32, "tried")

@@ -34,10 +34,9 @@ from frugan.memory.budget import Budget
 from frugan.memory.calibration import calibrate as measure_card
 from frugan.memory.calibration import device_name, load_calibration, save_calibration
 from frugan.memory.cards import Card, card_here, named_card, unnamed_card
-from frugan.memory.plan_space import PlanSpace, Wishes
+from frugan.memory.plan_space import PlanSpace, Wishes, savers_of
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore, prediction_version
-from frugan.memory.savers import savers_of
 from frugan.memory.search import Choice, Search
 from frugan.memory.sizes import MIB, show_size
 from frugan.recipe.loading import load_recipe

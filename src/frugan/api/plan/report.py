@@ -13,7 +13,7 @@ from rich.text import Text
 from frugan.api.plan.recipe_relatives import Largest
 from frugan.memory.cards import TIME_ERROR, Card
 from frugan.memory.link import Link, Sum
-from frugan.memory.savers import SaverName
+from frugan.memory.plan_space import SaverName
 from frugan.memory.search import Choice
 from frugan.memory.sizes import GIB, MIB
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from frugan.api.plan.planner import Planner, PlanOptions, duration_seconds
@@ -13,8 +13,7 @@ from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.memory.cards import Card, is_known
 from frugan.memory.link import GUESSED, Link, Sum, parse_link, seconds_between, sums_of
-from frugan.memory.plan_space import Wishes
-from frugan.memory.savers import SaverName
+from frugan.memory.plan_space import SaverName, Wishes
 from frugan.recipe.recipe import Recipe
 
 SHARDS: SaverName = "shard-optimizer"
@@ -75,9 +74,7 @@ def plan_together(
     """
     link = GUESSED if options.link is None else parse_link(options.link)
     card, count = parse_cards(options.card, options.gpus)
-    alone_use = tuple(name for name in options.use if name != SHARDS)  # one card has nobody to share with
-    alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use=alone_use)
-    lone = Planner.of(recipe, overrides, alone)
+    lone = _lone(recipe, overrides, replace(options, card=card))
     shared = replace(lone, gpus=count)
     _ = shared.training  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
@@ -85,8 +82,8 @@ def plan_together(
 
     # The batch is dealt as equally as whole groups allow.
     whole = lone.training
-    parts = whole_parts(-(-whole.batch // whole.group), [1.0] * count)
-    dealt = Counter(part * whole.group for part in parts)  # samples -> ranks, in their order
+    groups = whole_parts(-(-whole.batch // whole.group), [1.0] * count)
+    dealt = Counter(each * whole.group for each in groups)  # samples -> ranks, in their order
     if options.micro_batch is not None:
         check_micro_batch(options.micro_batch, max(dealt), whole.group)
     if budget_bytes is None:
@@ -94,44 +91,58 @@ def plan_together(
     assert budget_bytes is not None  # a card that is named has a size
     alone_seconds = 0.0 if only_fits else _report(lone, budget_bytes).choice.whole_seconds
 
-    # A plan for each share that cards have; the one with the least room stands for all.
-    planned: list[tuple[Planner, PlanReport]] = []
-    for own in dealt:
-        micro_batch = own if in_one_forward else options.micro_batch
-        most = None if micro_batch is None else min(micro_batch, own)
-        planner = replace(shared, share=own, wishes=Wishes(most, options.use, options.avoid))
-        planned.append((planner, _report(planner, budget_bytes)))
-    if any(SHARDS in report.rung.savers for _, report in planned):  # all ranks share it out, or none
-        planned = [pair if SHARDS in pair[1].rung.savers else _sharing(pair[0], budget_bytes) for pair in planned]
-    planner, report = max(planned, key=lambda pair: pair[1].rung.peak_bytes)
+    planned = _planned(shared, dealt, budget_bytes, options, in_one_forward=in_one_forward)
+    planner, report = max(planned, key=lambda pair: pair[1].rung.peak_bytes)  # it stands for all
     if only_fits:
         return report  # that does not fit, if any does not
 
     # What all of them cost together, and what they wait for.
-    shares = [
-        CardShare(
-            each.card.name,
-            dealt[each.share],
-            each.share,
-            each.rung,
-            budget_bytes,
-            each.fits,
-            each.choice.whole_seconds,
-            alone_seconds,
-        )
-        for _, each in planned
-    ]
     if not report.fits and not in_one_forward:
         with planner:
             report = planner.report(budget_bytes, say=options.say)
     sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.rung.savers else None)
-    together = Together(tuple(shares), link, sums, between_seconds, whole.batch)
+    shares = tuple(_share(each, dealt[each.share], budget_bytes, alone_seconds) for _, each in planned)
+    together = Together(shares, link, sums, between_seconds, whole.batch)
     return replace(
         report,
         duration_seconds=duration_seconds(planner.recipe, together.step_seconds),
         together=together,
         decisions=(*report.decisions, *_decisions(dealt, whole, together)),
     )
+
+
+def _planned(
+    shared: Planner, dealt: Iterable[int], budget_bytes: int, options: PlanOptions, *, in_one_forward: bool
+) -> list[tuple[Planner, PlanReport]]:
+    """A plan for each share that cards have; all of them share out the optimizers' state, or none does."""
+    planned: list[tuple[Planner, PlanReport]] = []
+    for own in dealt:
+        micro_batch = own if in_one_forward else options.micro_batch
+        most = None if micro_batch is None else min(micro_batch, own)
+        planner = replace(shared, share=own, wishes=Wishes(most, options.use, options.avoid))
+        planned.append((planner, _report(planner, budget_bytes)))
+    if any(SHARDS in report.rung.savers for _, report in planned):
+        return [pair if SHARDS in pair[1].rung.savers else _sharing(pair[0], budget_bytes) for pair in planned]
+    return planned
+
+
+def _share(report: PlanReport, count: int, budget_bytes: int, alone_seconds: float) -> CardShare:
+    return CardShare(
+        card=report.card.name,
+        count=count,
+        samples=report.share,
+        rung=report.rung,
+        budget_bytes=budget_bytes,
+        fits=report.fits,
+        compute_seconds=report.choice.whole_seconds,
+        alone_seconds=alone_seconds,
+    )
+
+
+def _lone(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
+    """For one of the cards, as if it trained alone: it has nobody to share with."""
+    use = tuple(name for name in options.use if name != SHARDS)
+    return Planner.of(recipe, overrides, replace(options, gpus=None, link=None, micro_batch=None, use=use))
 
 
 def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:

@@ -1,0 +1,465 @@
+"""Stands in for compiled phases where a step is run without data: takes memory and work as their graphs would.
+
+The rest of the step is the step itself, and a phase that would not be compiled runs as it is written here too.
+
+A phase's work on a micro-batch is recorded as one list of operations, as a compiler is given it. Forward, penalties and
+backward alike are operations on values by then. A value is what one operation made: what works in place makes a new
+one, and views are their base. Recording takes about as long as running the phase without data does; torch's own tracer
+takes ten times that.
+
+What becomes of it when a compiler makes kernels of it, which values are stored at all and for how long, is a model of
+torch's own compiler, in two of its rules. What is pointwise is not stored but made within whatever reads it, unless a
+kernel of a library reads it, or too much goes into it for making it twice. What is stored lives from its own place in
+the graph to its last reader. Torch then joins more kernels and moves them about, and lets some write over what dies in
+them; that is left out. `benchmarks/compiled_peaks.py` holds this to torch's own compiler.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import get_decompositions
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.engine.backward import forward_and_backward
+from frugan.engine.compiled_phases import refused
+from frugan.engine.phase_graph import PhaseInputs, PhaseWork, Results
+from frugan.engine.plan import Plan
+from frugan.memory.counting import FILLS, tensors_in, written_in_place
+from frugan.memory.dataless import META, Dataless
+from frugan.memory.tracker import Tracker
+from frugan.memory.work import WorkCounter
+
+aten = torch.ops.aten
+_POINTWISE_TOO = frozenset(
+    {
+        aten._to_copy,
+        aten.copy_,
+        aten.fill_,
+        aten.zero_,
+        aten.full,
+        aten.full_like,
+        aten.zeros,
+        aten.zeros_like,
+        aten.new_zeros,
+        aten.new_full,
+        aten.ones,
+        aten.ones_like,
+        aten.scalar_tensor,
+        aten.arange,
+        aten.leaky_relu_backward,
+    }
+)
+"""Besides those that torch marks so: each number of a result is made of the numbers at its place, or of none."""
+
+_GATHERS = frozenset(
+    {
+        aten.upsample_nearest2d,
+        aten.upsample_nearest2d_backward,
+        aten.avg_pool2d,
+        aten.avg_pool2d_backward,
+        aten.constant_pad_nd,
+        aten.index_select,
+        aten.embedding,
+    }
+)
+"""Each number of a result is made of a few numbers at other places."""
+_SHAPE_ALONE = {aten.avg_pool2d_backward: 1}
+"""Place of an operand of which nothing but the shape is looked at."""
+_DECOMPOSED = (aten.native_batch_norm, aten.native_batch_norm_backward)
+"""Torch's compiler takes these apart before it makes kernels, into statistics and what is pointwise."""
+
+
+class OperationKind(Enum):
+    """How a compiler makes an operation."""
+
+    POINTWISE = "within whatever reads its result"
+    GATHER = "likewise; what it reads is read more than once, and stored if much goes into it"
+    REDUCTION = "with what it reads made within it"
+    OWN = "by a kernel of its own, of a library mostly"
+
+
+@dataclass(frozen=True)
+class Value:
+    """What one operation made, or a graph was given.
+
+    Attributes:
+        size_bytes: of its storage.
+        forward: it was not made in a backward.
+    """
+
+    size_bytes: int
+    forward: bool = True
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        func: torch's own.
+        kind: how it is made.
+        reads: number of a value -> bytes of it that are read.
+        makes: numbers of values.
+        cost: bytes moved, multiply-accumulates, and those of them on fp32 numbers.
+        place: where it was asked for.
+    """
+
+    func: Any
+    kind: OperationKind
+    reads: dict[int, int]
+    makes: tuple[int, ...]
+    cost: tuple[int, int, int]
+    place: str
+
+
+@dataclass
+class JointGraph:
+    """Operations in the order of the written step.
+
+    Attributes:
+        values: by number.
+        operations: on them.
+        results: numbers of the values that the work gives, in order.
+        tensors: the results, without data.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    results: tuple[int, ...] = ()
+    tensors: Sequence[Tensor] = ()
+
+    def needed(self) -> list[Operation]:
+        """Without those that nothing comes of."""
+        wanted, kept = {*self.results}, list[Operation]()
+        for operation in reversed(self.operations):
+            if not wanted.isdisjoint(operation.makes):
+                wanted.update(operation.reads)
+                kept.append(operation)
+        return kept[::-1]
+
+
+def record(
+    work: Callable[..., Sequence[Tensor]], examples: Sequence[Tensor], dataless: Dataless, place: Callable[[], str]
+) -> JointGraph:
+    """Record what a function of tensors without data does.
+
+    Args:
+        place: says where operations are asked for now.
+    """
+    with _disable_current_modes():  # who watches memory is shown what the compiled graph takes, and not this
+        recorder = _Recorder(dataless, place)
+        for tensor in examples:
+            recorder.number(tensor)
+        with recorder:
+            tensors = work(*examples)
+        recorder.graph.tensors = [tensor.detach() for tensor in tensors]
+    recorder.graph.results = tuple(recorder.number(tensor) for tensor in tensors)
+    return recorder.graph
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes operations while they run without data."""
+
+    def __init__(self, dataless: Dataless, place: Callable[[], str]) -> None:
+        super().__init__()
+        self.graph = JointGraph()
+        self._dataless = dataless
+        self._place = place
+        self._work = WorkCounter()
+        self._parts: dict[Any, Callable[..., Any] | None] = {**get_decompositions(_DECOMPOSED)}
+        self._numbers: dict[int, int] = {}
+        self._storages: list[torch.UntypedStorage] = []  # alive, so that no other takes their identity
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; torch would import its compiler to make sure
+
+    def number(self, tensor: Tensor) -> int:
+        """Of the value that lies in a tensor now."""
+        key = tensor.untyped_storage()._cdata
+        if key not in self._numbers:
+            self._make(tensor)
+        return self._numbers[key]
+
+    def _make(self, tensor: Tensor) -> int:
+        """A new value in a tensor's storage."""
+        storage, values = tensor.untyped_storage(), self.graph.values
+        self._storages.append(storage)
+        self._numbers[storage._cdata] = len(values)
+        values.append(Value(storage.nbytes(), torch._C._current_autograd_node() is None))
+        return len(values) - 1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and note it."""
+        kwargs = kwargs or {}
+        if func not in self._parts:
+            self._parts[func] = func.decompose if func._can_decompose() else None
+        if (parts := self._parts[func]) is not None:
+            with self:
+                return parts(*args, **kwargs)
+        written = written_in_place(func, (args, kwargs)) if func._schema.is_mutable else []
+        only_written = {id(x) for x in written if _fills(func, x)}
+        reads: dict[int, int] = {}
+        shape_alone = _SHAPE_ALONE.get(func.overloadpacket)
+        for at, tensor in enumerate(tensors_in((args, kwargs))):
+            number = self.number(tensor)
+            if id(tensor) not in only_written and at != shape_alone:
+                reads[number] = max(reads.get(number, 0), _read_bytes(tensor))
+        out, known = self._dataless.run(func, args, kwargs)
+        if known is None:
+            return out  # a view
+        new = [x for x in tensors_in(out) if x.untyped_storage()._cdata not in self._numbers]
+        made = (*(self._make(tensor) for tensor in written), *(self._make(tensor) for tensor in new))
+        if known.cost is None:
+            known.cost = self._work.cost_of(func, args, kwargs, out)
+        kind = _kind(func, [*written, *new])
+        self.graph.operations.append(Operation(func, kind, reads, made, known.cost, self._place()))
+        return out
+
+
+def _kind(func: Any, made: Sequence[Tensor]) -> OperationKind:
+    """How an operation is made; what writes into a part of its memory is left by itself."""
+    if torch.Tag.reduction in func.tags:
+        return OperationKind.REDUCTION
+    if len(made) != 1 or not _is_whole(made[0]):
+        return OperationKind.OWN
+    if func.overloadpacket in _GATHERS:
+        return OperationKind.GATHER
+    return (
+        OperationKind.POINTWISE
+        if torch.Tag.pointwise in func.tags or func.overloadpacket in _POINTWISE_TOO
+        else OperationKind.OWN
+    )
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+
+def _fills(func: Any, tensor: Tensor) -> bool:
+    """Whether nothing of what a tensor held before is left or looked at."""
+    return func.overloadpacket in FILLS and _is_whole(tensor)
+
+
+def _read_bytes(tensor: Tensor) -> int:
+    """Of a tensor's memory: what is expanded lies there once."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+MOST_READ = 8
+"""Values that one pointwise expression may read before it is stored (`realize_acc_reads_threshold`)."""
+MOST_READ_TWICE = 4
+"""The same where several read it (`realize_reads_threshold`)."""
+MOST_OPERATIONS_TWICE = 30
+"""Operations of an expression that is made again in each of several readers (`realize_opcount_threshold`)."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel.
+
+    Attributes:
+        makes: numbers of the values that it stores.
+        reads: number of a value -> bytes.
+        macs, fp32_macs: multiply-accumulates, and those of them on fp32 numbers.
+        bytes_moved: by it.
+        place: where the last of its operations was asked for.
+    """
+
+    makes: tuple[int, ...]
+    reads: dict[int, int]
+    macs: int
+    fp32_macs: int
+    bytes_moved: int
+    place: str
+
+
+@dataclass(frozen=True)
+class _Expression:
+    """A pointwise value that is not stored: what it reads, and how many operations make it."""
+
+    reads: dict[int, int]
+    operations: int
+
+
+def kernels_of(graph: JointGraph) -> list[Kernel]:
+    """Group a graph's operations into kernels, in order."""
+    operations = graph.needed()
+    readers: defaultdict[int, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        for number in operation.reads:
+            readers[number].append(operation)
+    results = {*graph.results}
+    inside: dict[int, _Expression] = {}
+    kernels: list[Kernel] = []
+    for operation in operations:
+        expression = (
+            _Expression(operation.reads, 1) if operation.kind is OperationKind.OWN else _expression(operation, inside)
+        )
+        if operation.kind in (OperationKind.POINTWISE, OperationKind.GATHER):
+            (number,) = operation.makes
+            if number not in results and _is_inside(expression, readers[number]):
+                inside[number] = expression
+                continue
+        kernels.append(_kernel(operation, expression, graph))
+    return kernels
+
+
+def last_readers(kernels: Sequence[Kernel]) -> dict[int, int]:
+    """Number of a stored value -> place of the last kernel that reads it, or that makes it where none does."""
+    return {number: at for at, kernel in enumerate(kernels) for number in (*kernel.makes, *kernel.reads)}
+
+
+def peak_bytes(graph: JointGraph, kernels: Sequence[Kernel]) -> int:
+    """Most that lives at once of what a graph stores; its results live to the end."""
+    last, results = last_readers(kernels), {*graph.results}
+    live = most = 0
+    held: set[int] = set()
+    for at, kernel in enumerate(kernels):
+        held.update(kernel.makes)
+        live += sum(graph.values[number].size_bytes for number in kernel.makes)
+        most = max(most, live)
+        gone = {n for n in (*kernel.makes, *kernel.reads) if n in held and last[n] == at and n not in results}
+        live -= sum(graph.values[number].size_bytes for number in gone)
+        held -= gone
+    return most
+
+
+def _expression(operation: Operation, inside: dict[int, _Expression]) -> _Expression:
+    """What is read for an operation once all that is not stored is made within it."""
+    reads: dict[int, int] = {}
+    count = 1
+    for number, size_bytes in operation.reads.items():
+        found = inside.get(number)
+        for source, read_bytes in ({number: size_bytes} if found is None else found.reads).items():
+            reads[source] = max(reads.get(source, 0), read_bytes)
+        count += 0 if found is None else found.operations
+    return _Expression(reads, count)
+
+
+def _is_inside(expression: _Expression, readers: Iterable[Operation]) -> bool:
+    """Whether a pointwise value is made within what reads it."""
+    readers = list(readers)
+    if any(reader.kind is OperationKind.OWN for reader in readers) or len(expression.reads) > MOST_READ:
+        return False
+    if len(expression.reads) > 1 and any(reader.kind is OperationKind.GATHER for reader in readers):
+        return False
+    return len(readers) < 2 or (
+        len(expression.reads) <= MOST_READ_TWICE and expression.operations <= MOST_OPERATIONS_TWICE
+    )
+
+
+def _kernel(operation: Operation, expression: _Expression, graph: JointGraph) -> Kernel:
+    moved, macs, fp32_macs = operation.cost
+    if operation.kind is not OperationKind.OWN:
+        written = sum(graph.values[number].size_bytes for number in operation.makes)
+        moved = sum(expression.reads.values()) + written
+    return Kernel(operation.makes, expression.reads, macs, fp32_macs, moved, operation.place)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A phase's work on micro-batches of one size.
+
+    Attributes:
+        graph, kernels: what is done.
+        results: what it gives.
+        given_bytes: of what it is given.
+    """
+
+    graph: JointGraph
+    kernels: list[Kernel]
+    results: Results
+    given_bytes: int
+
+    def run(self, tracker: Tracker) -> list[Tensor]:
+        """Make what is stored, free it after its last reader, and count each kernel; gives the results."""
+        kept, last = {*self.graph.results}, last_readers(self.kernels)
+        held: dict[int, Tensor] = {}
+        for at, kernel in enumerate(self.kernels):
+            tracker.place = kernel.place
+            for number in kernel.makes:
+                held[number] = self._storage(number)
+                if self._is_for_backward(number, last[number]):
+                    tracker.mark("saved activations", [held[number]])
+            tracker.count((kernel.bytes_moved, kernel.macs, kernel.fp32_macs))
+            for number in (*kernel.makes, *kernel.reads):
+                if last[number] == at and number not in kept:
+                    held.pop(number, None)
+        return [
+            # an input that is handed through is not made by any kernel
+            _like(tensor, held[number] if number in held else self._storage(number))
+            for number, tensor in zip(self.graph.results, self.graph.tensors, strict=True)
+        ]
+
+    def pool(self) -> Tensor:
+        """Memory of a CUDA graph, which nothing else may use: what it works in, and copies of what it is given."""
+        size_bytes = peak_bytes(self.graph, self.kernels) + self.given_bytes
+        return torch.empty(size_bytes, dtype=torch.uint8, device=META)
+
+    def replay(self, tracker: Tracker) -> list[Tensor]:
+        """Start all kernels at once, in memory that is there, and copy what they give."""
+        results = {number: self._storage(number) for number in self.graph.results}
+        copied = 2 * (self.given_bytes + sum(storage.nbytes for storage in results.values()))
+        moved, macs, fp32_macs = (
+            sum(getattr(kernel, name) for kernel in self.kernels) for name in ("bytes_moved", "macs", "fp32_macs")
+        )
+        tracker.count((moved + copied, macs, fp32_macs))
+        return [
+            _like(tensor, results[number])
+            for number, tensor in zip(self.graph.results, self.graph.tensors, strict=True)
+        ]
+
+    def _storage(self, number: int) -> Tensor:
+        return torch.empty(self.graph.values[number].size_bytes, dtype=torch.uint8, device=META)
+
+    def _is_for_backward(self, number: int, last: int) -> bool:
+        """Whether a value is made in a forward and read last in a backward."""
+        values = self.graph.values
+        return values[number].forward and not values[self.kernels[last].makes[0]].forward
+
+
+@dataclass
+class DatalessCompiledPhases:
+    """Forward and backward of micro-batches, as `forward_and_backward`: what they would take if they were compiled.
+
+    Attributes:
+        tracker: notes what is made and freed.
+        dataless: runs operations without data.
+    """
+
+    tracker: Tracker
+    dataless: Dataless
+    _known: dict[object, _Recorded] = field(default_factory=dict)
+    _pools: dict[object, Tensor] = field(default_factory=dict)
+
+    def __call__(
+        self, phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
+    ) -> Terms:
+        """Take what the compiled phase takes; terms and gradients without data."""
+        if refused(phase, plan, shared=micro.shared is not None) is not None:
+            return forward_and_backward(phase, networks, micro, own, factor, plan)
+        given = PhaseInputs.of(phase, networks, micro, own)
+        key = (phase.name, tuple(given.shapes().items()))
+        if key not in self._known:
+            work = PhaseWork(phase, networks, micro, own, factor, plan)
+            graph = record(work, work.examples(), self.dataless, lambda: self.tracker.place)
+            given_bytes = sum(tensor.nbytes for tensor in given.tensors.values())
+            self._known[key] = _Recorded(graph, kernels_of(graph), work.results, given_bytes)
+        recorded = self._known[key]
+        with torch.no_grad():
+            if plan.cuda_graphs and key not in self._pools:
+                self._pools[key] = recorded.pool()
+            found = recorded.replay(self.tracker) if plan.cuda_graphs else recorded.run(self.tracker)
+            return recorded.results.hand_over(found, given, own)
+
+
+def _like(tensor: Tensor, storage: Tensor) -> Tensor:
+    """A tensor like another one, in a storage of bytes."""
+    return storage.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
