@@ -171,7 +171,7 @@ def _create(
         run.choose(line)
     planner = TrainingPlanner(recipe, run.name, run.options, device, precision, run.choose, ranks=run.ranks.size)
     if shares.samples is not None:
-        planner.dealt = run.ranks.share(recipe.training.batch, group)
+        planner.share = run.ranks.share(recipe.training.batch, group)
     same = list(shares.samples or ()) == (saved or {}).get(SHARES, {}).get("samples", [])
     plan, report = planner.first(training, saved if same else None)
 

@@ -41,7 +41,7 @@ class TrainingPlanner:
         asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
         ranks: that share the batch; plans are for the share of one.
         common: a plan that shares out the optimizers' state as all ranks must; None: this one decides.
-        dealt: this rank's own share of the batch; None: that of the first, and all are alike.
+        share: this rank's own share of the batch; None: that of the first, and all are alike.
     """
 
     recipe: Recipe
@@ -53,15 +53,15 @@ class TrainingPlanner:
     asked_bytes: int | None = None
     ranks: int = 1
     common: Plan | None = None
-    dealt: Share | None = None
+    share: Share | None = None
 
     @property
-    def share(self) -> Share:
+    def _own_share(self) -> Share:
         """Of the batch, that plans are for."""
         return self._share(self.recipe.training.normalisation_batch or 1)
 
     def _share(self, group: int) -> Share:
-        return self.dealt or deal(self.recipe.training.batch, group, self.ranks)[0]
+        return self.share or deal(self.recipe.training.batch, group, self.ranks)[0]
 
     def first(self, training: Training, saved: Mapping[str, Any] | None) -> tuple[Plan, PlanReport | None]:
         """The plan to begin or to go on with, and the report of how it was chosen, if it was searched for.
@@ -78,14 +78,14 @@ class TrainingPlanner:
             self.say("--shard-optimizer is ignored: this process trains alone")
         if saved is not None and not options.asks_for_a_plan and self._goes_on(saved):
             plan = Plan.from_json(saved["plan"], self.precision)
-            if self.share.team is None:
+            if self._own_share.team is None:
                 check_micro_batch(plan.micro_batch, self.recipe.training.batch, group)
             self.say("plan: the one that this run has used; --memory or --micro-batch makes a new one")
             self.cap(saved.get("memory_budget_bytes"))
             return plan, None
         if not self._on_card and options.memory is None and not options.savers:
             return self._only_plan(training), None
-        self._check_micro_batch(self.share, group)
+        self._check_micro_batch(self._own_share, group)
         return self._search()
 
     def _check_micro_batch(self, share: Share, group: int) -> None:
@@ -103,7 +103,7 @@ class TrainingPlanner:
                 f"each takes its part of it in one forward, here {len(share.samples)}; leave out --micro-batch"
             )
         # what is asked for holds for all ranks: it may be as large as the largest share
-        check_micro_batch(asked, len(share.samples) if self.dealt is None else self.recipe.training.batch, group)
+        check_micro_batch(asked, len(share.samples) if self.share is None else self.recipe.training.batch, group)
 
     def _only_plan(self, training: Training) -> Plan:
         """The plan on a CPU without a budget: there is one memory, and nothing has to be searched for."""
@@ -236,7 +236,7 @@ class TrainingPlanner:
         }
         shared_out, whole = self._shared_out_as(self.common)
         # no more than this rank's share, which may be the smallest
-        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self.share.samples))
+        micro_batch = None if options.micro_batch is None else min(options.micro_batch, len(self._own_share.samples))
         asked = {*options.use, *(name for name, given in flags.items() if given), *shared_out}
         return Wishes(micro_batch, asked, {*options.avoid, *whole})
 
@@ -254,7 +254,7 @@ class TrainingPlanner:
             wishes=wishes or self.wishes,
             name=self.name,
             gpus=self.ranks,
-            in_parts=self.share.team is not None,
+            in_parts=self._own_share.team is not None,
             shipped=shipped_predictions(self.name),
         )
 
@@ -264,8 +264,8 @@ class TrainingPlanner:
 
         Not compiled where there is no compiler: then steps run as they are written.
         """
-        training, own = self.recipe.training, len(self.share.samples)
-        group = training.normalisation_batch if self.share.team is None else own
+        training, own = self.recipe.training, len(self._own_share.samples)
+        group = training.normalisation_batch if self._own_share.team is None else own
         as_here = {"batch": own * self.ranks, "normalisation_batch": group}
         changed = training.model_copy(update={**as_here, "compile": compiles(self.recipe, self.device)})
         return self.recipe.model_copy(update={"training": changed})

@@ -91,7 +91,7 @@ def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan, kept: Mapping
     """
     training = training_of(planner.recipe)
     batch, group = training.batch, training.normalisation_batch or 1
-    planner.dealt, planner.common = ranks.share(batch, group), common
+    planner.share, planner.common = ranks.share(batch, group), common
     if any(ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in training.phases):
         return common
     if kept is not None:
