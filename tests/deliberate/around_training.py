@@ -212,6 +212,13 @@ FAULTS = (
         "memory/test_link.py",
     ),
     Fault(
+        "a rank's share of a phase with few groups is planned as a part of a group",
+        "engine/training.py",
+        "return phase if own == phase.samples(samples) else replace(phase, fraction=own / samples)",
+        "return phase",
+        "api/test_several_cards.py -k few_groups",
+    ),
+    Fault(
         "several cards fit if the one with the smallest share does",
         "api/plan/several_cards.py",
         "planner, report = max(planned",
