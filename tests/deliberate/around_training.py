@@ -218,18 +218,4 @@ FAULTS = (
         "[1.0 for number in kind_of_rank]",
         "api/test_several_cards.py -k unequal",
     ),
-    Fault(
-        "a fetched shard that ends early is kept",
-        "data/fetching.py",
-        "if about.size is not None and taken != about.size:",
-        "if about.size is not None and taken > about.size:",
-        "data/test_remote_shards.py -k cut_short",
-    ),
-    Fault(
-        "fetched shards are never deleted",
-        "data/remote_shards.py",
-        "if file != but:",
-        "if file == but:",
-        "data/test_remote_shards.py -k small_cache",
-    ),
 )

@@ -1,5 +1,6 @@
 """What every format of pictures looks like from outside: names, classes, and a way to read one picture."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,9 @@ from types import TracebackType
 from PIL import Image
 
 from frugan.data.classes import Classes
+from frugan.errors import BadInput
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(pipe):", re.IGNORECASE)
 
 
 class Unreadable(Exception):
@@ -50,3 +54,18 @@ class Source:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def local_path(given: str | Path) -> Path:
+    """The path that data are read from.
+
+    Raises:
+        BadInput: an address; its text, which may hold a password or a signature, is not repeated.
+    """
+    address = _ADDRESS.match(given) if isinstance(given, str) else None
+    if address is not None:
+        raise BadInput(
+            f"data by {address[0]}...: data are read from a disk of this machine; fetch them first (of an object "
+            "store, `aws s3 sync s3://BUCKET/SHARDS FOLDER` for instance), and give their folder"
+        )
+    return Path(given)

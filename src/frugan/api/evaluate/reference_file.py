@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from frugan.api.data.remote_data import local_path
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, reference_of
 from frugan.api.machine.devices import use_device
@@ -12,6 +11,7 @@ from frugan.contract.data_settings import DataSettings
 from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import open_prepared
 from frugan.data.set_file import is_prepared
+from frugan.data.source import local_path
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.errors import BadInput
 from frugan.folders import Folders
@@ -49,7 +49,7 @@ def write_reference(
     Raises:
         BadInput: no such pictures, fewer than two, no feature network, or `out` exists or is called otherwise.
     """
-    source, file = local_path(pictures, say), Path(out)
+    source, file = local_path(pictures), Path(out)
     if file.suffix != ".npz":
         raise BadInput(f"{file}: moments go into an .npz file; give it that ending")
     if file.exists():
