@@ -15,7 +15,7 @@ from frugan.data.formats import open_source
 from frugan.data.picture_set import PictureSet
 from frugan.data.preparation_report import fitting_lines, source_lines
 from frugan.data.set_file import is_prepared
-from frugan.data.source import Source, Unreadable
+from frugan.data.source import Source, Unreadable, closed_on_failure
 from frugan.data.survey import Progress, survey
 from frugan.data.wording import shown
 from frugan.errors import BadInput
@@ -89,11 +89,8 @@ def open_encoded(
     if is_prepared(path):
         raise BadInput(f"{shown(str(path))} is a prepared set: its pixels are there. Leave data.stored=encoded out.")
     source = open_source(path, fitting.background)
-    try:
+    with closed_on_failure(source.close):
         found = survey(source, fitting, workers=workers, progress=progress)
-    except BaseException:
-        source.close()
-        raise
     members = np.array([index for index in range(len(source)) if index not in found.bad], np.int64)
     for line in (*source_lines(source), *fitting_lines(source, fitting, found, found.bad)):
         say(f"data: {line}")

@@ -19,7 +19,7 @@ from PIL import Image
 from frugan.data.background import WHITE, Background
 from frugan.data.classes import Classes, numbered, unlabelled
 from frugan.data.decoding import SUFFIXES, read_picture, read_size
-from frugan.data.source import Source, Unreadable
+from frugan.data.source import Source, Unreadable, translated
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
@@ -107,35 +107,32 @@ class _Sample:
 
 def _samples(file: Path, where: str) -> Iterator[_Sample]:
     """The samples of a tar that have a picture, in order; other files of a sample are passed over."""
-    try:
-        with tarfile.open(file, "r:") as archive:  # uncompressed: a picture is read at its place
-            waiting: _Sample | None = None
-            labels: dict[str, int] = {}
-            for count, member in enumerate(archive):
-                if count >= MOST_MEMBERS:
-                    raise BadInput(f"{where} claims more than {MOST_MEMBERS:,} files. It is damaged: make it again.")
-                key, _, kind = _split(member.name)
-                if waiting is not None and key != waiting.name.partition(".")[0]:
-                    yield waiting
-                    waiting, labels = None, {}
-                if not member.isreg():
-                    continue  # folders, and links, which lead anywhere
-                if kind == "cls":
-                    labels = {key: _label(archive, member, where)}
-                    if waiting is not None:
-                        waiting.label = labels[key]
-                elif f".{kind}" in SUFFIXES and waiting is None:
-                    waiting = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key))
-            if not _is_ended(file, archive.offset):
-                raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
-            if waiting is not None:
+    again = "Download or make it again; unpack .tar.gz first."
+    with (
+        translated(BROKEN, lambda e: BadInput(f"{where} cannot be read as an uncompressed tar ({e}). {again}")),
+        tarfile.open(file, "r:") as archive,  # uncompressed: a picture is read at its place
+    ):
+        waiting: _Sample | None = None
+        labels: dict[str, int] = {}
+        for count, member in enumerate(archive):
+            if count >= MOST_MEMBERS:
+                raise BadInput(f"{where} claims more than {MOST_MEMBERS:,} files. It is damaged: make it again.")
+            key, _, kind = _split(member.name)
+            if waiting is not None and key != waiting.name.partition(".")[0]:
                 yield waiting
-    except BadInput:  # a ValueError, but in words already
-        raise
-    except BROKEN as error:
-        raise BadInput(
-            f"{where} cannot be read as an uncompressed tar ({error}). Download or make it again; unpack .tar.gz first."
-        ) from error
+                waiting, labels = None, {}
+            if not member.isreg():
+                continue  # folders, and links, which lead anywhere
+            if kind == "cls":
+                labels = {key: _label(archive, member, where)}
+                if waiting is not None:
+                    waiting.label = labels[key]
+            elif f".{kind}" in SUFFIXES and waiting is None:
+                waiting = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key))
+        if not _is_ended(file, archive.offset):
+            raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
+        if waiting is not None:
+            yield waiting
 
 
 def _is_ended(file: Path, offset: int) -> bool:
@@ -214,16 +211,13 @@ class _Reader:
         """
         if place.size > MOST_FILE_BYTES:
             raise Unreadable(f"{place.size:,} bytes, more than the {MOST_FILE_BYTES:,} that are taken")
-        try:
-            with self._lock:
-                file = self._file(place.shard)
-                file.seek(place.offset)
-                found = file.read(place.size)
-        except (OSError, ValueError) as error:
-            raise Unreadable(str(error)) from error
-        if len(found) < place.size:
+        with translated((OSError, ValueError), lambda e: Unreadable(str(e))), self._lock:
+            file = self._file(place.shard)
+            file.seek(place.offset)
+            content = file.read(place.size)
+        if len(content) < place.size:
             raise Unreadable("cut short in the tar")
-        return found
+        return content
 
     def _file(self, number: int) -> io.BufferedReader:
         file = self._opened.get(number)

@@ -1,7 +1,8 @@
 """What every format of pictures looks like from outside: names, classes, and a way to read one picture."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,32 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(pipe):", re.IGNORECASE)
 
 class Unreadable(Exception):
     """One picture cannot be decoded; the text says why. It is left out and reported, not fatal by itself."""
+
+
+@contextmanager
+def translated(broken: tuple[type[Exception], ...], into: Callable[[Exception], Exception]) -> Iterator[None]:
+    """Raise our own error in place of what a library raises on damaged files.
+
+    Args:
+        broken: what it raises. BadInput goes through as it is, although it is a ValueError.
+        into: makes the error.
+    """
+    try:
+        yield
+    except BadInput:
+        raise
+    except broken as error:
+        raise into(error) from error
+
+
+@contextmanager
+def closed_on_failure(close: Callable[[], object]) -> Iterator[None]:
+    """Close a file that is being opened when an exception leaves the block."""
+    try:
+        yield
+    except BaseException:
+        close()
+        raise
 
 
 def nothing_to_close() -> None:
