@@ -218,4 +218,11 @@ FAULTS = (
         "[1.0 for number in kind_of_rank]",
         "api/test_several_cards.py -k unequal",
     ),
+    Fault(
+        "an address that is refused is repeated",
+        "data/source.py",
+        "data by {address[0]}...:",
+        "data by {given}:",
+        "data/test_formats.py -k repeated",
+    ),
 )
