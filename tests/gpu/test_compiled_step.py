@@ -32,7 +32,7 @@ def _pair(family: Family, precision: Precision, cache: Path) -> tuple[Rig, Rig, 
     warned: list[str] = []
     rigs = [Rig.create(family, precision=precision, device=CUDA) for _ in range(2)]
     for rig in rigs:
-        rig.step = replace(rig.step, draws=HostDraws(Streams(7)))
+        rig.step = replace(rig.step, draws=HostDraws(7))
     backward = CompiledPhases(lambda _: None, warned.append, cache)
     rigs[1].step = replace(rigs[1].step, backward=backward)
     return rigs[0], rigs[1], warned

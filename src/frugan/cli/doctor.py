@@ -17,9 +17,14 @@ from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.doctor.finding import Finding
-    from frugan.api.doctor.outcome import Outcome
 
-MARKS = {"fine": ("ok", "green"), "limited": ("!", "yellow"), "impossible": ("X", "bold red")}
+MARKS = {
+    "fine": ("ok", "green"),
+    "limited": ("!", "yellow"),
+    "impossible": ("X", "bold red"),
+    "passed": ("ok", "green"),
+    "failed": ("X", "bold red"),
+}
 
 
 def doctor(
@@ -69,13 +74,13 @@ def doctor(
 
 def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bool) -> None:
     from frugan.api.doctor.finding import training_is_possible
-    from frugan.api.doctor.run_selftest import run_self_test
+    from frugan.api.doctor.selftest import run_self_test
 
     err = Console(stderr=True, highlight=False)
 
-    def tell(outcome: "Outcome") -> None:
-        text = f"{outcome.verdict}: {outcome.check} ({outcome.subject})"
-        err.print(text, markup=False, soft_wrap=True, style="bold red" if outcome.verdict == "failed" else "dim")
+    def tell(outcome: "Finding") -> None:
+        text = f"{outcome.state}: {outcome.name} ({outcome.subject})"
+        err.print(text, markup=False, soft_wrap=True, style="bold red" if outcome.state == "failed" else "dim")
 
     found = run_self_test(device, out, say=say, tell=tell)
     file = record or Path(f"selftest-{re.sub('[^a-z0-9]+', '-', found.device.lower())}.json")
@@ -93,20 +98,20 @@ def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bo
         raise typer.Exit(FAILED)
 
 
-def _print_outcomes(outcomes: "list[Outcome]") -> None:
+def _print_outcomes(outcomes: "list[Finding]") -> None:
     table = Table("", "check", "on", "found", box=None, pad_edge=False)
     for outcome in outcomes:
-        if outcome.verdict != "not checked":
-            mark, style = ("ok", "green") if outcome.verdict == "passed" else ("X", "bold red")
-            table.add_row(Text(mark, style=style), outcome.check, outcome.subject, Text(outcome.line))
+        if outcome.state != "not checked":
+            mark, style = MARKS[outcome.state]
+            table.add_row(Text(mark, style=style), outcome.name, outcome.subject, Text(outcome.line))
     console = Console(width=max(Console().width, 120), highlight=False)
     console.print()
     console.print(table)
     console.print()
     reasons: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:
-        if outcome.verdict == "not checked":
-            reasons.setdefault((outcome.check, outcome.line), []).append(outcome.subject)
+        if outcome.state == "not checked":
+            reasons.setdefault((outcome.name, outcome.line), []).append(str(outcome.subject))
     for (check, why), subjects in reasons.items():
         console.print(f"not checked here: {check} ({', '.join(subjects)}): {why}", markup=False, soft_wrap=True)
 

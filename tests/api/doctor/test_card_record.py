@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from frugan.api.doctor.card_record import NONE_YET, read_records, record, table_of, with_table
-from frugan.api.doctor.finding import Finding
-from frugan.api.doctor.outcome import Outcome
+from frugan.api.doctor.finding import Finding, judged, left_out
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB
 
@@ -19,10 +18,10 @@ FINDINGS = [
     Finding("card memory", "fine", "…", None, {"total_bytes": 12 * GIB}),
 ]
 OUTCOMES = [
-    Outcome("memory as predicted", "small", "passed", "…", {"reserved_off": 0.02}),
-    Outcome("memory as predicted", "large", "failed", "…", {"reserved_off": -0.2}),
-    Outcome("time as predicted", "small", "passed", "…", {"off": 0.1}),
-    Outcome("out of memory, by a cap", "small", "not checked", "…"),
+    judged("memory as predicted", "small", "…", passed=True, reserved_off=0.02),
+    judged("memory as predicted", "large", "…", passed=False, reserved_off=-0.2),
+    judged("time as predicted", "small", "…", passed=True, off=0.1),
+    left_out("out of memory, by a cap", "small", "…"),
 ]
 
 

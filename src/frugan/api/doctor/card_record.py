@@ -9,7 +9,6 @@ from typing import Any
 
 from frugan.api.doctor.finding import Finding
 from frugan.api.doctor.memory_check import PREDICTED, TIME
-from frugan.api.doctor.outcome import Outcome
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB
 
@@ -21,7 +20,7 @@ BEGIN, END = "<!-- cards: made by benchmarks/cards.py -->", "<!-- end of cards -
 NONE_YET = "None yet: no card has run `frugan doctor --selftest`."
 
 
-def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
+def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Finding], seconds: float) -> dict[str, Any]:
     """What is written.
 
     Args:
@@ -36,7 +35,7 @@ def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Outcome]
         "system": platform.system(),
         "machine": machine,
         "seconds": round(seconds, 1),
-        "passed": all(each.verdict != "failed" for each in outcomes),
+        "passed": all(each.state != "failed" for each in outcomes),
         "outcomes": [each.as_json() for each in outcomes],
     }
 

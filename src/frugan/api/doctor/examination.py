@@ -54,7 +54,7 @@ def examine(
         found.append(memory)
         if memory.values:  # else it does not work, or has no room
             say("measuring what CUDA and its libraries take, in about ten seconds the first time")
-            found.append(calibration_finding(chosen, folders.cache)[0])
+            found.append(calibration_finding(chosen, folders.cache))
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [
         *found,

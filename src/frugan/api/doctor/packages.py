@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 from torch import distributed
 
-from frugan.api.doctor.finding import Finding
+from frugan.api.doctor.finding import Finding, finding
 from frugan.data.wording import count
 
 LEAST_TORCH = (2, 11)
@@ -77,13 +77,13 @@ def ranks_finding(cards: int) -> Finding:
     if lacking:
         windows = platform.system() == "Windows"
         cure = "NCCL is not for Windows: several cards want Linux" if windows else "install torch's own build for CUDA"
-    return Finding(
+    return finding(
         "ranks",
-        "limited" if lacking else "fine",
         f"{count(cards, 'card')} here; processes that share a training (torchrun) can talk by "
         f"{' and '.join(there) or 'nothing'}",
         cure,
-        {"cards": cards, **backends},
+        cards=cards,
+        **backends,
     )
 
 
