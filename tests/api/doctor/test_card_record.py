@@ -1,14 +1,21 @@
-"""Records of self-tests, and the table that docs/memory.md has of them."""
+"""Records of self-tests, and the table that benchmarks/cards.py makes of them for docs/memory.md."""
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from frugan.api.doctor.card_record import NONE_YET, read_records, record, table_of, with_table
+from benchmark_programs import program
+from frugan.api.doctor.card_record import record
 from frugan.api.doctor.finding import Finding, judged, left_out
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB
+
+if TYPE_CHECKING:
+    import cards
+else:
+    cards = program("cards")
 
 ROOT = Path(__file__).parents[3]
 FINDINGS = [
@@ -28,27 +35,27 @@ OUTCOMES = [
 def test_a_record_comes_back_and_names_nobody(tmp_path: Path) -> None:
     made = record("NVIDIA GeForce RTX 3060", FINDINGS, OUTCOMES, 61.23)
     (tmp_path / "card.json").write_text(json.dumps(made), "utf-8")
-    assert read_records(tmp_path) == [made]
+    assert cards.read_records(tmp_path) == [made]
     assert "someone" not in json.dumps(made)
     assert made["passed"] is False
     assert [each["finding"] for each in made["machine"]] == ["versions", "card", "card memory"]
 
 
 def test_the_table_has_a_row_for_each_card() -> None:
-    rows = table_of([record("NVIDIA GeForce RTX 3060", FINDINGS, OUTCOMES, 61.0)]).splitlines()
+    rows = cards.table_of([record("NVIDIA GeForce RTX 3060", FINDINGS, OUTCOMES, 61.0)]).splitlines()
     assert len(rows) == 3
     assert "NVIDIA GeForce RTX 3060, 12 GiB | 2.13.0+cu130" in rows[2]
     assert "| 2 | 1: memory as predicted (large) | 1 | -20% | +10% |" in rows[2]
 
 
 def test_without_records_it_says_so() -> None:
-    assert table_of([]) == NONE_YET
+    assert cards.table_of([]) == cards.NONE_YET
 
 
 def test_the_page_has_the_table_of_the_folder() -> None:
     page = (ROOT / "docs" / "memory.md").read_text("utf-8")
-    table = table_of(read_records(ROOT / "benchmarks" / "results" / "cards"))
-    assert with_table(page, table) == page, "run python benchmarks/cards.py"
+    table = cards.table_of(cards.read_records(ROOT / "benchmarks" / "results" / "cards"))
+    assert cards.with_table(page, table) == page, "run python benchmarks/cards.py"
 
 
 @pytest.mark.parametrize(
@@ -57,9 +64,9 @@ def test_the_page_has_the_table_of_the_folder() -> None:
 def test_another_file_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(text, "utf-8")
     with pytest.raises(BadInput, match=said):
-        read_records(tmp_path)
+        cards.read_records(tmp_path)
 
 
 def test_a_page_without_a_place_for_it_is_refused() -> None:
     with pytest.raises(BadInput, match="no place for the table"):
-        with_table("# Memory\n", NONE_YET)
+        cards.with_table("# Memory\n", cards.NONE_YET)
