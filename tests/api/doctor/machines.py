@@ -45,6 +45,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *logical: PhysicalCard, free_bytes:
 
     monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(seen))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(seen))

@@ -97,8 +97,12 @@ def test_an_older_build_is_no_cure_for_a_driver_that_does_not_serve_it(monkeypat
 
 
 def test_a_cpu_build_beside_a_card_names_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "Torch not compiled with CUDA enabled"
+    pretend(monkeypatch)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
-    reason, cure = why_no_card("Torch not compiled with CUDA enabled", with_driver("580.1", RTX_3060), {})
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(cards, "torch_says", lambda: says)
+    reason, cure = why_no_card(says, with_driver("580.1", RTX_3060), {})
     assert "CPU build" in reason
     assert "cu130" in cure
     (finding,) = card_findings(with_driver("580.1", RTX_3060), {})
@@ -127,7 +131,8 @@ def test_cards_in_another_order_than_the_drivers(monkeypatch: pytest.MonkeyPatch
     assert card_findings(with_driver("580.1", RTX_3060, GTX_1080), {})[-1].cure is None
 
 
-def test_a_device_that_is_not_here_is_no_device() -> None:
+def test_a_device_that_is_not_here_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
     finding, device = device_finding("cuda:3")
     assert (finding.state, device) == ("impossible", None)
     assert device_finding("auto")[1] == torch.device("cpu")

@@ -94,6 +94,7 @@ def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(selftest, "_anywhere", lambda *_: ())
     monkeypatch.setattr(selftest, "measured_recipe", lambda name: ("tiny", name))
     monkeypatch.setattr(selftest, "recipe_subject", lambda *_: tiny_subject(family("biggan")))
+    monkeypatch.setattr(selftest, "resolve_precision", lambda *_: FP32)  # "auto" is bf16 on some processors
     card = MadeUpCard()
     found = self_test({"made-up": MadeUpFamily()}, CPU, card, RTX_3060)
     verdicts = {each.name: each.state for each in found}
@@ -292,7 +293,9 @@ def test_the_command_ends_with_a_table_and_a_record(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(selftest, "self_test", lambda *_: [HOLDS, LEFT_OUT])
     file = tmp_path / "record.json"
     result = CliRunner().invoke(
-        application(), ["doctor", "--selftest", "--record", str(file), "--out", str(tmp_path)], env={"COLUMNS": "200"}
+        application(),
+        ["doctor", "--selftest", "--device", "cpu", "--record", str(file), "--out", str(tmp_path)],
+        env={"COLUMNS": "200"},
     )
     assert result.exit_code == 0, result.output
     assert "memory saving recompute" in result.stdout
@@ -307,7 +310,9 @@ def test_the_command_ends_with_a_table_and_a_record(tmp_path: Path, monkeypatch:
 def test_a_failed_check_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = judged("memory as predicted", "made-up", "off", passed=False)
     monkeypatch.setattr(selftest, "self_test", lambda *_: [failed])
-    result = CliRunner().invoke(application(), ["doctor", "--selftest", "--json", "--record", str(tmp_path / "r.json")])
+    result = CliRunner().invoke(
+        application(), ["doctor", "--selftest", "--device", "cpu", "--json", "--record", str(tmp_path / "r.json")]
+    )
     assert result.exit_code == 1
     assert json.loads(result.stdout)["outcomes"][0]["verdict"] == "failed"
     assert CliRunner().invoke(application(), ["doctor", "--record", "x"]).exit_code != 0
