@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from frugan.api.doctor.card_tools import CardTools, Taken
+from frugan.api.doctor.card_tools import CudaCard, Taken
 from frugan.api.doctor.finding import Finding, judged, left_out
 from frugan.api.doctor.trial import STREAMS_SEED, Subject, Way, plan_by
 from frugan.engine.plan import Plan
@@ -40,7 +40,7 @@ class _Begun:
     networks: dict[str, nn.Module]
 
 
-def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precision: Precision) -> list[Finding]:
+def real_size_on_a_card(subject: Subject, card: CudaCard, figures: Card, precision: Precision) -> list[Finding]:
     """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into.
 
     Args:
@@ -71,7 +71,7 @@ def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precis
     return found
 
 
-def _begin(subject: Subject, plan: Plan, card: CardTools) -> _Begun:
+def _begin(subject: Subject, plan: Plan, card: CudaCard) -> _Begun:
     networks = {name: network.to(card.device) for name, network in subject.make().items()}
     state = subject.setup.state(networks, plan, card.device)
     for scale in state.loss_scales.values():
@@ -126,7 +126,7 @@ def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> 
     )
 
 
-def _time(subject: Subject, begun: _Begun, plan: Plan, card: CardTools) -> float | None:
+def _time(subject: Subject, begun: _Begun, plan: Plan, card: CudaCard) -> float | None:
     """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
     period = max(MEASURED_STEPS, *(phase.every for phase in subject.setup.phases))
     card.wait()
@@ -139,7 +139,7 @@ def _time(subject: Subject, begun: _Begun, plan: Plan, card: CardTools) -> float
     return (time.perf_counter() - began) / period
 
 
-def _run_out(subject: Subject, begun: _Begun, plan: Plan, card: CardTools, taken: Taken) -> Finding:
+def _run_out(subject: Subject, begun: _Begun, plan: Plan, card: CudaCard, taken: Taken) -> Finding:
     """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
     asked: list[str] = []
     least = replace(plan, recompute=subject.recomputable(begun.networks))

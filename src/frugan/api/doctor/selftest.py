@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from frugan.api.doctor.card_record import record
-from frugan.api.doctor.card_tools import CardTools, tools_of
+from frugan.api.doctor.card_tools import CudaCard, tools_of
 from frugan.api.doctor.examination import examine
 from frugan.api.doctor.finding import Finding, judged, left_out
 from frugan.api.doctor.measured_recipes import measured_recipe
@@ -98,7 +98,7 @@ def run_self_test(device: str = "auto", runs: Path | None = None, *, say: Say = 
 def self_test(
     families: Mapping[str, Family],
     device: torch.device,
-    card: CardTools | None = None,
+    card: CudaCard | None = None,
     figures: Card | None = None,
     tell: Tell = quiet,
 ) -> list[Finding]:
@@ -133,7 +133,7 @@ def _anywhere(subject: Subject, device: torch.device) -> Iterable[tuple[str, Che
     yield "out of memory, on purpose", partial(out_of_memory_is_survived, subject, device)
 
 
-def _on_a_card(subject: Subject, card: CardTools | None) -> Iterable[tuple[str, Check]]:
+def _on_a_card(subject: Subject, card: CudaCard | None) -> Iterable[tuple[str, Check]]:
     if card is None:
         yield "", partial(left_out, WAITS, subject.family, A_CARD_ALONE)
         yield "", partial(left_out, SAME_STEP, subject.family, "this is the processor")
@@ -144,7 +144,7 @@ def _on_a_card(subject: Subject, card: CardTools | None) -> Iterable[tuple[str, 
 
 
 def _at_real_size(
-    name: str, device: torch.device, card: CardTools | None, figures: Card | None, tell: Tell
+    name: str, device: torch.device, card: CudaCard | None, figures: Card | None, tell: Tell
 ) -> list[Finding]:
     """Memory, time and a cap, by a recipe of ordinary size."""
     checks = (PREDICTED, TIME, RUNS_OUT)

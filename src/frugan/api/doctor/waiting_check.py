@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.doctor.card_tools import CardTools
+from frugan.api.doctor.card_tools import CudaCard
 from frugan.api.doctor.finding import Finding, judged
 from frugan.api.doctor.trial import FP32, Subject, Way, begin
 from frugan.engine.precision import Precision
@@ -17,7 +17,7 @@ MOST_FIRST_STEPS = 20
 LEAST_FIRST_STEPS = 2
 
 
-def waits_on_a_card(subject: Subject, card: CardTools, precision: Precision = FP32) -> Finding:
+def waits_on_a_card(subject: Subject, card: CudaCard, precision: Precision = FP32) -> Finding:
     """A step on a card in which torch refuses whatever waits."""
     trial = begin(subject, Way(card.device, precision))
     for step in range(MOST_FIRST_STEPS):
