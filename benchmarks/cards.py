@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frugan.api.doctor.card_record import FORMAT
-from frugan.api.doctor.memory_check import PREDICTED, TIME
+from frugan.doctor.card_record import FORMAT
+from frugan.doctor.memory_check import PREDICTED, TIME
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB
 

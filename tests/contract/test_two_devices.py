@@ -17,8 +17,8 @@ from contract.made_up import Looking, MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, Rig, adam
 from contract.stand_in import META, Watcher
 from contract.test_families import Augmented
-from frugan.api.doctor.made_pictures import HostDraws
 from frugan.contract.family import Family
+from frugan.doctor.made_pictures import HostDraws
 from frugan.engine import offload
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.readout import Readout

@@ -8,9 +8,9 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP32, Rig, largest_difference
-from frugan.api.doctor.made_pictures import HostDraws
 from frugan.api.train.compiling import missing_compiler
 from frugan.contract.family import Family
+from frugan.doctor.made_pictures import HostDraws
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams

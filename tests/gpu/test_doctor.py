@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frugan.api.doctor.selftest import run_self_test
+from frugan.doctor.selftest import run_self_test
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 

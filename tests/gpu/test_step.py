@@ -8,8 +8,8 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
-from frugan.api.doctor.made_pictures import HostDraws
 from frugan.contract.family import Family
+from frugan.doctor.made_pictures import HostDraws
 from frugan.engine import offload
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision

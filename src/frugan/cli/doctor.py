@@ -16,7 +16,7 @@ from frugan.data.wording import count
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
-    from frugan.api.doctor.finding import Finding
+    from frugan.doctor.finding import Finding
 
 MARKS = {
     "fine": ("ok", "green"),
@@ -47,7 +47,7 @@ def doctor(
 
     On a card that frugan has not seen: frugan doctor --selftest
     """
-    from frugan.api.doctor.finding import Finding, training_is_possible
+    from frugan.doctor.finding import Finding, training_is_possible
 
     if record is not None and not selftest:
         raise BadInput(f"--record {record}: only goes with --selftest")
@@ -60,7 +60,7 @@ def doctor(
         if selftest:
             _selftest(device, out, record, as_json=as_json)
             return
-        from frugan.api.doctor.examination import examine
+        from frugan.doctor.examination import examine
 
         found = examine(device, out, say=say)
     possible = training_is_possible(found)
@@ -73,8 +73,8 @@ def doctor(
 
 
 def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bool) -> None:
-    from frugan.api.doctor.finding import training_is_possible
-    from frugan.api.doctor.selftest import run_self_test
+    from frugan.doctor.finding import training_is_possible
+    from frugan.doctor.selftest import run_self_test
 
     err = Console(stderr=True, highlight=False)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.doctor.driver import Driver, PhysicalCard
-from frugan.api.doctor.finding import Finding, finding
-from frugan.api.doctor.no_card import known_trouble, torch_says, why_no_card
 from frugan.api.machine.card_support import not_served
 from frugan.api.machine.devices import use_device
 from frugan.api.machine.environment_variables import CARDS
+from frugan.doctor.driver import Driver, PhysicalCard
+from frugan.doctor.finding import Finding, finding
+from frugan.doctor.no_card import known_trouble, torch_says, why_no_card
 from frugan.engine.arithmetic import tf32_decision
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.precision import resolve_precision

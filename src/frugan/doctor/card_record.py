@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from frugan.api.doctor.finding import Finding
+from frugan.doctor.finding import Finding
 
 FORMAT = 1
 KEPT = ("versions", "environment", "card", "precision", "card memory", "planner", "processor", "host memory", "ranks")

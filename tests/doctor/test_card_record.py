@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmark_programs import program
-from frugan.api.doctor.card_record import record
-from frugan.api.doctor.finding import Finding, judged, left_out
+from frugan.doctor.card_record import record
+from frugan.doctor.finding import Finding, judged, left_out
 from frugan.errors import BadInput
 from frugan.memory.sizes import GIB
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     cards = program("cards")
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FINDINGS = [
     Finding("versions", "fine", "…", None, {"torch": "2.13.0+cu130"}),
     Finding("run folder", "fine", "/home/someone/runs: writes 500 MB/s", None, {"free_bytes": 1}),

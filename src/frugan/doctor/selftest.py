@@ -9,18 +9,22 @@ from typing import Any
 
 import torch
 
-from frugan.api.doctor.card_record import record
-from frugan.api.doctor.card_tools import CudaCard, tools_of
-from frugan.api.doctor.examination import examine
-from frugan.api.doctor.finding import Finding, judged, left_out
-from frugan.api.doctor.measured_recipes import measured_recipe
-from frugan.api.doctor.memory_check import (
+from frugan.api.machine.devices import use_device
+from frugan.api.plan.recipe_planner import choose_card
+from frugan.api.progress import Say, quiet
+from frugan.contract.family import Family
+from frugan.doctor.card_record import record
+from frugan.doctor.card_tools import CudaCard, tools_of
+from frugan.doctor.examination import examine
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.measured_recipes import measured_recipe
+from frugan.doctor.memory_check import (
     PREDICTED,
     RUNS_OUT,
     TIME,
     real_size_on_a_card,
 )
-from frugan.api.doctor.step_checks import (
+from frugan.doctor.step_checks import (
     SAME_STEP,
     fp32_arithmetic,
     half_precision,
@@ -28,12 +32,8 @@ from frugan.api.doctor.step_checks import (
     out_of_memory_is_survived,
     same_as_the_processor,
 )
-from frugan.api.doctor.trial import FP32, Subject, recipe_subject, tiny_subject
-from frugan.api.doctor.waiting_check import WAITS, waits_on_a_card
-from frugan.api.machine.devices import use_device
-from frugan.api.plan.recipe_planner import choose_card
-from frugan.api.progress import Say, quiet
-from frugan.contract.family import Family
+from frugan.doctor.trial import FP32, Subject, recipe_subject, tiny_subject
+from frugan.doctor.waiting_check import WAITS, waits_on_a_card
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.out_of_memory import release_memory
 from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, resolve_precision

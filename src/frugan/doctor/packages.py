@@ -10,8 +10,8 @@ from types import MappingProxyType
 import torch
 from torch import distributed
 
-from frugan.api.doctor.finding import Finding, finding
 from frugan.data.wording import count
+from frugan.doctor.finding import Finding, finding
 
 LEAST_TORCH = (2, 11)
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from frugan.api.doctor.finding import Finding, judged, left_out
-from frugan.api.doctor.trial import Subject, Way, begin
 from frugan.contract.phase import MicroBatch, Phase
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.trial import Subject, Way, begin
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.probe import Probe

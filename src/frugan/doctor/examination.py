@@ -6,19 +6,19 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.doctor.cards import (
+from frugan.api.progress import Say, quiet
+from frugan.doctor.cards import (
     calibration_finding,
     card_findings,
     device_finding,
     memory_finding,
     precision_finding,
 )
-from frugan.api.doctor.driver import Driver, ask_driver
-from frugan.api.doctor.environment import environment_findings
-from frugan.api.doctor.finding import Finding
-from frugan.api.doctor.host import host_memory_finding, limits_findings, processor_finding, run_folder_finding
-from frugan.api.doctor.packages import extras_findings, ranks_finding, torch_finding
-from frugan.api.progress import Say, quiet
+from frugan.doctor.driver import Driver, ask_driver
+from frugan.doctor.environment import environment_findings
+from frugan.doctor.finding import Finding
+from frugan.doctor.host import host_memory_finding, limits_findings, processor_finding, run_folder_finding
+from frugan.doctor.packages import extras_findings, ranks_finding, torch_finding
 from frugan.folders import Folders
 
 

@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from frugan.api.doctor.finding import Finding, finding
 from frugan.api.machine.environment_variables import READ, misspelt
+from frugan.doctor.finding import Finding, finding
 
 CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
 """Debugging aids that are left on by mistake: each kernel is waited for."""

@@ -7,12 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from frugan.api.doctor.made_pictures import HostDraws, MadePictures
 from frugan.api.networks import build_networks
 from frugan.api.plan.planning_task import task_of
 from frugan.contract.data import Needs
 from frugan.contract.family import Family
 from frugan.contract.phase import Networks
+from frugan.doctor.made_pictures import HostDraws, MadePictures
 from frugan.engine.ema import EmaSettings
 from frugan.engine.offload import HostCopies
 from frugan.engine.optimizers import AdamSettings

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.doctor.card_tools import CudaCard
-from frugan.api.doctor.finding import Finding, judged
-from frugan.api.doctor.trial import FP32, Subject, Way, begin
+from frugan.doctor.card_tools import CudaCard
+from frugan.doctor.finding import Finding, judged
+from frugan.doctor.trial import FP32, Subject, Way, begin
 from frugan.engine.precision import Precision
 from frugan.engine.readout import Readout
 

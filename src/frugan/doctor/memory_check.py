@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from frugan.api.doctor.card_tools import CudaCard, Taken
-from frugan.api.doctor.finding import Finding, judged, left_out
-from frugan.api.doctor.trial import STREAMS_SEED, Subject, Way, plan_by
+from frugan.doctor.card_tools import CudaCard, Taken
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.trial import STREAMS_SEED, Subject, Way, plan_by
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.state import TrainingState

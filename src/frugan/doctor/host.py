@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from frugan.api.doctor.finding import Finding, finding
 from frugan.api.machine.host_memory import CGROUP_LIMIT, container_limit, physical_bytes
+from frugan.doctor.finding import Finding, finding
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.memory.sizes import GIB, MIB, show_size
 

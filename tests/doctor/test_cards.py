@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from api.doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_driver
-from frugan.api.doctor import cards, examination
-from frugan.api.doctor.cards import calibration_finding, card_findings, device_finding, memory_finding
-from frugan.api.doctor.driver import Driver, Said, ask_driver
-from frugan.api.doctor.examination import examine
-from frugan.api.doctor.no_card import why_no_card
+from doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_driver
+from frugan.doctor import cards, examination
+from frugan.doctor.cards import calibration_finding, card_findings, device_finding, memory_finding
+from frugan.doctor.driver import Driver, Said, ask_driver
+from frugan.doctor.examination import examine
+from frugan.doctor.no_card import why_no_card
 from frugan.memory.calibration import save_calibration
 from frugan.memory.cards import PUBLISHED
 from frugan.memory.sizes import GIB, MIB

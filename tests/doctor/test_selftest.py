@@ -12,26 +12,26 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from typer.testing import CliRunner
 
-from api.doctor.made_up_card import MadeUpCard
 from contract.made_up import Looking, MadeUpFamily
-from frugan.api.doctor import examination, memory_check, selftest, step_checks
-from frugan.api.doctor.card_tools import Taken
-from frugan.api.doctor.driver import Driver
-from frugan.api.doctor.finding import Finding, judged, left_out
-from frugan.api.doctor.measured_recipes import MEASURED, measured_recipe
-from frugan.api.doctor.memory_check import judge_memory, judge_time, real_size_on_a_card
-from frugan.api.doctor.selftest import run_self_test, self_test
-from frugan.api.doctor.step_checks import (
+from doctor.made_up_card import MadeUpCard
+from frugan.cli.application import application
+from frugan.contract.family import Family
+from frugan.doctor import examination, memory_check, selftest, step_checks
+from frugan.doctor.card_tools import Taken
+from frugan.doctor.driver import Driver
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.measured_recipes import MEASURED, measured_recipe
+from frugan.doctor.memory_check import judge_memory, judge_time, real_size_on_a_card
+from frugan.doctor.selftest import run_self_test, self_test
+from frugan.doctor.step_checks import (
     fp32_arithmetic,
     half_precision,
     memory_saving,
     out_of_memory_is_survived,
     same_as_the_processor,
 )
-from frugan.api.doctor.trial import FP32, Subject, Trial, Way, begin, recipe_subject, tiny_subject
-from frugan.api.doctor.waiting_check import waits_on_a_card
-from frugan.cli.application import application
-from frugan.contract.family import Family
+from frugan.doctor.trial import FP32, Subject, Trial, Way, begin, recipe_subject, tiny_subject
+from frugan.doctor.waiting_check import waits_on_a_card
 from frugan.engine import recompute, retries
 from frugan.engine.dense_slices import SliceSum
 from frugan.engine.plan import Plan
@@ -209,7 +209,7 @@ def test_a_saving_that_changes_the_result_is_reported(
 def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_checks, "ONLY_BESIDE_A_CARD", ())
     assert memory_saving(tiny, CPU, "offload").state == "passed"
-    monkeypatch.setattr("frugan.api.doctor.trial.Sent.is_worth_it", lambda *_: False)
+    monkeypatch.setattr("frugan.doctor.trial.Sent.is_worth_it", lambda *_: False)
     assert memory_saving(tiny, CPU, "offload").line == "nothing went to host memory"
 
 

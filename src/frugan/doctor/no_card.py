@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.doctor.driver import LEAST_DRIVER, Driver
 from frugan.api.machine.card_support import cpu_build
 from frugan.api.machine.environment_variables import CARDS
+from frugan.doctor.driver import LEAST_DRIVER, Driver
 
 _BY_WORDS = (
     (

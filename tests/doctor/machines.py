@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from frugan.api.doctor import cards
-from frugan.api.doctor.driver import Driver, PhysicalCard, Said, ask_driver
+from frugan.doctor import cards
+from frugan.doctor.driver import Driver, PhysicalCard, Said, ask_driver
 from frugan.memory.sizes import GIB, MIB
 
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
