@@ -44,20 +44,20 @@ def examine(
     """
     folders = Folders.from_environment()
     asked = driver or ask_driver()  # before CUDA is set up, and takes memory itself
-    found = [torch_finding(), *environment_findings(environment), *card_findings(asked, environment)]
+    findings = [torch_finding(), *environment_findings(environment), *card_findings(asked, environment)]
     chosen_finding, chosen = device_finding(device)
-    found.append(chosen_finding)
+    findings.append(chosen_finding)
     if chosen is not None:
-        found.append(precision_finding(chosen))
+        findings.append(precision_finding(chosen))
     if chosen is not None and chosen.type == "cuda":
         memory = memory_finding(chosen, asked)
-        found.append(memory)
+        findings.append(memory)
         if memory.values:  # else it does not work, or has no room
             say("measuring what CUDA and its libraries take, in about ten seconds the first time")
-            found.append(calibration_finding(chosen, folders.cache))
+            findings.append(calibration_finding(chosen, folders.cache))
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [
-        *found,
+        *findings,
         processor_finding(),
         host_memory_finding(),
         run_folder_finding(runs or folders.runs),

@@ -57,18 +57,18 @@ def real_size_on_a_card(subject: Subject, card: CudaCard, figures: Card, precisi
         begun = _begin(subject, plan, card)
         for _ in range(MEASURED_STEPS):
             begun.step.run(begun.state, plan, count_zeros=True)
-    found = [judge_memory(subject.name, predicted, taken, figures)]
+    outcomes = [judge_memory(subject.name, predicted, taken, figures)]
     seconds = _time(subject, begun, plan, card)
     if seconds is None:
-        found.append(left_out(TIME, subject.name, f"all phases together take more than {MOST_SECONDS:.0f} s here"))
+        outcomes.append(left_out(TIME, subject.name, f"all phases together take more than {MOST_SECONDS:.0f} s here"))
     else:
-        found.append(judge_time(subject.name, figures.seconds(predicted.work, precision), seconds))
+        outcomes.append(judge_time(subject.name, figures.seconds(predicted.work, precision), seconds))
     try:
-        found.append(_run_out(subject, begun, plan, card, taken))
+        outcomes.append(_run_out(subject, begun, plan, card, taken))
     except RuntimeError as error:  # what was found before it is kept
         reason = str(error).partition("\n")[0]
-        found.append(judged(RUNS_OUT, subject.name, f"not survived: {reason}", passed=False))
-    return found
+        outcomes.append(judged(RUNS_OUT, subject.name, f"not survived: {reason}", passed=False))
+    return outcomes
 
 
 def _begin(subject: Subject, plan: Plan, card: CudaCard) -> _Begun:
