@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import torch
 
-from frugan.api.plan.counted_steps import MICRO_BATCHES, Case, shipped_cases
 from frugan.api.plan.planning_task import task_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -25,6 +24,7 @@ from frugan.memory.joint_graph import JointGraph, OperationKind
 from frugan.memory.prediction import predict
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
+from step_counts import MICRO_BATCHES, Case, shipped_cases
 
 CASES = ("biggan-digits-32", "biggan-imagenet-128, 16 channels", "saehd-df-ud-256", "stylegan2-ffhq-256")
 

@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "frugan"
 ALLOWED = {
     "__init__": {"api", "recipe", "data", "ema_hook", "engine", "errors"},
     "__main__": {"cli"},
-    "cli": {"api", "contract", "recipe", "data", "report", "errors", "folders"},
+    "cli": {"api", "doctor", "contract", "recipe", "data", "report", "errors", "folders"},
+    "doctor": {"api", "recipe", "families", "engine", "memory", "data", "contract", "errors", "folders"},
     "api": {
         "regular_files",
         "whole_files",

@@ -6,7 +6,7 @@ moving it, batch norm, dropout drawn per image).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -245,3 +245,16 @@ class MadeUpFamily:
 
     def tiny(self) -> tuple[MadeUpNetworks, MadeUpObjective]:
         return MadeUpNetworks(), MadeUpObjective()
+
+
+class Looking(MadeUpFamily):
+    """Looks at a loss's value, for which the host must wait."""
+
+    def phases(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> tuple[Phase, ...]:
+        first, *others = super().phases(networks, objective)
+
+        def part(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+            terms = first.parts[0](networks, micro, state)
+            return {name: value * (1 if float(value.detach()) > 0 else 2) for name, value in terms.items()}
+
+        return replace(first, parts=(part, *first.parts[1:])), *others

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, Rig, adabelief, adam, assert_same, largest_difference, rmsprop, shows_given
-from frugan.api.doctor.made_pictures import MadePictures
 from frugan.augment.settings import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
+from frugan.doctor.made_pictures import MadePictures
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.normalisation_groups import set_normalisation_batch

@@ -43,27 +43,12 @@ def _filled(blank: Tensor, need: Needs, random: torch.Generator) -> Tensor:
     return made.round() if blank.ndim and blank.shape[0] == 1 else made  # one channel is a mask
 
 
-@dataclass(frozen=True)
-class HostDraws:
-    """Random inputs that are all made on the host: a card's own generator gives other numbers from one seed.
-
-    Attributes:
-        streams: they come from.
-    """
-
-    streams: Streams
-
-    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
-        """The small inputs of one update."""
-        return self.streams.batch(phase, step, repeat, count)
+class HostDraws(Streams):
+    """Random inputs that are all made on the host: a card's own generator gives other numbers from one seed."""
 
     def micro_batch(
         self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
     ) -> dict[str, Tensor]:
         """The large inputs of some images of one update, on the device."""
-        made = self.streams.micro_batch(phase, step, repeat, first, count, HOST)
+        made = super().micro_batch(phase, step, repeat, first, count, HOST)
         return {name: draw.to(device, non_blocking=True) for name, draw in made.items()}
-
-    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
-        """Seed of what an update draws by itself."""
-        return self.streams.update_seed(phase, step, repeat)

@@ -1,4 +1,4 @@
-"""What was predicted of a step, and what it takes: memory on a processor by the tracker, on a card by its counters."""
+"""What was predicted of a step, and what it takes on a card."""
 
 import time
 from dataclasses import dataclass, replace
@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from frugan.api.doctor.card_tools import CardTools, Taken
-from frugan.api.doctor.made_pictures import MadePictures
-from frugan.api.doctor.outcome import Outcome, judged, left_out
-from frugan.api.doctor.trial import STREAMS_SEED, Subject, Way, begin, plan_by
+from frugan.doctor.card_tools import CudaCard, Taken
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.trial import STREAMS_SEED, Subject, Way, plan_by
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.state import TrainingState
@@ -20,11 +19,8 @@ from frugan.memory.blank_pictures import BlankPictures
 from frugan.memory.cards import TIME_ERROR, Card
 from frugan.memory.prediction import Prediction, predict
 from frugan.memory.sizes import show_size
-from frugan.memory.step_memory import measure_step
 
 PREDICTED, TIME, RUNS_OUT = "memory as predicted", "time as predicted", "out of memory, by a cap"
-TRACKED = 0.01
-"""Relative error of a prediction under the tracker on a processor."""
 ALLOCATED, RESERVED = 0.05, 0.10
 """Relative errors on a card that are let pass; workspaces count as far as they were measured or guessed."""
 MEASURED_STEPS = 3
@@ -33,26 +29,6 @@ MOST_SECONDS = 30.0
 CAPPED_STEPS = 2
 ROOM_BESIDE = 0.08
 """More than the smaller plan took, so that it fits under the cap."""
-
-
-def memory_on_a_processor(subject: Subject, device: torch.device) -> Outcome:
-    """Live bytes of one step under the tracker against those of the same step without data."""
-    trial = begin(subject, Way(device))
-    stage = subject.task.stages[0]
-    predicted = predict(subject.task, trial.plan, "cpu", stage).live_bytes
-    pictures = MadePictures(subject.needs)
-    measured = measure_step(
-        stage.setup.step(pictures, Streams(STREAMS_SEED)), trial.state, trial.plan, count_zeros=True
-    )
-    taken = measured.peak.size_bytes
-    off = predicted / taken - 1
-    return judged(
-        PREDICTED,
-        subject.family,
-        passed=abs(off) < TRACKED,
-        line=f"predicted {show_size(predicted)}, taken {show_size(taken)}: {off:+.2%} (live bytes, under the tracker)",
-        figures={"predicted_bytes": predicted, "taken_bytes": taken, "off": off, "limit": TRACKED},
-    )
 
 
 @dataclass(frozen=True)
@@ -64,7 +40,7 @@ class _Begun:
     networks: dict[str, nn.Module]
 
 
-def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precision: Precision) -> list[Outcome]:
+def real_size_on_a_card(subject: Subject, card: CudaCard, figures: Card, precision: Precision) -> list[Finding]:
     """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into.
 
     Args:
@@ -81,21 +57,21 @@ def real_size_on_a_card(subject: Subject, card: CardTools, figures: Card, precis
         begun = _begin(subject, plan, card)
         for _ in range(MEASURED_STEPS):
             begun.step.run(begun.state, plan, count_zeros=True)
-    found = [judge_memory(subject.name, predicted, taken, figures)]
+    outcomes = [judge_memory(subject.name, predicted, taken, figures)]
     seconds = _time(subject, begun, plan, card)
     if seconds is None:
-        found.append(left_out(TIME, subject.name, f"all phases together take more than {MOST_SECONDS:.0f} s here"))
+        outcomes.append(left_out(TIME, subject.name, f"all phases together take more than {MOST_SECONDS:.0f} s here"))
     else:
-        found.append(judge_time(subject.name, figures.seconds(predicted.work, precision), seconds))
+        outcomes.append(judge_time(subject.name, figures.seconds(predicted.work, precision), seconds))
     try:
-        found.append(_run_out(subject, begun, plan, card, taken))
+        outcomes.append(_run_out(subject, begun, plan, card, taken))
     except RuntimeError as error:  # what was found before it is kept
         reason = str(error).partition("\n")[0]
-        found.append(judged(RUNS_OUT, subject.name, passed=False, line=f"not survived: {reason}", figures={}))
-    return found
+        outcomes.append(judged(RUNS_OUT, subject.name, f"not survived: {reason}", passed=False))
+    return outcomes
 
 
-def _begin(subject: Subject, plan: Plan, card: CardTools) -> _Begun:
+def _begin(subject: Subject, plan: Plan, card: CudaCard) -> _Begun:
     networks = {name: network.to(card.device) for name, network in subject.make().items()}
     state = subject.setup.state(networks, plan, card.device)
     for scale in state.loss_scales.values():
@@ -103,7 +79,7 @@ def _begin(subject: Subject, plan: Plan, card: CardTools) -> _Begun:
     return _Begun(state, subject.setup.step(BlankPictures(subject.needs), Streams(STREAMS_SEED)), networks)
 
 
-def judge_memory(name: str, predicted: Prediction, taken: Taken, figures: Card) -> Outcome:
+def judge_memory(name: str, predicted: Prediction, taken: Taken, figures: Card) -> Finding:
     """A step may take what its libraries were found to; beyond that and below, the prediction is off."""
     live_off = _off(taken.allocated_bytes, predicted.live_bytes, figures.workspace_bytes)
     reserved = predicted.reserved_bytes + figures.workspace_bytes
@@ -111,22 +87,20 @@ def judge_memory(name: str, predicted: Prediction, taken: Taken, figures: Card) 
     return judged(
         PREDICTED,
         name,
-        passed=abs(live_off) < ALLOCATED and abs(reserved_off) < RESERVED,
-        line=(
+        (
             f"lives: predicted {show_size(predicted.live_bytes)}, taken {show_size(taken.allocated_bytes)}; reserved: "
             f"predicted {show_size(reserved)} with {show_size(figures.workspace_bytes)} of workspaces, taken "
             f"{show_size(taken.reserved_bytes)}"
         ),
-        figures={
-            "predicted_live_bytes": predicted.live_bytes,
-            "taken_live_bytes": taken.allocated_bytes,
-            "predicted_reserved_bytes": predicted.reserved_bytes,
-            "workspace_bytes": figures.workspace_bytes,
-            "taken_reserved_bytes": taken.reserved_bytes,
-            "live_off": live_off,
-            "reserved_off": reserved_off,
-            "limits": [ALLOCATED, RESERVED],
-        },
+        passed=abs(live_off) < ALLOCATED and abs(reserved_off) < RESERVED,
+        predicted_live_bytes=predicted.live_bytes,
+        taken_live_bytes=taken.allocated_bytes,
+        predicted_reserved_bytes=predicted.reserved_bytes,
+        workspace_bytes=figures.workspace_bytes,
+        taken_reserved_bytes=taken.reserved_bytes,
+        live_off=live_off,
+        reserved_off=reserved_off,
+        limits=[ALLOCATED, RESERVED],
     )
 
 
@@ -137,24 +111,22 @@ def _off(taken: int, predicted: int, workspaces: int) -> float:
     return max(0.0, taken / (predicted + workspaces) - 1)
 
 
-def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> Outcome:
+def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> Finding:
     """A step's time, which is predicted to about a third."""
     off = predicted_seconds / measured_seconds - 1
     return judged(
         TIME,
         name,
+        f"predicted {predicted_seconds:.3g} s a step, measured {measured_seconds:.3g} s: {off:+.0%}",
         passed=abs(off) <= TIME_ERROR,
-        line=f"predicted {predicted_seconds:.3g} s a step, measured {measured_seconds:.3g} s: {off:+.0%}",
-        figures={
-            "predicted_seconds": predicted_seconds,
-            "measured_seconds": measured_seconds,
-            "off": off,
-            "limit": TIME_ERROR,
-        },
+        predicted_seconds=predicted_seconds,
+        measured_seconds=measured_seconds,
+        off=off,
+        limit=TIME_ERROR,
     )
 
 
-def _time(subject: Subject, begun: _Begun, plan: Plan, card: CardTools) -> float | None:
+def _time(subject: Subject, begun: _Begun, plan: Plan, card: CudaCard) -> float | None:
     """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
     period = max(MEASURED_STEPS, *(phase.every for phase in subject.setup.phases))
     card.wait()
@@ -167,7 +139,7 @@ def _time(subject: Subject, begun: _Begun, plan: Plan, card: CardTools) -> float
     return (time.perf_counter() - began) / period
 
 
-def _run_out(subject: Subject, begun: _Begun, plan: Plan, card: CardTools, taken: Taken) -> Outcome:
+def _run_out(subject: Subject, begun: _Begun, plan: Plan, card: CudaCard, taken: Taken) -> Finding:
     """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
     asked: list[str] = []
     least = replace(plan, recompute=subject.recomputable(begun.networks))
@@ -190,9 +162,10 @@ def _run_out(subject: Subject, begun: _Begun, plan: Plan, card: CardTools, taken
     return judged(
         RUNS_OUT,
         subject.name,
-        passed=finite,
-        line=f"ran out in {told}; repeated by a smaller plan, and {begun.state.step - first} steps done"
+        f"ran out in {told}; repeated by a smaller plan, and {begun.state.step - first} steps done"
         if finite
         else f"ran out in {told}, and weights are not finite after that",
-        figures={"repeated": len(asked), "finite": finite},
+        passed=finite,
+        repeated=len(asked),
+        finite=finite,
     )

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from frugan.api.doctor.outcome import Outcome, judged, left_out
-from frugan.api.doctor.trial import Subject, Way, begin
 from frugan.contract.phase import MicroBatch, Phase
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.trial import Subject, Way, begin
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.probe import Probe
@@ -33,25 +33,28 @@ SMALL = 0.1
 """Terms nearer to zero are compared as if they were so large."""
 REFUSED = ("during selective activation checkpoint", "under selective activation checkpoint")
 """What torch says of activations that are computed in place, and of double backward: the planner then offers none."""
+SAME_STEP = "same step as the processor's"
 ONLY_BESIDE_A_CARD: tuple[SaverName, ...] = ("offload", "ema-on-host", "optimizer-on-host")
 
 
-def same_as_the_processor(subject: Subject, device: torch.device) -> Outcome:
+def same_as_the_processor(subject: Subject, device: torch.device) -> Finding:
     """One step on a card against the same step on the processor, both in float64."""
     there, here = begin(subject, Way(device, exact=True)), begin(subject, Way(HOST, exact=True))
     there.run()
     here.run()
     difference, where = largest_difference(there.tensors(), here.tensors())
     return judged(
-        "same step as the processor's",
+        SAME_STEP,
         subject.family,
+        f"largest difference {difference:.1e} ({where}), in float64",
         passed=difference < EXACT_ON_CARDS,
-        line=f"largest difference {difference:.1e} ({where}), in float64",
-        figures={"difference": difference, "limit": EXACT_ON_CARDS, "where": where},
+        difference=difference,
+        limit=EXACT_ON_CARDS,
+        where=where,
     )
 
 
-def fp32_arithmetic(subject: Subject, device: torch.device) -> Outcome:
+def fp32_arithmetic(subject: Subject, device: torch.device) -> Finding:
     """One step in fp32 against the processor's in float64: losses and gradient norms."""
     exact, here = begin(subject, Way(HOST, exact=True)).run(), begin(subject, Way(device)).run()
     terms, where = _terms_apart(exact, here, SMALL)
@@ -61,13 +64,15 @@ def fp32_arithmetic(subject: Subject, device: torch.device) -> Outcome:
     return judged(
         "fp32 against float64",
         subject.family,
+        f"losses differ by {terms:.1e} ({where}), gradient norms by {gradients:.1e}",
         passed=terms < FP32_TERMS and gradients < FP32_GRADIENTS and _all_accepted(here),
-        line=f"losses differ by {terms:.1e} ({where}), gradient norms by {gradients:.1e}",
-        figures={"losses": terms, "gradients": gradients, "limits": [FP32_TERMS, FP32_GRADIENTS]},
+        losses=terms,
+        gradients=gradients,
+        limits=[FP32_TERMS, FP32_GRADIENTS],
     )
 
 
-def half_precision(subject: Subject, device: torch.device, precision: Precision) -> Outcome:
+def half_precision(subject: Subject, device: torch.device, precision: Precision) -> Finding:
     """One step in half precision against the same in fp32, on the same device."""
     trial = begin(subject, Way(device, precision))
     for scale in trial.state.loss_scales.values():
@@ -84,13 +89,15 @@ def half_precision(subject: Subject, device: torch.device, precision: Precision)
     return judged(
         f"{precision.name} against fp32",
         subject.family,
+        line,
         passed=finite and not same and difference < HALF_TERMS,
-        line=line,
-        figures={"losses": difference if finite else None, "limit": HALF_TERMS, "finite": finite},
+        losses=difference if finite else None,
+        limit=HALF_TERMS,
+        finite=finite,
     )
 
 
-def memory_saving(subject: Subject, device: torch.device, saver: SaverName) -> Outcome:
+def memory_saving(subject: Subject, device: torch.device, saver: SaverName) -> Finding:
     """One step with a memory saving against the same without, in float64."""
     check, on_card = f"memory saving {saver}", device.type == "cuda"
     if saver == "shard-optimizer":
@@ -114,9 +121,11 @@ def memory_saving(subject: Subject, device: torch.device, saver: SaverName) -> O
     return judged(
         check,
         subject.family,
+        "nothing went to host memory" if unused else line,
         passed=difference < limit and not unused,
-        line="nothing went to host memory" if unused else line,
-        figures={"difference": difference, "limit": limit, "where": where},
+        difference=difference,
+        limit=limit,
+        where=where,
     )
 
 
@@ -133,7 +142,7 @@ class _RunsOut(Probe):
         return micro
 
 
-def out_of_memory_is_survived(subject: Subject, device: torch.device) -> Outcome:
+def out_of_memory_is_survived(subject: Subject, device: torch.device) -> Finding:
     """Memory that runs out in a step: the phase is repeated by a smaller plan, and the step is the same as without."""
     batch, asked = subject.setup.batch, list[str]()
 
@@ -149,11 +158,13 @@ def out_of_memory_is_survived(subject: Subject, device: torch.device) -> Outcome
     return judged(
         "out of memory, on purpose",
         subject.family,
-        passed=bool(asked) and difference < limit,
-        line=f"repeated by a smaller plan in phase {asked[0]}; largest difference {difference:.1e} ({where})"
+        f"repeated by a smaller plan in phase {asked[0]}; largest difference {difference:.1e} ({where})"
         if asked
         else "nothing was repeated",
-        figures={"difference": difference, "limit": limit, "repeated": len(asked)},
+        passed=bool(asked) and difference < limit,
+        difference=difference,
+        limit=limit,
+        repeated=len(asked),
     )
 
 

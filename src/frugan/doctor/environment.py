@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from frugan.api.doctor.finding import Finding
 from frugan.api.machine.environment_variables import READ, misspelt
+from frugan.doctor.finding import Finding, finding
 
 CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
 """Debugging aids that are left on by mistake: each kernel is waited for."""
@@ -16,26 +16,24 @@ def environment_findings(environment: Mapping[str, str] = os.environ) -> list[Fi
     given = {name: environment[name] for name in READ if name in environment and not name.startswith("FRUGAN_")}
     line = ", ".join(f"{name}={value}" for name, value in given.items()) or "nothing set that concerns training"
     slow = [name for name in CHANGES_TRAINING if environment.get(name) not in (None, "", "0")]
-    found = [
-        Finding(
+    return [
+        finding(
             "environment",
-            "limited" if slow else "fine",
             line,
             f"unset {slow[0]}: with it the host waits for every kernel" if slow else None,
-            {"set": {name: _without_identity(value) for name, value in given.items()}},
-        )
-    ]
-    for name, meant in misspelt(environment).items():
-        found.append(
-            Finding(
+            set={name: _without_identity(value) for name, value in given.items()},
+        ),
+        *(
+            finding(
                 "environment",
-                "limited",
                 f"{name} is set, which nothing reads",
                 f"did you mean {meant}? Set that one, and unset {name}",
-                {"misspelt": name, "meant": meant},
+                misspelt=name,
+                meant=meant,
             )
-        )
-    return found
+            for name, meant in misspelt(environment).items()
+        ),
+    ]
 
 
 def _without_identity(value: str) -> str:

@@ -7,12 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from frugan.api.doctor.made_pictures import HostDraws, MadePictures
 from frugan.api.networks import build_networks
 from frugan.api.plan.planning_task import task_of
 from frugan.contract.data import Needs
 from frugan.contract.family import Family
 from frugan.contract.phase import Networks
+from frugan.doctor.made_pictures import HostDraws, MadePictures
 from frugan.engine.ema import EmaSettings
 from frugan.engine.offload import HostCopies
 from frugan.engine.optimizers import AdamSettings
@@ -22,7 +22,7 @@ from frugan.engine.probe import Probe
 from frugan.engine.setup import TrainingSetup
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.streams import Streams, derive_seed
+from frugan.engine.streams import derive_seed
 from frugan.engine.update import PhaseResult
 from frugan.memory.savers import SaverName
 from frugan.memory.task import Stage, Task
@@ -208,7 +208,7 @@ def begin(subject: Subject, way: Way, probe: Literal["sending"] | Probe = "sendi
         network.to(way.device, torch.float64 if way.exact else torch.float32)
     plan = plan_by(subject, networks, way)
     told = _Sending() if probe == "sending" else probe
-    step = subject.setup.step(MadePictures(subject.needs), HostDraws(Streams(STREAMS_SEED)), probe=told)
+    step = subject.setup.step(MadePictures(subject.needs), HostDraws(STREAMS_SEED), probe=told)
     sent = told.sent if isinstance(told, _Sending) else Sent()
     return Trial(subject.setup.state(networks, plan, way.device), step, plan, sent)
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.doctor.cards import (
+from frugan.api.progress import Say, quiet
+from frugan.doctor.cards import (
     calibration_finding,
     card_findings,
     device_finding,
     memory_finding,
     precision_finding,
 )
-from frugan.api.doctor.driver import Driver, ask_driver
-from frugan.api.doctor.environment import environment_findings
-from frugan.api.doctor.finding import Finding
-from frugan.api.doctor.host import host_memory_finding, limits_findings, processor_finding, run_folder_finding
-from frugan.api.doctor.packages import extras_findings, ranks_finding, torch_finding
-from frugan.api.progress import Say, quiet
+from frugan.doctor.driver import Driver, ask_driver
+from frugan.doctor.environment import environment_findings
+from frugan.doctor.finding import Finding
+from frugan.doctor.host import host_memory_finding, limits_findings, processor_finding, run_folder_finding
+from frugan.doctor.packages import extras_findings, ranks_finding, torch_finding
 from frugan.folders import Folders
 
 
@@ -44,20 +44,20 @@ def examine(
     """
     folders = Folders.from_environment()
     asked = driver or ask_driver()  # before CUDA is set up, and takes memory itself
-    found = [torch_finding(), *environment_findings(environment), *card_findings(asked, environment)]
+    findings = [torch_finding(), *environment_findings(environment), *card_findings(asked, environment)]
     chosen_finding, chosen = device_finding(device)
-    found.append(chosen_finding)
+    findings.append(chosen_finding)
     if chosen is not None:
-        found.append(precision_finding(chosen))
+        findings.append(precision_finding(chosen))
     if chosen is not None and chosen.type == "cuda":
         memory = memory_finding(chosen, asked)
-        found.append(memory)
+        findings.append(memory)
         if memory.values:  # else it does not work, or has no room
             say("measuring what CUDA and its libraries take, in about ten seconds the first time")
-            found.append(calibration_finding(chosen, folders.cache)[0])
+            findings.append(calibration_finding(chosen, folders.cache))
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [
-        *found,
+        *findings,
         processor_finding(),
         host_memory_finding(),
         run_folder_finding(runs or folders.runs),

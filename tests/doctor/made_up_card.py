@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.api.doctor.card_tools import Taken
+from frugan.doctor.card_tools import CudaCard, Taken
 from memory.ceiling import Ceiling
 
 
@@ -22,7 +22,7 @@ class Impatient(TorchDispatchMode):
 
 
 @dataclass
-class MadeUpCard:
+class MadeUpCard(CudaCard):
     """Answers what a card is asked.
 
     Attributes:
@@ -31,10 +31,10 @@ class MadeUpCard:
         waited: times that it was waited for.
     """
 
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     takes: float = 1.0
     room: int = 2**40
     waited: int = 0
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def wait(self) -> None:
         self.waited += 1

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import torch
 from torch import distributed
 
-from frugan.api.doctor.finding import Finding
 from frugan.data.wording import count
+from frugan.doctor.finding import Finding, finding
 
 LEAST_TORCH = (2, 11)
 
@@ -47,8 +47,8 @@ def torch_finding() -> Finding:
     """Versions."""
     own = _version("frugan") or "not installed as a package"
     line = f"frugan {own}, torch {torch.__version__}, Python {platform.python_version()}, {platform.platform()}"
-    found = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
-    old = found is not None and (int(found[1]), int(found[2])) < LEAST_TORCH
+    match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
+    old = match is not None and (int(match[1]), int(match[2])) < LEAST_TORCH
     least = ".".join(map(str, LEAST_TORCH))
     return Finding(
         "versions",
@@ -77,13 +77,13 @@ def ranks_finding(cards: int) -> Finding:
     if lacking:
         windows = platform.system() == "Windows"
         cure = "NCCL is not for Windows: several cards want Linux" if windows else "install torch's own build for CUDA"
-    return Finding(
+    return finding(
         "ranks",
-        "limited" if lacking else "fine",
         f"{count(cards, 'card')} here; processes that share a training (torchrun) can talk by "
         f"{' and '.join(there) or 'nothing'}",
         cure,
-        {"cards": cards, **backends},
+        cards=cards,
+        **backends,
     )
 
 
@@ -94,12 +94,12 @@ def extras_findings(installed: Callable[[str], str | None] | None = None) -> lis
         installed: a package's version, or None where it is not there; None: as this environment has it.
     """
     look = installed or _version
-    found = []
+    findings = []
     for name, extra in EXTRAS.items():
         versions = {package: look(package) for package in extra.packages}
         missing = [package for package, there in versions.items() if there is None]
         told = ", ".join(f"{package} {there}" for package, there in versions.items() if there is not None)
-        found.append(
+        findings.append(
             Finding(
                 f"extra {name}",
                 "fine",
@@ -108,7 +108,7 @@ def extras_findings(installed: Callable[[str], str | None] | None = None) -> lis
                 {"extra": name, "versions": versions},
             )
         )
-    return found
+    return findings
 
 
 def _version(package: str) -> str | None:

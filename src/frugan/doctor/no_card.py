@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.doctor.driver import LEAST_DRIVER, Driver
 from frugan.api.machine.card_support import cpu_build
 from frugan.api.machine.environment_variables import CARDS
+from frugan.doctor.driver import LEAST_DRIVER, Driver
 
 _BY_WORDS = (
     (
@@ -102,8 +102,8 @@ def known_trouble(text: str, said: str | None = None) -> tuple[str, str] | None:
         said: what to quote; None: the words that were known.
     """
     for pattern, reason, cure in _BY_WORDS:
-        if (found := re.search(pattern, text, re.IGNORECASE)) is not None:
-            return f"{reason} ({said or found[0]})", cure
+        if (match := re.search(pattern, text, re.IGNORECASE)) is not None:
+            return f"{reason} ({said or match[0]})", cure
     return None
 
 

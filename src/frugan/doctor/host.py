@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from frugan.api.doctor.finding import Finding
 from frugan.api.machine.host_memory import CGROUP_LIMIT, container_limit, physical_bytes
+from frugan.doctor.finding import Finding, finding
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.memory.sizes import GIB, MIB, show_size
 
@@ -33,14 +33,14 @@ def processor_finding() -> Finding:
     line = f"{machine_name()}; threads: " + (
         f"OMP_NUM_THREADS={threads}" if threads else "found out when training begins"
     )
-    return Finding("processor", "fine", line, None, {"name": machine_name(), "cores": available_cores()})
+    return finding("processor", line, name=machine_name(), cores=available_cores())
 
 
 def host_memory_finding(limit: Path = CGROUP_LIMIT) -> Finding:
     """Memory of the computer, or of the container."""
     whole = physical_bytes()
     if whole is None:
-        return Finding("host memory", "fine", "this system does not say", None, {"total_bytes": None})
+        return finding("host memory", "this system does not say", total_bytes=None)
     has = min(whole, container_limit(limit) or whole)
     contained = has < whole
     line = f"{show_size(has)}" + (
@@ -51,7 +51,7 @@ def host_memory_finding(limit: Path = CGROUP_LIMIT) -> Finding:
         cure = "allow the container more" if contained else "small recipes only, or no memory saving that uses the host"
     if "microsoft" in platform.release().lower():
         line += "; WSL2 pins about a gigabyte of it at most: what is kept beside the card goes there more slowly"
-    return Finding("host memory", "limited" if cure else "fine", line, cure, {"total_bytes": has})
+    return finding("host memory", line, cure, total_bytes=has)
 
 
 def run_folder_finding(folder: Path, probe_bytes: int = PROBE_BYTES) -> Finding:
@@ -80,7 +80,7 @@ def run_folder_finding(folder: Path, probe_bytes: int = PROBE_BYTES) -> Finding:
         cures.append(f"checkpoints will take long ({3 * GIB / speed:.0f} s for 3 GiB): {elsewhere}")
     if free < LITTLE_DISK_BYTES:
         cures.append("a large recipe's checkpoints take several GiB each: free some room")
-    return Finding("run folder", "limited" if cures else "fine", line, "; ".join(cures) or None, values)
+    return finding("run folder", line, "; ".join(cures) or None, **values)
 
 
 def _time_writing(folder: Path, size_bytes: int) -> float:
@@ -97,33 +97,19 @@ def _time_writing(folder: Path, size_bytes: int) -> float:
 
 def limits_findings(shared: Path = SHARED_FOLDER) -> list[Finding]:
     """Open files, and memory that processes share."""
-    found = []
+    findings = []
     if (files := _open_files()) is not None:
         soft, hard = files
-        low = soft < ENOUGH_FILES
-        found.append(
-            Finding(
-                "open files",
-                "limited" if low else "fine",
-                f"{soft:,} at once (may be raised to {hard:,})" if hard > soft else f"{soft:,} at once",
-                f"ulimit -n {min(4096, hard)}" if low else None,
-                {"soft": soft, "hard": hard},
-            )
-        )
+        line = f"{soft:,} at once (may be raised to {hard:,})" if hard > soft else f"{soft:,} at once"
+        cure = f"ulimit -n {min(4096, hard)}" if soft < ENOUGH_FILES else None
+        findings.append(finding("open files", line, cure, soft=soft, hard=hard))
     if shared.is_dir():
         free = shutil.disk_usage(shared).free
-        low = free < ENOUGH_SHARED_BYTES
-        cure = "in a container, start it with more: --shm-size=2g, or --ipc=host; else use --workers 0"
-        found.append(
-            Finding(
-                "shared memory",
-                "limited" if low else "fine",
-                f"{show_size(free)} free in {shared}, for processes that make samples and for several cards",
-                cure if low else None,
-                {"free_bytes": free},
-            )
-        )
-    return found
+        line = f"{show_size(free)} free in {shared}, for processes that make samples and for several cards"
+        more = "in a container, start it with more: --shm-size=2g, or --ipc=host; else use --workers 0"
+        cure = more if free < ENOUGH_SHARED_BYTES else None
+        findings.append(finding("shared memory", line, cure, free_bytes=free))
+    return findings
 
 
 def _open_files() -> tuple[int, int] | None:

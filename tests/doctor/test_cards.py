@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from api.doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_driver
-from frugan.api.doctor import cards, examination
-from frugan.api.doctor.cards import calibration_finding, card_findings, device_finding, memory_finding
-from frugan.api.doctor.driver import Driver, Said, ask_driver
-from frugan.api.doctor.examination import examine
-from frugan.api.doctor.no_card import why_no_card
+from doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_driver
+from frugan.doctor import cards, examination
+from frugan.doctor.cards import calibration_finding, card_findings, device_finding, memory_finding
+from frugan.doctor.driver import Driver, Said, ask_driver
+from frugan.doctor.examination import examine
+from frugan.doctor.no_card import why_no_card
 from frugan.memory.calibration import save_calibration
 from frugan.memory.cards import PUBLISHED
 from frugan.memory.sizes import GIB, MIB
@@ -97,8 +97,12 @@ def test_an_older_build_is_no_cure_for_a_driver_that_does_not_serve_it(monkeypat
 
 
 def test_a_cpu_build_beside_a_card_names_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "Torch not compiled with CUDA enabled"
+    pretend(monkeypatch)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
-    reason, cure = why_no_card("Torch not compiled with CUDA enabled", with_driver("580.1", RTX_3060), {})
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(cards, "torch_says", lambda: says)
+    reason, cure = why_no_card(says, with_driver("580.1", RTX_3060), {})
     assert "CPU build" in reason
     assert "cu130" in cure
     (finding,) = card_findings(with_driver("580.1", RTX_3060), {})
@@ -127,7 +131,8 @@ def test_cards_in_another_order_than_the_drivers(monkeypatch: pytest.MonkeyPatch
     assert card_findings(with_driver("580.1", RTX_3060, GTX_1080), {})[-1].cure is None
 
 
-def test_a_device_that_is_not_here_is_no_device() -> None:
+def test_a_device_that_is_not_here_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
     finding, device = device_finding("cuda:3")
     assert (finding.state, device) == ("impossible", None)
     assert device_finding("auto")[1] == torch.device("cpu")
@@ -179,10 +184,10 @@ def test_a_card_that_does_not_work(error: RuntimeError, cure: str, monkeypatch: 
 
 def test_what_was_measured_before_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, RTX_3060)
-    save_calibration(PUBLISHED["rtx-3060"].card(RTX_3060.name), tmp_path)
-    finding, card = calibration_finding(CUDA, tmp_path)
+    card = PUBLISHED["rtx-3060"].card(RTX_3060.name)
+    save_calibration(card, tmp_path)
+    finding = calibration_finding(CUDA, tmp_path)
     assert "measured before" in finding.line
-    assert card is not None
     assert finding.values["context_bytes"] == card.context_bytes
 
 
@@ -193,7 +198,7 @@ def test_a_card_too_full_to_be_measured(tmp_path: Path, monkeypatch: pytest.Monk
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(cards, "calibrate", full)
-    finding, card = calibration_finding(CUDA, tmp_path)
-    assert card is None
+    finding = calibration_finding(CUDA, tmp_path)
+    assert finding.values == {}
     assert finding.state == "limited"
     assert "--calibrate" in str(finding.cure)

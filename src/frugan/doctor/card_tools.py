@@ -1,9 +1,8 @@
 """What the self-test asks of a card alone: its memory, a cap on it, and whether the host waits for it."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -13,7 +12,7 @@ from frugan.memory.budget import room_bytes
 
 @dataclass
 class Taken:
-    """Memory that was taken inside `CardTools.watched`, known at its end.
+    """Memory that was taken inside `CudaCard.watched`, known at its end.
 
     Attributes:
         allocated_bytes: most that lived at once.
@@ -26,30 +25,7 @@ class Taken:
     kept_bytes: int = 0
 
 
-class CardTools(Protocol):
-    """A card's counters and switches."""
-
-    @property
-    def device(self) -> torch.device:
-        """The card."""
-
-    def wait(self) -> None:
-        """Wait until all work that was queued is done."""
-
-    def room_bytes(self) -> int:
-        """What this process may come to reserve."""
-
-    def watched(self) -> AbstractContextManager[Taken]:
-        """Watch memory; what is there already does not count."""
-
-    def capped(self, more_bytes: int) -> AbstractContextManager[object]:
-        """Let this process have so much more than it has, and no more."""
-
-    def refusing_to_wait(self) -> AbstractContextManager[object]:
-        """Let whatever makes the host wait for the card raise RuntimeError."""
-
-
-@dataclass(frozen=True)
+@dataclass
 class CudaCard:
     """A card, by torch's own counters and switches.
 
@@ -60,16 +36,16 @@ class CudaCard:
     device: torch.device
 
     def wait(self) -> None:
-        """See `CardTools`."""
+        """Wait until all work that was queued is done."""
         torch.cuda.synchronize(self.device)
 
     def room_bytes(self) -> int:
-        """See `CardTools`."""
+        """What this process may come to reserve."""
         return room_bytes(self.device)
 
     @contextmanager
     def watched(self) -> Iterator[Taken]:
-        """See `CardTools`."""
+        """Watch memory; what is there already does not count."""
         self.wait()
         release_memory(self.device)
         allocated, reserved = torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
@@ -84,7 +60,7 @@ class CudaCard:
 
     @contextmanager
     def capped(self, more_bytes: int) -> Iterator[None]:
-        """See `CardTools`. The cap counts what the allocator reserves, not what CUDA itself takes."""
+        """Let this process have so much more than it has, and no more; what CUDA itself takes is not counted."""
         self.wait()
         release_memory(self.device)
         whole = torch.cuda.get_device_properties(self.device).total_memory
@@ -98,7 +74,7 @@ class CudaCard:
 
     @contextmanager
     def refusing_to_wait(self) -> Iterator[None]:
-        """See `CardTools`."""
+        """Let whatever makes the host wait for the card raise RuntimeError."""
         before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
         try:
@@ -107,6 +83,6 @@ class CudaCard:
             torch.cuda.set_sync_debug_mode(before)
 
 
-def tools_of(device: torch.device) -> CardTools | None:
+def tools_of(device: torch.device) -> CudaCard | None:
     """The tools of a device; None: it is no card."""
     return CudaCard(device) if device.type == "cuda" else None

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.api.doctor.card_tools import CudaCard, tools_of
+from frugan.doctor.card_tools import CudaCard, tools_of
 from frugan.memory.sizes import GIB, MIB
 
 CARD = CudaCard(torch.device("cuda", 0))

@@ -1,5 +1,7 @@
 """What a step asks of a device, counted on tensors without data: kernels started, bytes, arithmetic, waits.
 
+Steps of every recipe that ships are counted, and of the configurations that goals were set for.
+
 Nothing in it is noisy and nothing needs a card, so that a change that costs a few percent is seen at once.
 """
 
@@ -13,8 +15,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from frugan.api.plan.planning_task import task_of
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
+from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
@@ -26,12 +30,16 @@ from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.prediction import CardPlan
 from frugan.memory.task import Stage, Task
 from frugan.memory.work import WorkCounter
+from frugan.recipe.loading import load_recipe
+from frugan.recipes import built_in
 
 ASKED_FOR_A_VALUE = torch.ops.aten._local_scalar_dense.default
 AVERAGES = "averages"
 """Stands for a phase: what follows them."""
 NO_NUMBER = (1 << 64) - 1
 """What torch gives a node that makes gradients add up, instead of its number."""
+MICRO_BATCHES = 2
+"""Of a counted step: what the first one costs once is there, and what each further one costs."""
 
 
 @dataclass(frozen=True)
@@ -227,3 +235,49 @@ def _watched(state: TrainingState, counter: _Counter, blocks: Mapping[str, Seque
             for name in blocks.get(network, ()):
                 watch(module.get_submodule(name), f"{network}/{name}")
         yield
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe whose step is counted.
+
+    Attributes:
+        recipe: built-in name.
+        overrides: key=value words.
+        micro_batch: samples; None: one normalisation group, or half the batch where there are none.
+        precision: of the working weights.
+    """
+
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    micro_batch: int | None = None
+    precision: PrecisionName = "bf16"
+
+
+def shipped_cases() -> Mapping[str, Case]:
+    """Name -> case: every recipe that ships, and BigGAN-128 small, in two precisions."""
+    small = ("networks.generator_channels=16", "networks.discriminator_channels=16", "training.normalisation_batch=8")
+    return {
+        **{name: Case(name) for name in built_in()},
+        "biggan-imagenet-128, 16 channels": Case("biggan-imagenet-128", small),
+        "biggan-imagenet-128, 16 channels, fp32": Case("biggan-imagenet-128", small, precision="fp32"),
+    }
+
+
+def count_case(case: Case) -> dict[str, StepCounts]:
+    """Count the steps of a case: name -> what it asks of a card.
+
+    There is one for every stage of training; where phases are not always due, one with all of them and a usual one.
+    """
+    task = task_of(load_recipe(case.recipe, list(case.overrides)))
+    half = max(1, task.batch // MICRO_BATCHES)
+    micro_batch = case.micro_batch or (task.group if task.group > 1 else half)
+    task = task.with_batch(MICRO_BATCHES * micro_batch)
+    plan = Plan(micro_batch, resolve_precision(case.precision, torch.device("cpu")))
+    found: dict[str, StepCounts] = {}
+    for stage in task.stages:
+        lazy = any(phase.every > 1 for phase in stage.setup.phases)
+        found[f"{stage.name}, all due" if lazy else stage.name] = count_step(task, plan, stage)
+        if lazy:
+            found[stage.name] = count_step(task, plan, stage, step=1)
+    return found

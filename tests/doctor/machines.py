@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from frugan.api.doctor import cards
-from frugan.api.doctor.driver import Driver, PhysicalCard, Said, ask_driver
+from frugan.doctor import cards
+from frugan.doctor.driver import Driver, PhysicalCard, Said, ask_driver
 from frugan.memory.sizes import GIB, MIB
 
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -45,6 +45,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *logical: PhysicalCard, free_bytes:
 
     monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(seen))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(seen))

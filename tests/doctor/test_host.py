@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import distributed
 
-from frugan.api.doctor import host
-from frugan.api.doctor.environment import environment_findings
-from frugan.api.doctor.host import host_memory_finding, limits_findings, run_folder_finding
-from frugan.api.doctor.packages import EXTRAS, extras_findings, ranks_finding, torch_finding
 from frugan.api.machine.environment_variables import misspelt
+from frugan.doctor import host
+from frugan.doctor.environment import environment_findings
+from frugan.doctor.host import host_memory_finding, limits_findings, run_folder_finding
+from frugan.doctor.packages import EXTRAS, extras_findings, ranks_finding, torch_finding
 from frugan.memory.sizes import GIB, MIB
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FOR_WORK = ("dev", "docs")  # for those who work on frugan
 
 
