@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.family import BufferRule, Dimension, SheetRequest
 from frugan.contract.layers import Stateful
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.contract.samples import SheetRequest
 from frugan.data.picture_needs import PictureNeeds
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.spectral_norm import SNConv2d, SNLinear

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, Rig, adabelief, adam, assert_same, largest_difference, rmsprop, shows_given
 from frugan.api.doctor.made_pictures import MadePictures
-from frugan.augment.settings import OPERATIONS, AugmentationSettings
+from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
@@ -30,10 +30,10 @@ from frugan.engine.prepared import prepared
 from frugan.engine.streams import derive_seed
 from frugan.engine.update import PhaseResult
 from frugan.families import families
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
-from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.memory.blank_pictures import BlankPictures
 
 SPLIT = 1e-5

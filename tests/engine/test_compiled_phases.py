@@ -25,8 +25,8 @@ from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases, is_cud
 from frugan.engine.phase_graph import Operations, PhaseGraph
 from frugan.engine.working_weights import is_working
 from frugan.families import families
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
+from frugan.families.biggan.family import BigGANFamily
 
 AS_TRACED = "eager"
 """The graph's operations one by one, without the seconds that a compiler takes."""

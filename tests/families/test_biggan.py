@@ -2,10 +2,10 @@
 
 import torch
 
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.prepared import prepared
 from frugan.families import family
-from frugan.objectives.orthogonal import add_orthogonal_gradient
+from frugan.objectives import add_orthogonal_gradient
 
 
 def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None:

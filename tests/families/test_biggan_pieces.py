@@ -2,9 +2,8 @@
 
 import pytest
 
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks
-from frugan.families.biggan.pieces import class_dimension, counterpart, piece_of
+from frugan.families.biggan.family import BigGANFamily, class_dimension, counterpart, piece_of
 
 FAMILY = BigGANFamily()
 

@@ -1,6 +1,6 @@
 """Lists of numbers as words of a command."""
 
-from frugan.contract.styles import StyleMixing
+from frugan.contract.family import StyleMixing
 from frugan.errors import BadInput
 
 MOST_NUMBERS = 10_000_000

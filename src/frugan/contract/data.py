@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from frugan.contract.data_settings import DataSettings
+    from frugan.contract.settings import DataSettings
 
 Shared = TypeVar("Shared")
 

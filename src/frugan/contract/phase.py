@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from frugan.contract.shared_group import SharedGroup, whole_mean
+from frugan.contract.layers import SharedGroup, whole_mean
 
 Networks = Mapping[str, nn.Module]
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Observer
+from frugan.contract.layers import Observer, SharedGroup
 from frugan.contract.phase import Phase, PhaseState
-from frugan.contract.shared_group import SharedGroup
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer

@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from frugan.contract.layers import SharedGroup
 from frugan.contract.phase import MicroBatch, Phase
-from frugan.contract.shared_group import SharedGroup
 from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from frugan.contract.rules import Ruled
+from frugan.contract.family import Ruled
 from frugan.errors import BadInput
 from frugan.families import family
 

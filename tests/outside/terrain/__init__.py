@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.family import BufferRule, Dimension, SheetRequest
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.contract.samples import SheetRequest
-from frugan.objectives.adversarial import hinge_fake, hinge_generator, hinge_real
+from frugan.objectives import hinge_fake, hinge_generator, hinge_real
 from terrain.heights import HeightNeeds
 from terrain.signum import SignumSettings
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import Noise, Styled
+from frugan.contract.family import Noise, SheetRequest, Styled
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 

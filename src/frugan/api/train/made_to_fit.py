@@ -14,7 +14,7 @@ from frugan.api.train.class_tables import (
     with_class_tables,
 )
 from frugan.api.train.starting_file import StartingWeights
-from frugan.contract.starting import HasClassTables, StartsElsewhere
+from frugan.contract.family import HasClassTables, StartsElsewhere
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 

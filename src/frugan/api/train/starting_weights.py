@@ -12,7 +12,7 @@ from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.made_to_fit import numbered_as_here, with_classes
 from frugan.api.train.starting_file import StartingWeights, read_starting_weights
 from frugan.api.weights import weights_file
-from frugan.contract.starting import HasClassTables, Piece, StartsInPart
+from frugan.contract.family import HasClassTables, Piece, StartsInPart
 from frugan.data.wording import first_names
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE, load_networks, restore_optimizers
 from frugan.engine.state import TrainingState

@@ -18,9 +18,7 @@ from frugan.contract.phase import Draw, MicroBatch, Networks, Part, Phase, Phase
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator, latent_size
-from frugan.objectives.adversarial import ADVERSARIAL_LOSSES, AdversarialLoss, relativistic
-from frugan.objectives.gradient_penalty import r1_penalty
-from frugan.objectives.orthogonal import add_orthogonal_gradient
+from frugan.objectives import ADVERSARIAL_LOSSES, AdversarialLoss, add_orthogonal_gradient, r1_penalty, relativistic
 
 
 @dataclass(frozen=True)

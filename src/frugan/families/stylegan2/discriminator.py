@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
-from frugan.families.stylegan2.mapping import Mapping
+from frugan.families.stylegan2.generator import Mapping
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter
 from frugan.nn.minibatch_std import MinibatchStd

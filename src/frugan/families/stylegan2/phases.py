@@ -16,16 +16,16 @@ from torch import Tensor
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.generator import Generator
-from frugan.families.stylegan2.synthesis import noise_size
-from frugan.objectives.adversarial import (
+from frugan.families.stylegan2.generator import Generator, noise_size
+from frugan.objectives import (
     non_saturating_fake,
     non_saturating_generator,
     non_saturating_real,
+    path_length_penalty,
+    path_lengths,
+    r1_penalty,
     relativistic,
 )
-from frugan.objectives.gradient_penalty import r1_penalty
-from frugan.objectives.path_length import path_length_penalty, path_lengths
 
 PATH_LENGTH = "path_length"
 """Name of the running mean of path lengths among what phases carry."""
