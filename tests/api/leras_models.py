@@ -36,11 +36,17 @@ class NarrowNetworks(SAEHDNetworks):
     d_mask_dims: int
 
 
+class NarrowFamily(SAEHDFamily):
+    """SAEHD with such networks."""
+
+    networks_type = NarrowNetworks
+
+
 def allow_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let recipes have networks as narrow as the recordings'."""
 
     def narrow_family(name: str) -> Family:
-        return SAEHDFamily(networks_type=NarrowNetworks) if name == "saehd" else family(name)
+        return NarrowFamily() if name == "saehd" else family(name)
 
     monkeypatch.setattr("frugan.recipe.recipe.family", narrow_family)
 

@@ -13,9 +13,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from api.leras_models import NarrowNetworks
+from api.leras_models import NarrowFamily, NarrowNetworks
 from frugan.engine.streams import derive_seed
-from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.files.dfm import write_dfm
 from frugan.families.saehd.networks import decode, encode, network_names, swap_code
 
@@ -65,7 +64,7 @@ def as_visomaster(path: Path, crop: Picture) -> Swapped:
 def test_what_opens_a_dfm_gets_our_face(
     tmp_path: Path, call: Callable[[Path, Picture], Swapped], resolution: int, archi: str
 ) -> None:
-    family = SAEHDFamily(networks_type=NarrowNetworks)
+    family = NarrowFamily()
     config = NarrowNetworks(
         archi=archi, resolution=resolution, ae_dims=8, e_dims=4, d_dims=4, d_mask_dims=4, gan_patch_size=16
     )

@@ -6,7 +6,6 @@ moving it, batch norm, dropout drawn per image).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, SheetRequest
+from frugan.contract.family import BufferRule, Dimension, Family, SheetRequest
 from frugan.contract.layers import Stateful
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.data.picture_needs import PictureNeeds
@@ -152,14 +151,13 @@ def _decay(strength: float, networks: Networks) -> None:
             parameter.grad.add_(parameter.detach(), alpha=strength)
 
 
-@dataclass(frozen=True)
-class MadeUpFamily:
+class MadeUpFamily(Family):
     """The contract, made up."""
 
-    name: str = "made-up"
-    networks_type: type[MadeUpNetworks] = MadeUpNetworks
-    objective_type: type[MadeUpObjective] = MadeUpObjective
-    optimizers: tuple[str, ...] = ("critic", "maker")
+    name = "made-up"
+    networks_type = MadeUpNetworks
+    objective_type = MadeUpObjective
+    optimizers = ("critic", "maker")
 
     def build(self, networks: MadeUpNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         with torch.device(device):
@@ -203,11 +201,6 @@ class MadeUpFamily:
         )
         return critic, penalty, maker
 
-    @property
-    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """The engine's own are enough."""
-        return {}
-
     def sources(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> Mapping[str, PictureNeeds]:
         return {"images": PictureNeeds(SIDE, None)}
 
@@ -235,9 +228,6 @@ class MadeUpFamily:
 
     def snapshots(self, networks: MadeUpNetworks) -> Mapping[str, SheetRequest]:
         return {"samples": SheetRequest()}
-
-    def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
-        return ()
 
     def variants(self, networks: MadeUpNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         return {"width": tuple({"width": width} for width in (2, 4, 8, 16, 32))}

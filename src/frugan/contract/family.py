@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from frugan.contract.phase import Networks, Phase
 
 if TYPE_CHECKING:
-    import torch
-    from pydantic import BaseModel
-    from torch import Tensor, nn
-
     from frugan.contract.data import Needs
-    from frugan.contract.phase import Networks, Phase
 
-
-# What a request may ask of families whose pictures are made of styles, one for each layer.
 
 Noise = Literal["const", "random", "none"]
 """What layers add: their own noise, the same for every picture; another for each; or nothing."""
@@ -35,17 +35,6 @@ class StyleMixing:
     layers: Sequence[int]
 
 
-@runtime_checkable
-class Styled(Protocol):
-    """A family whose generator has a mapping network, from latents to styles."""
-
-    def styles(self, networks: Any) -> int:
-        """How many layers take a style."""
-
-
-# What a grid of samples shall show.
-
-
 @dataclass(frozen=True)
 class SheetRequest:
     """What a sheet of samples shall show; a family may ignore what it has no use for.
@@ -61,7 +50,7 @@ class SheetRequest:
         spherical: latents go along a great circle, and not along a straight line.
         rows: rows of an interpolation.
         micro_batch: samples in one forward.
-        noise: what layers add; of `Styled` families alone, like psi and the next two.
+        noise: what layers add; of families with styles alone, like psi and the next two.
         seeds: numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations
             that a row goes by.
         mixing: a grid of mixed styles, with the pictures that they come from above it and to its left.
@@ -88,9 +77,6 @@ class SheetRequest:
     titles: tuple[str, ...] = ()
 
 
-# How a family says what of other networks its own may start from.
-
-
 @dataclass(frozen=True)
 class Piece:
     """Tensors that start together from other networks, or together anew.
@@ -106,56 +92,6 @@ class Piece:
     layer: str = ""
 
 
-@runtime_checkable
-class StartsInPart(Protocol):
-    """A family whose networks may start from those of another resolution, where pieces agree.
-
-    Networks of any other family start from the same networks only.
-    """
-
-    def piece_of(self, key: str) -> Piece | None:
-        """Where the tensor "network.parameter" belongs; None: it is a constant that always stays as it is built."""
-
-
-@runtime_checkable
-class StartsElsewhere(Protocol):
-    """A family whose tensors have other names in networks of another resolution: blocks are numbered anew there."""
-
-    def counterpart(self, key: str, theirs: Any, ours: Any) -> str | None:
-        """Name here of the tensor "network.parameter" of other networks; None: there is none.
-
-        Args:
-            theirs, ours: `networks` sections of the two recipes.
-        """
-
-
-@runtime_checkable
-class HasClassTables(Protocol):
-    """A family whose networks may start from weights that know other classes."""
-
-    def class_dimension(self, key: str, networks: Any) -> int | None:
-        """Dimension of the tensor "network.parameter" that runs over the classes; None: none does.
-
-        Args:
-            networks: `networks` section of the recipe.
-        """
-
-
-# Rules by which some fields of a recipe follow from others.
-
-
-@runtime_checkable
-class Ruled(Protocol):
-    """A family whose authors give settings by a rule, and not number by number."""
-
-    def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, Any]:
-        """Dotted field -> value, for pictures of that side and a batch; None: the rule chooses the batch too.
-
-        Raises:
-            BadInput: no such rule.
-        """
-
-
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
 
@@ -164,64 +100,141 @@ Dimension = Literal["resolution", "width"]
 """Ways in which a family's networks may be made smaller or larger."""
 
 
-class Family(Protocol):
-    """A kind of model with its training objective."""
+class NoObjective(BaseModel):
+    """A recipe's section `objective` where there is nothing to choose."""
 
-    @property
-    def name(self) -> str:
-        """As recipes give it."""
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @property
-    def networks_type(self) -> type[BaseModel]:
-        """Type of a recipe's `networks` section."""
 
-    @property
-    def objective_type(self) -> type[BaseModel]:
-        """Type of a recipe's `objective` section."""
+class Family(ABC):
+    """A kind of model with its training objective.
 
+    A family has a `name`, a `networks_type`, and the methods without a default: `build`, `phases`, `sources`, `sample`
+    and `tiny`. The rest is for those that want it.
+
+    Attributes:
+        name: as recipes give it.
+        networks_type: type of a recipe's `networks` section.
+        objective_type: type of its `objective` section.
+        class_tables: whether its networks may start from weights that know other classes; `class_dimension` says where.
+        rules: names of rules by which authors give settings, for `follow`.
+    """
+
+    name: str
+    networks_type: type[BaseModel]
+    objective_type: type[BaseModel] = NoObjective
+    class_tables: bool = False
+    rules: tuple[str, ...] = ()
+
+    @abstractmethod
     def build(self, networks: Any, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Every network that any phase may use, by name, fp32, uninitialised beyond torch's defaults; `device` may be
         "meta"."""
 
-    def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
-        """Give the networks their first weights; `seed(name)` is the seed of a named random stream."""
-
+    @abstractmethod
     def phases(self, networks: Any, objective: Any) -> tuple[Phase, ...]:
         """Phases in the order in which a step runs them."""
 
-    @property
-    def optimizers(self) -> tuple[str, ...]:
-        """Names of the optimizers that its phases may use."""
-
-    @property
-    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """Settings types of optimizers of its own, by the word that recipes have for them; few families have any."""
-
+    @abstractmethod
     def sources(self, networks: Any, objective: Any) -> Mapping[str, Needs]:
         """Data sources by name."""
 
-    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """Network -> names of the blocks that may be recomputed, in the order in which they run."""
+    @abstractmethod
+    def sample(self, networks: Any, built: Networks, request: SheetRequest) -> Tensor:
+        """A grid as a tensor [rows, columns, C, H, W] in [-1, 1], fp32, from prepared networks."""
 
-    def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """Network -> (network, samples) -> one forward on inputs that it makes itself, for counting and timing."""
+    @abstractmethod
+    def tiny(self) -> tuple[Any, Any]:
+        """(networks, objective) small enough for the contract tests, with every phase."""
+
+    def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
+        """Give the networks their first weights; `seed(name)` is the seed of a named random stream.
+
+        Default: those that `build` draws on the host, of one stream.
+        """
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.manual_seed(seed("networks"))
+            drawn = self.build(networks)
+        for name, network in built.items():
+            network.load_state_dict(drawn[name].state_dict())
+
+    @property
+    def optimizers(self) -> tuple[str, ...]:
+        """Names of the optimizers that its phases may use. Default: those of the tiny networks' phases."""
+        return tuple(dict.fromkeys(phase.optimizer for phase in self.phases(*self.tiny())))
+
+    @property
+    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
+        """Settings types of optimizers of its own, by the word that recipes have for them. Default: the engine's own
+        are enough."""
+        return {}
 
     def averaged(self) -> Mapping[str, BufferRule]:
-        """Networks that EMA follows, with its rule for their floating-point buffers. None: training averages nothing,
-        and sheets show the networks themselves."""
+        """Networks that EMA follows, with its rule for their floating-point buffers. Default: training averages
+        nothing, and grids show the networks themselves."""
+        return {}
 
-    def sample(self, networks: Any, built: Networks, request: SheetRequest) -> Tensor:
-        """A sheet as a tensor [rows, columns, C, H, W] in [-1, 1], fp32, from prepared networks."""
+    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
+        """Network -> names of the blocks that may be recomputed, in the order in which they run. Default: none may."""
+        return {}
+
+    def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
+        """Network -> (network, samples) -> one forward on inputs that it makes itself, for counting and timing.
+
+        Default: none, and each network runs on what the first call of its forward in a training step is given. To be
+        written where phases call a network's parts and not the whole, or not every network at every setting.
+        """
+        return {}
 
     def snapshots(self, networks: Any) -> Mapping[str, SheetRequest]:
-        """The sheets written at every snapshot, by name."""
+        """The grids written at every snapshot, by name. Default: one."""
+        return {"samples": SheetRequest(seed=1)}
+
+    def variants(self, networks: Any) -> Mapping[Dimension, Sequence[Mapping[str, Any]]]:
+        """Relatives of these networks for a planner: fields to set instead, smallest first; these are among them.
+        Default: none are known."""
+        return {}
+
+    def styles(self, networks: Any) -> int:
+        """How many layers take a style, of a generator with a mapping network from latents to styles. Default: 0."""
+        return 0
+
+    def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, Any]:
+        """Dotted field -> value by one of `rules`, for pictures of that side and a batch; None: the rule chooses the
+        batch too.
+
+        Raises:
+            BadInput: no such rule.
+        """
+        return {}
 
     def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
         """Networks that start anew when training goes on with objective `now` from weights of objective `before`
-        (a bottleneck after pretraining). If there are any, the optimizer state of the others is taken over too."""
+        (a bottleneck after pretraining). If there are any, the optimizer state of the others is taken over too.
+        Default: none."""
+        return ()
 
-    def variants(self, networks: Any) -> Mapping[Dimension, Sequence[Mapping[str, Any]]]:
-        """Relatives of these networks for a planner: fields to set instead, smallest first; these are among them."""
+    def piece_of(self, key: str) -> Piece | None:
+        """What the tensor "network.parameter" starts together with, where networks may start from those of another
+        resolution as far as pieces agree; None: it is a constant that always stays as it is built.
 
-    def tiny(self) -> tuple[Any, Any]:
-        """(networks, objective) small enough for the contract tests."""
+        Default: there are no pieces, and networks start from the same networks only.
+        """
+        return None
+
+    def counterpart(self, key: str, theirs: Any, ours: Any) -> str | None:
+        """Name here of the tensor "network.parameter" of other networks, where blocks are numbered anew at another
+        resolution; None: there is none. Default: the same.
+
+        Args:
+            theirs, ours: `networks` sections of the two recipes.
+        """
+        return key
+
+    def class_dimension(self, key: str, networks: Any) -> int | None:
+        """Dimension of the tensor "network.parameter" that runs over the classes; None: none does.
+
+        Args:
+            networks: `networks` section of the recipe.
+        """
+        return None

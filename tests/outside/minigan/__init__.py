@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, SheetRequest
+from frugan.contract.family import BufferRule, Dimension, Family, SheetRequest
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.data.picture_needs import PictureNeeds
 from frugan.objectives import hinge_fake, hinge_generator, hinge_real
@@ -85,7 +85,7 @@ def fool(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
     return {"adversarial": hinge_generator(networks["D"](networks["G"](micro.draws["z"])))}
 
 
-class MiniGANFamily:
+class MiniGANFamily(Family):
     """What frugan asks of a family; see `frugan.contract.family.Family`."""
 
     name = "minigan"
@@ -116,11 +116,6 @@ class MiniGANFamily:
             Phase("G", ("G",), ("G", "D"), "G", (fool,), draws),
         )
 
-    @property
-    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """The engine's own are enough."""
-        return {}
-
     def sources(self, networks: MiniNetworks, objective: MiniObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures, whose classes are not read."""
         return {"images": PictureNeeds(SIDE, None)}
@@ -128,17 +123,6 @@ class MiniGANFamily:
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """The block in the middle of each."""
         return dict.fromkeys(built, ("block",))
-
-    def forwards(self, networks: MiniNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """Each on zeros."""
-
-        def zeros(network: nn.Module, *shape: int) -> Tensor:
-            return torch.zeros(shape, device=next(network.parameters()).device)
-
-        return {
-            "G": lambda network, samples: network(zeros(network, samples, networks.latent_size)),
-            "D": lambda network, samples: network(zeros(network, samples, 3, SIDE, SIDE)),
-        }
 
     def averaged(self) -> Mapping[str, BufferRule]:
         """The generator."""
@@ -156,10 +140,6 @@ class MiniGANFamily:
     def snapshots(self, networks: MiniNetworks) -> Mapping[str, SheetRequest]:
         """One sheet."""
         return {"samples": SheetRequest(seed=1, rows=4)}
-
-    def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
-        """None: it knows no pretraining."""
-        return ()
 
     def variants(self, networks: MiniNetworks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
         """By width."""

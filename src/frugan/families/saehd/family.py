@@ -4,17 +4,15 @@ Network and parameter names are the original's; `inter_AB` and the like follow f
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pydantic import BaseModel
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, SheetRequest
+from frugan.contract.family import Dimension, Family, SheetRequest
 from frugan.contract.phase import Networks, Phase
-from frugan.data.faces.needs import FaceNeeds, FaceTypeOption
-from frugan.families.saehd.archi import Archi, nearest_patch
+from frugan.data.faces.needs import FaceNeeds
+from frugan.families.saehd.archi import nearest_patch
 from frugan.families.saehd.config import LEAST_RESOLUTION, MOST_RESOLUTION, PATCHES, SAEHDNetworks, SAEHDObjective
 from frugan.families.saehd.networks import (
     CodeDiscriminator,
@@ -32,79 +30,20 @@ from frugan.families.saehd.networks import (
 )
 from frugan.families.saehd.phases import phases
 
-# Smaller and larger relatives of a SAEHD model: for a planner that is asked what fits.
-
 EIGHTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 """Widths tried, in eighths of the recipe's."""
-
-
-def variants(networks: SAEHDNetworks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
-    """Resolutions of the same widths, and widths of the same resolution, smallest first."""
-    multiple = networks.letters.multiple
-    resolutions = range(-(-LEAST_RESOLUTION // multiple) * multiple, MOST_RESOLUTION + 1, multiple)
-    limits = {"ae_dims": (32, 1024), "e_dims": (16, 256), "d_dims": (16, 256), "d_mask_dims": (16, 256)}
-    widths: list[Mapping[str, Any]] = []
-    for eighths in EIGHTHS:
-        wide = {name: 2 * round(getattr(networks, name) * eighths / 16) for name in limits}
-        fitting = {name: min(most, max(least, wide[name])) for name, (least, most) in limits.items()}
-        if fitting not in widths:
-            widths.append(fitting)
-    return {
-        "resolution": tuple(
-            {"resolution": side, "gan_patch_size": nearest_patch(side // 8, side, *PATCHES)} for side in resolutions
-        ),
-        "width": tuple(widths),
-    }
-
-
-# Previews as SAEHD's users know them: what the networks make of given faces.
-
 COLUMNS = ("S", "SS", "D", "DD", "SD")
 """Source, its reconstruction, destination, its reconstruction, and the swap: the destination as the source's face."""
-
-
-@torch.no_grad()
-def sample(archi: Archi, face_type: FaceTypeOption, networks: Networks, request: SheetRequest) -> Tensor:
-    """A row for each face: S, SS, D, DD, SD; or the same through the masks. [rows, 5, 3, R, R] in [-1, 1], RGB, host.
-
-    Masked: S and D times their own masks, DD times its made mask, SD times the made mask that the merger uses: both
-    sides' masks multiplied, and the swap's alone for whole heads.
-
-    Raises:
-        ValueError: the request holds no faces.
-    """
-    if not request.pictures:
-        raise ValueError("a preview of faces needs pictures of src and dst")
-    device = next(networks["encoder"].parameters()).device
-    src, dst = request.pictures["src"], request.pictures["dst"]
-    rows = []
-    for first in range(0, len(src["target"]), request.micro_batch):
-        here = slice(first, first + request.micro_batch)
-        s, d = src["target"][here].to(device), dst["target"][here].to(device)
-        vectors = encode(networks, s)
-        ss, _ = decode(archi, networks, code_of(archi, networks, vectors, "src"), "src")
-        vectors = encode(networks, d)
-        dd, dd_mask = decode(archi, networks, code_of(archi, networks, vectors, "dst"), "dst")
-        sd, sd_mask = decode(archi, networks, swap_code(archi, networks, vectors), "src")
-        if request.masked:
-            s_mask, d_mask = src["mask"][here].to(device), dst["mask"][here].to(device)
-            merged = sd_mask if face_type == "head" else sd_mask * dd_mask
-            s, d, dd, sd = s * s_mask, d * d_mask, dd * dd_mask, sd * merged
-        rows.append(torch.stack([s, ss, d, dd, sd], 1).float().cpu())  # [n, 5, 3, R, R]
-    return torch.cat(rows).flip(2).clamp(0, 1) * 2 - 1  # BGR to RGB
-
-
 PREVIEW_ROWS = 4
 
 
-@dataclass(frozen=True)
-class SAEHDFamily:
-    """The family contract for SAEHD."""
+class SAEHDFamily(Family):
+    """The family contract for SAEHD. Nothing is averaged: the original trains without an average."""
 
-    name: str = "saehd"
-    networks_type: type[SAEHDNetworks] = SAEHDNetworks
-    objective_type: type[SAEHDObjective] = SAEHDObjective
-    optimizers: tuple[str, ...] = ("autoencoder", "code_discriminator", "patch_discriminator")
+    name = "saehd"
+    networks_type = SAEHDNetworks
+    objective_type = SAEHDObjective
+    optimizers = ("autoencoder", "code_discriminator", "patch_discriminator")
 
     def build(self, networks: SAEHDNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """The autoencoder's networks and both discriminators; the code discriminator for df only."""
@@ -137,11 +76,6 @@ class SAEHDFamily:
         """The autoencoder, then the discriminators that are switched on."""
         return phases(networks, objective)
 
-    @property
-    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """The engine's own are enough."""
-        return {}
-
     def sources(self, networks: SAEHDNetworks, objective: SAEHDObjective) -> Mapping[str, FaceNeeds]:
         """Faces of the source "src" and of the destination "dst"."""
         how = objective.effective
@@ -167,13 +101,13 @@ class SAEHDFamily:
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         """Every scaling and residual block of the autoencoder."""
-        found: dict[str, tuple[str, ...]] = {}
+        blocks: dict[str, tuple[str, ...]] = {}
         for name, network in built.items():
             if isinstance(network, Encoder | Decoder):
-                found[name] = network.blocks
+                blocks[name] = network.blocks
             elif isinstance(network, Inter) and network.upscale1 is not None:
-                found[name] = ("upscale1",)
-        return found
+                blocks[name] = ("upscale1",)
+        return blocks
 
     def forwards(self, networks: SAEHDNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Each network on zeros."""
@@ -187,25 +121,48 @@ class SAEHDFamily:
             return forward
 
         code_side = archi.code_side(side)
-        found: dict[str, Callable[[nn.Module, int], object]] = {}
+        runs: dict[str, Callable[[nn.Module, int], object]] = {}
         for name, network in built.items():
             if isinstance(network, Inter):
-                found[name] = on_zeros(network.dense1.in_features)
+                runs[name] = on_zeros(network.dense1.in_features)
             elif isinstance(network, Decoder):
-                found[name] = on_zeros(networks.ae_dims * (1 if archi.kind == "df" else 4), code_side, code_side)
+                runs[name] = on_zeros(networks.ae_dims * (1 if archi.kind == "df" else 4), code_side, code_side)
             elif isinstance(network, CodeDiscriminator):
-                found[name] = on_zeros(networks.ae_dims, code_side, code_side)
+                runs[name] = on_zeros(networks.ae_dims, code_side, code_side)
             else:
-                found[name] = on_zeros(3, side, side)
-        return found
+                runs[name] = on_zeros(3, side, side)
+        return runs
 
-    def averaged(self) -> Mapping[str, BufferRule]:
-        """None: the original trains without an average."""
-        return {}
-
+    @torch.no_grad()
     def sample(self, networks: SAEHDNetworks, built: Networks, request: SheetRequest) -> Tensor:
-        """What the networks make of the request's faces."""
-        return sample(networks.letters, networks.face_type, built, request)
+        """A row for each face: S, SS, D, DD, SD; or the same through the masks. [rows, 5, 3, R, R], RGB, on the host.
+
+        Masked: S and D times their own masks, DD times its made mask, SD times the made mask that the merger uses: both
+        sides' masks multiplied, and the swap's alone for whole heads.
+
+        Raises:
+            ValueError: the request holds no faces.
+        """
+        if not request.pictures:
+            raise ValueError("a preview of faces needs pictures of src and dst")
+        archi = networks.letters
+        device = next(built["encoder"].parameters()).device
+        src, dst = request.pictures["src"], request.pictures["dst"]
+        rows = []
+        for first in range(0, len(src["target"]), request.micro_batch):
+            here = slice(first, first + request.micro_batch)
+            s, d = src["target"][here].to(device), dst["target"][here].to(device)
+            vectors = encode(built, s)
+            ss, _ = decode(archi, built, code_of(archi, built, vectors, "src"), "src")
+            vectors = encode(built, d)
+            dd, dd_mask = decode(archi, built, code_of(archi, built, vectors, "dst"), "dst")
+            sd, sd_mask = decode(archi, built, swap_code(archi, built, vectors), "src")
+            if request.masked:
+                s_mask, d_mask = src["mask"][here].to(device), dst["mask"][here].to(device)
+                merged = sd_mask if networks.face_type == "head" else sd_mask * dd_mask
+                s, d, dd, sd = s * s_mask, d * d_mask, dd * dd_mask, sd * merged
+            rows.append(torch.stack([s, ss, d, dd, sd], 1).float().cpu())  # [n, 5, 3, R, R]
+        return torch.cat(rows).flip(2).clamp(0, 1) * 2 - 1  # BGR to RGB
 
     def snapshots(self, networks: SAEHDNetworks) -> Mapping[str, SheetRequest]:
         """The preview, and the same through the masks."""
@@ -219,9 +176,23 @@ class SAEHDFamily:
         """After pretraining the bottleneck forgets the many people, as in the original."""
         return ("inter", "inter_AB", "inter_B") if before.pretrain and not now.pretrain else ()
 
-    def variants(self, networks: SAEHDNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
-        """By resolution, or by all four widths."""
-        return variants(networks)
+    def variants(self, networks: SAEHDNetworks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
+        """Resolutions of the same widths, and widths of the same resolution, smallest first."""
+        multiple = networks.letters.multiple
+        resolutions = range(-(-LEAST_RESOLUTION // multiple) * multiple, MOST_RESOLUTION + 1, multiple)
+        limits = {"ae_dims": (32, 1024), "e_dims": (16, 256), "d_dims": (16, 256), "d_mask_dims": (16, 256)}
+        widths: list[Mapping[str, Any]] = []
+        for eighths in EIGHTHS:
+            wide = {name: 2 * round(getattr(networks, name) * eighths / 16) for name in limits}
+            fitting = {name: min(most, max(least, wide[name])) for name, (least, most) in limits.items()}
+            if fitting not in widths:
+                widths.append(fitting)
+        return {
+            "resolution": tuple(
+                {"resolution": side, "gan_patch_size": nearest_patch(side // 8, side, *PATCHES)} for side in resolutions
+            ),
+            "width": tuple(widths),
+        }
 
     def tiny(self) -> tuple[SAEHDNetworks, SAEHDObjective]:
         """64 pixels, df-ud, every term on; narrower than a recipe may be."""
@@ -237,6 +208,3 @@ class SAEHDFamily:
             eyes_mouth_prio=True, true_face_power=0.01, face_style_power=1, bg_style_power=1, gan_power=0.1
         )
         return networks, objective
-
-
-__all__ = ["SAEHDFamily", "SAEHDNetworks", "SAEHDObjective"]

@@ -5,22 +5,20 @@ PyTorch release with adaptive discriminator augmentation.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
-from pydantic import BaseModel
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Piece, SheetRequest
+from frugan.contract.family import BufferRule, Dimension, Family, Piece, SheetRequest
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
-from frugan.families.stylegan2 import phases
 from frugan.families.stylegan2.config import RESOLUTIONS, StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.discriminator import Discriminator
 from frugan.families.stylegan2.generator import Generator
 from frugan.families.stylegan2.grids import MOST_ROWS, sample
+from frugan.families.stylegan2.phases import phases
 
 # The release's configuration "auto": what suits a resolution on one card.
 #
@@ -37,73 +35,19 @@ HALF_LIFE_BATCHES = 10_000 / 32
 RULE = "auto"
 
 
-def follow(rule: str, resolution: int, batch: int | None) -> Mapping[str, Any]:
-    """See `Ruled`."""
-    if rule != RULE:
-        raise BadInput(f"rule {rule!r}: StyleGAN2 has one rule, {RULE}; or leave it out")
-    batch = batch or max(1, min(PIXELS_AT_ONCE // resolution, MOST_BATCH))
-    group = next(size for size in range(min(batch, LARGEST_GROUP), 0, -1) if batch % size == 0)
-    learning_rate = 0.002 if resolution >= 1024 else 0.0025
-    return {
-        "training.batch": batch,
-        "training.normalisation_batch": group,
-        "networks.channel_base": 32768 if resolution >= 512 else 16384,
-        "objective.r1_gamma": round(GAMMA * resolution**2 / batch, 6),
-        "optimizers.D.learning_rate": learning_rate,
-        "optimizers.G.learning_rate": learning_rate,
-        "ema.half_life_images": round(HALF_LIFE_BATCHES * batch),
-    }
-
-
-# What of one StyleGAN2 another may start from: layers of blocks of the same side, and the mapping as a whole.
-
-
-def piece_of(key: str) -> Piece | None:
-    """Where the tensor "network.parameter" belongs: "G.synthesis.b8.conv0.affine.weight" to conv0 of G's b8."""
-    network, *path = key.split(".")
-    if path[0] == "synthesis":
-        path = path[1:]
-    if path[0] == "mapping":
-        return Piece(network, "mapping")
-    return None if path[1] == "resample_filter" else Piece(network, path[0], path[1])
-
-
-def class_dimension(key: str) -> int | None:
-    """Dimension of the tensor "network.parameter" that runs over the classes; None: none does."""
-    return 1 if key in ("G.mapping.embed.weight", "D.mapping.embed.weight") else None
-
-
-# Smaller and larger relatives of a StyleGAN2: for a planner that is asked what fits.
-
 BASES = (2048, 4096, 8192, 16384, 32768, 65536)
 """Values of channel_base tried; the published ones are 16384 and 32768."""
 
 
-def variants(networks: StyleGAN2Networks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
-    """Resolutions of the same channels, and channels of the same resolution, smallest first.
-
-    The largest number of channels goes with the base, so that the low blocks shrink as well.
-    """
-    ratio = networks.channel_max / networks.channel_base
-    bases = sorted({*BASES, networks.channel_base})
-    return {
-        "resolution": tuple({"resolution": r} for r in RESOLUTIONS if r <= networks.channel_base),
-        "width": tuple(
-            {"channel_base": base, "channel_max": max(1, round(base * ratio))}
-            for base in bases
-            if base >= networks.resolution and max(1, round(base * ratio)) <= 4096
-        ),
-    }
-
-
-@dataclass(frozen=True)
-class StyleGAN2Family:
+class StyleGAN2Family(Family):
     """The family contract for StyleGAN2."""
 
-    name: str = "stylegan2"
-    networks_type: type[StyleGAN2Networks] = StyleGAN2Networks
-    objective_type: type[StyleGAN2Objective] = StyleGAN2Objective
-    optimizers: tuple[str, ...] = ("D", "G")
+    name = "stylegan2"
+    networks_type = StyleGAN2Networks
+    objective_type = StyleGAN2Objective
+    optimizers = ("D", "G")
+    class_tables = True
+    rules = (RULE,)
 
     def build(self, networks: StyleGAN2Networks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Generator "G" and discriminator "D"."""
@@ -123,12 +67,7 @@ class StyleGAN2Family:
 
     def phases(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[Phase, ...]:
         """G, its path lengths, D, and its gradient penalty."""
-        return phases.phases(networks, objective)
-
-    @property
-    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """The engine's own are enough."""
-        return {}
+        return phases(networks, objective)
 
     def sources(self, networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> Mapping[str, PictureNeeds]:
         """One: pictures, with classes where the networks know them."""
@@ -172,8 +111,21 @@ class StyleGAN2Family:
         return sample(built, networks, request)
 
     def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, object]:
-        """See `Ruled`: the release's "auto"."""
-        return follow(rule, resolution, batch)
+        """The release's "auto"."""
+        if rule != RULE:
+            raise BadInput(f"rule {rule!r}: StyleGAN2 has one rule, {RULE}; or leave it out")
+        batch = batch or max(1, min(PIXELS_AT_ONCE // resolution, MOST_BATCH))
+        group = next(size for size in range(min(batch, LARGEST_GROUP), 0, -1) if batch % size == 0)
+        learning_rate = 0.002 if resolution >= 1024 else 0.0025
+        return {
+            "training.batch": batch,
+            "training.normalisation_batch": group,
+            "networks.channel_base": 32768 if resolution >= 512 else 16384,
+            "objective.r1_gamma": round(GAMMA * resolution**2 / batch, 6),
+            "optimizers.D.learning_rate": learning_rate,
+            "optimizers.G.learning_rate": learning_rate,
+            "ema.half_life_images": round(HALF_LIFE_BATCHES * batch),
+        }
 
     def styles(self, networks: StyleGAN2Networks) -> int:
         """How many layers take a style: one for each convolution, and one for the last colours."""
@@ -188,21 +140,34 @@ class StyleGAN2Family:
             "interpolation": SheetRequest(seed=2, interpolate="latent" if networks.classes is None else "both"),
         }
 
-    def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
-        """None: StyleGAN2 knows no pretraining."""
-        return ()
-
     def piece_of(self, key: str) -> Piece | None:
-        """See `StartsInPart`: layers, and the mapping as a whole."""
-        return piece_of(key)
+        """Where the tensor "network.parameter" belongs: "G.synthesis.b8.conv0.affine.weight" to conv0 of G's b8."""
+        network, *path = key.split(".")
+        if path[0] == "synthesis":
+            path = path[1:]
+        if path[0] == "mapping":
+            return Piece(network, "mapping")
+        return None if path[1] == "resample_filter" else Piece(network, path[0], path[1])
 
     def class_dimension(self, key: str, networks: StyleGAN2Networks) -> int | None:
-        """See `HasClassTables`: the embeddings of both mappings."""
-        return class_dimension(key)
+        """Of the embeddings of both mappings."""
+        return 1 if key in ("G.mapping.embed.weight", "D.mapping.embed.weight") else None
 
     def variants(self, networks: StyleGAN2Networks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
-        """By resolution, or by channels of both networks."""
-        return variants(networks)
+        """Resolutions of the same channels, and channels of the same resolution, smallest first.
+
+        The largest number of channels goes with the base, so that the low blocks shrink as well.
+        """
+        ratio = networks.channel_max / networks.channel_base
+        bases = sorted({*BASES, networks.channel_base})
+        return {
+            "resolution": tuple({"resolution": r} for r in RESOLUTIONS if r <= networks.channel_base),
+            "width": tuple(
+                {"channel_base": base, "channel_max": max(1, round(base * ratio))}
+                for base in bases
+                if base >= networks.resolution and max(1, round(base * ratio)) <= 4096
+            ),
+        }
 
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
         """16 pixels, 8 channels at the most, 3 classes; every term."""

@@ -12,6 +12,7 @@ from frugan.contract.phase import Networks
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.generator import Generator, Noise, noise_size
+from frugan.nn.latents import arc, class_ends, line
 
 # Latents by number, as NVlabs' programs count them.
 
@@ -35,24 +36,25 @@ def interpolations(generator: Generator, classes: int | None, request: SheetRequ
         raise BadInput('interpolate "class": these networks were made without classes; "latent" is what there is')
     if request.seeds:
         return _by_stations(generator, classes, request)
-    start, end = _ends(classes, request, random)  # labels [rows] each, or None
+    start = end = None  # labels [rows] each
+    if classes is not None:
+        start, end = class_ends(request.classes, request.rows, classes, random)
     rows, columns = (len(start) if start is not None else request.rows), request.columns
     z_start, z_end = torch.randn(2, rows, generator.latent_size, generator=random)
     if request.interpolate == "class":
         z_end = z_start
     if request.interpolate == "latent":
         end = start
-    weight = torch.linspace(0, 1, columns)[None, :, None]  # [1, columns, 1]
     if request.spherical:
-        z = _arc(z_start, z_end, weight).flatten(0, 1)  # [rows*columns, latent]
+        z = arc(z_start, z_end, columns, unit=True).flatten(0, 1)  # [rows*columns, latent]
         ends = [
             generator.styles_of(z, None if labels is None else labels.repeat_interleave(columns)).view(
                 rows, columns, -1
             )
             for labels in (start, end)
         ]
-        return torch.lerp(ends[0], ends[1], weight)
-    return torch.lerp(generator.styles_of(z_start, start)[:, None], generator.styles_of(z_end, end)[:, None], weight)
+        return torch.lerp(ends[0], ends[1], torch.linspace(0, 1, columns)[None, :, None])
+    return line(generator.styles_of(z_start, start), generator.styles_of(z_end, end), columns)
 
 
 def _by_stations(generator: Generator, classes: int | None, request: SheetRequest) -> Tensor:
@@ -70,34 +72,13 @@ def _by_stations(generator: Generator, classes: int | None, request: SheetReques
     return torch.lerp(stations[:, before], stations[:, before + 1], (place - before)[None, :, None])
 
 
-def _arc(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-    """Along the great circle from latents [N, K] to others; the mapping takes no notice of their lengths."""
-    one, other = (torch.nn.functional.normalize(each, dim=1) for each in (start, end))
-    angle = (one * other).sum(1).clamp(-1, 1).acos()[:, None, None]  # [N, 1, 1]
-    turned = ((1 - weight) * angle).sin() * one[:, None] + (weight * angle).sin() * other[:, None]
-    return torch.where(angle > 1e-6, turned / angle.sin().clamp_min(1e-12), one[:, None])
-
-
-def _ends(classes: int | None, request: SheetRequest, random: torch.Generator) -> tuple[Tensor | None, Tensor | None]:
-    """Classes at both ends of each row: the requested ones in turn, or random ones, the two ends different."""
-    if classes is None:
-        return None, None
-    if request.classes is not None:
-        start = torch.tensor(list(request.classes))
-        return start, start.roll(-1)
-    start = torch.randint(classes, (request.rows,), generator=random)
-    return start, (start + torch.randint(1, classes, (request.rows,), generator=random)) % classes
-
-
-# Sheets of samples: rows of pictures, interpolations between styles, and grids of mixed styles.
-
 MOST_ROWS = 10
 """Classes that are shown where none are asked for."""
 
 
 @torch.no_grad()
 def sample(networks: Networks, config: StyleGAN2Networks, request: SheetRequest) -> Tensor:
-    """Generate a sheet [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
+    """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
     Unless the request says otherwise layers add their own constant noise, so that a latent always gives the same
     picture. Without interpolation each row is a class (without classes: `rows` rows, or as many as zeros are asked for)
@@ -124,8 +105,8 @@ def sample(networks: Networks, config: StyleGAN2Networks, request: SheetRequest)
         else interpolations(generator, config.classes, request, random)
     )  # [rows, columns, style]
     ws = _broadcast(generator, styles.flatten(0, 1), request)
-    sheet = _render(generator, config, ws, request, random)  # [rows*columns, C, R, R]
-    return sheet.view(*styles.shape[:2], *sheet.shape[1:])
+    grid = _render(generator, config, ws, request, random)  # [rows*columns, C, R, R]
+    return grid.view(*styles.shape[:2], *grid.shape[1:])
 
 
 def _broadcast(generator: Generator, styles: Tensor, request: SheetRequest) -> Tensor:
