@@ -338,10 +338,10 @@ def eager_gradient(
 
     values = _Eager.apply(run, *predictions)
     detached = values.detach()
-    found = {name: detached[i] for i, name in enumerate(names)}
+    terms = {name: detached[i] for i, name in enumerate(names)}
     # Adds nothing to the value, and the whole gradient.
-    found[names[0]] = detached[0] + (values.sum() - detached.sum())
-    return found
+    terms[names[0]] = detached[0] + (values.sum() - detached.sum())
+    return terms
 
 
 def _in_pieces(
@@ -362,8 +362,8 @@ def _in_pieces(
             terms = loss(piece, [c[here] for c in constants])
             share = (here.stop - first) / size
             stacked = torch.stack(list(terms.values())) * share
-            found = torch.autograd.grad(stacked.sum(), piece)
-        for gradient, made in zip(gradients, found, strict=True):
+            slopes = torch.autograd.grad(stacked.sum(), piece)
+        for gradient, made in zip(gradients, slopes, strict=True):
             gradient[here].copy_(made)
         names = list(terms)
         total = stacked.detach() if total is None else total + stacked.detach()

@@ -182,7 +182,7 @@ class MadeUpFamily(Family):
             sources=("images",),
             repeats=2,
             shared_data=False,
-            on_masters=lambda built: _decay(objective.decay, built),
+            grad_hook=lambda built: _decay(objective.decay, built),
         )
         penalty = Phase(
             name="penalty",

@@ -192,11 +192,11 @@ def _upsampled(taps: list[float]) -> list[float]:
 
 
 def _convolved(taps: list[float], other: list[float]) -> list[float]:
-    found = [0.0] * (len(taps) + len(other) - 1)
+    product = [0.0] * (len(taps) + len(other) - 1)
     for i, tap in enumerate(taps):
         for j, value in enumerate(other):
-            found[i + j] += tap * value
-    return found
+            product[i + j] += tap * value
+    return product
 
 
 BAND_TAPS = _band_taps()

@@ -46,10 +46,10 @@ def spread(values: Tensor, grid: Tensor, sides: tuple[int, int]) -> Tensor:
     """The adjoint of `sample`: values at the grid [N, C, H, W] -> frame [N, C, F, F'] of these sides."""
     frame = values.new_zeros(()).expand(*values.shape[:2], *sides)  # its shape alone is asked for
     bilinear = zeros_outside = 0
-    found: tuple[Tensor, Tensor] = torch.ops.aten.grid_sampler_2d_backward(
+    gradients: tuple[Tensor, Tensor] = torch.ops.aten.grid_sampler_2d_backward(
         values, frame, grid, bilinear, zeros_outside, True, (True, False)
     )
-    return found[0]
+    return gradients[0]
 
 
 SYM6 = (
@@ -131,11 +131,11 @@ def _piecewise(move: Piece, pictures: Tensor, inverse: Tensor) -> Tensor:
     values = (4 * height - 2) * (4 * width - 2)
     count, few = max(1, MOST_AT_ONCE // (channels * values)), max(1, MOST_AT_ONCE // values)
     bands = _bands(pictures)
-    found = []
+    made = []
     for some, of in zip(pictures.split(count), inverse.split(count), strict=True):
         grid = _grid(of, height, width)
-        found.append(torch.cat([move(x, grid, *bands) for x in some.split(few, 1)], 1))
-    return torch.cat(found)
+        made.append(torch.cat([move(x, grid, *bands) for x in some.split(few, 1)], 1))
+    return torch.cat(made)
 
 
 def _moved(pictures: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from frugan.contract.phase import Networks, Phase
 
 if TYPE_CHECKING:
-    from frugan.contract.data import Needs
+    from frugan.contract.data import SourceSpec
 
 
 Noise = Literal["const", "random", "none"]
@@ -136,7 +136,7 @@ class Family(ABC):
         """Phases in the order in which a step runs them."""
 
     @abstractmethod
-    def sources(self, networks: Any, objective: Any) -> Mapping[str, Needs]:
+    def sources(self, networks: Any, objective: Any) -> Mapping[str, SourceSpec]:
         """Data sources by name."""
 
     @abstractmethod

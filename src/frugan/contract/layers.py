@@ -147,23 +147,23 @@ class Observer:
         for each in self._staged.values():
             first = each.values[0]
             alike.setdefault((len(each.values), first.dtype, first.device), []).append(each)
-        for found in alike.values():
-            rounds = list(zip(*(each.values for each in found), strict=True))
+        for same in alike.values():
+            rounds = list(zip(*(each.values for each in same), strict=True))
             if len(rounds) == 1:
                 continue
             total = flat(rounds[0])
             for values in rounds[1:]:
                 total = total + flat(values)
-            for each, part in zip(found, total.split([value.numel() for value in rounds[0]]), strict=True):
+            for each, part in zip(same, total.split([value.numel() for value in rounds[0]]), strict=True):
                 each.values[:] = [part.view(each.values[0].shape)]
 
     def sums(self, device: torch.device) -> list[Tensor]:
         """Sums of what was observed, by weight, and then all weights [n]: to be added up over several processes."""
         self.add_up()
-        found = [each.total for each in self._staged.values()]
-        found = [total if total.is_floating_point() else total.float() for total in found]
+        totals = [each.total for each in self._staged.values()]
+        totals = [total if total.is_floating_point() else total.float() for total in totals]
         weights = torch.tensor([float(each.weight) for each in self._staged.values()])
-        return [*(each.contiguous() for each in found), weights.to(device, non_blocking=True)]
+        return [*(each.contiguous() for each in totals), weights.to(device, non_blocking=True)]
 
     def replace_sums(self, sums: list[Tensor]) -> None:
         """Put other sums in the places of those that `sums` gave."""
@@ -331,8 +331,8 @@ class Scaled(Reparametrised):
 
     def working_weight(self, name: str, master: Tensor) -> Tensor:
         """Of this layer alone; divisors are held constant."""
-        found = self.scaling.find([ScaledWeight(self, name, master.detach())])
-        return master / found.divisors[0]
+        scaling = self.scaling.find([ScaledWeight(self, name, master.detach())])
+        return master / scaling.divisors[0]
 
 
 # Layers that use sums of squares of their working weight beside it: these too are made once for a whole phase.
@@ -355,10 +355,10 @@ class SumsSquares(nn.Module):
 
     def summed_squares(self) -> Tensor:
         """factor·Σw² [O, I], fp32 or more: those of the phase, or else found here."""
-        found = self._parameters.get(SQUARES)
-        if found is None:
+        squares = self._parameters.get(SQUARES)
+        if squares is None:
             return sums_of_squares(self.weight) * self.squares_factor
-        return cast(Tensor, found)
+        return cast(Tensor, squares)
 
     def gradient_factor(self) -> float:
         """What multiplies the weight, and the gradient of the sums, in the weight's gradient."""

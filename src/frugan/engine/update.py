@@ -66,7 +66,7 @@ class PhaseResult:
         repeat: which of the phase's repeats.
         terms: name -> each micro-batch's value [micro-batches], fp32.
         weights: share of each micro-batch in the update.
-        gradients: measured after unscaling, before `on_masters` and clipping.
+        gradients: measured after unscaling, before `grad_hook` and clipping.
         accepted: bool scalar; False: nothing was committed.
         loss_scale: fp32 scalar, as used.
         data_seconds: that the host waited for pictures.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frugan.contract.data import Needs
+from frugan.contract.data import SourceSpec
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.layout import Layout
@@ -120,7 +120,7 @@ def _measure(network: nn.Module, run: Run, samples: int, layout: Layout) -> Cost
 
 
 def recorded_runs(
-    networks: Mapping[str, nn.Module], phases: Sequence[Phase], needs: Mapping[str, Needs], group: int
+    networks: Mapping[str, nn.Module], phases: Sequence[Phase], needs: Mapping[str, SourceSpec], group: int
 ) -> dict[str, Run]:
     """One forward of each network on zeros, shaped as what its first call in a training step is given.
 

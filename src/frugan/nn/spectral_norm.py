@@ -100,9 +100,9 @@ class MatrixStack:
         return [row[a : a + count] for row, a, count in zip(blocks.unbind(), firsts, self.rows, strict=False)]
 
 
-def _without(vector: Tensor, found: list[Tensor]) -> Tensor:
+def _without(vector: Tensor, others: list[Tensor]) -> Tensor:
     """Subtract from a row vector its projections on the vectors already found (Gram-Schmidt)."""
-    for other in found:
+    for other in others:
         vector = vector - (vector @ other.T) / (other @ other.T) * other
     return vector
 
@@ -165,17 +165,17 @@ class SpectralScaling(Scaling):
         layers = [cast(SpectralNorm, weight.layer) for weight in weights]
         masters = [weight.master for weight in weights]
         first = layers[0]
-        found = cls(masters, [layer.u0.to(m.dtype) for layer, m in zip(layers, masters, strict=True)], first.eps)
+        scaling = cls(masters, [layer.u0.to(m.dtype) for layer, m in zip(layers, masters, strict=True)], first.eps)
         for _ in range(first.iterations if first.training else 1):
-            found._iterate([master.flatten(1) for master in masters])
+            scaling._iterate([master.flatten(1) for master in masters])
         # [1] each: without a dimension they would not count when dtypes are promoted, and half gradients stay half.
-        found.divisors = found.sigmas.split(1)
+        scaling.divisors = scaling.sigmas.split(1)
         if first.training:
-            for layer, master, u, sigma in zip(layers, masters, found.left, found.sigmas.unbind(), strict=True):
+            for layer, master, u, sigma in zip(layers, masters, scaling.left, scaling.sigmas.unbind(), strict=True):
                 layer.observe("u0", u)
                 layer.observe("sv0", sigma.view(1))
                 layer.observe_others(master.flatten(1))
-        return found
+        return scaling
 
     def _iterate(self, matrices: list[Tensor]) -> None:
         """One iteration of all."""
@@ -195,14 +195,14 @@ class SpectralScaling(Scaling):
 
     def divided(self, dtypes: Sequence[torch.dtype]) -> dict[int, Tensor]:
         """Those of stacks, each stack in one operation; the stacks are given up."""
-        found: dict[int, Tensor] = {}
+        working: dict[int, Tensor] = {}
         for stack, whole in zip(self._stacks, self._wholes, strict=True):
             wanted = {dtypes[i] for i in stack.places}
             if len(wanted) == 1:
                 room = torch.empty_like(whole, dtype=wanted.pop())
-                found |= stack.parts(torch.div(whole, stack.by_row(self.sigmas), out=room))
+                working |= stack.parts(torch.div(whole, stack.by_row(self.sigmas), out=room))
         self._wholes.clear()
-        return found
+        return working
 
     def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Divide, and subtract <gradient, master>/sigma·u vᵀ: what flows through sigma, with u and v held constant."""
@@ -272,9 +272,9 @@ class SpectralNorm(Scaled):
         further iterations would repeat the first and are left out.
         """
         with torch.no_grad():
-            found = SpectralScaling.find([ScaledWeight(self, name, master.detach())])
-        v = found.right[0] / found.right_norms[0]
-        return torch.div(master, (v @ master.flatten(1).T @ found.left[0].T).reshape(()))
+            scaling = SpectralScaling.find([ScaledWeight(self, name, master.detach())])
+        v = scaling.right[0] / scaling.right_norms[0]
+        return torch.div(master, (v @ master.flatten(1).T @ scaling.left[0].T).reshape(()))
 
     def observe_others(self, matrix: Tensor) -> None:
         """Follow the singular values after the largest, which no weight depends on."""

@@ -128,7 +128,7 @@ def first_gradients(recording: Recording, *, float64: bool = False) -> dict[str,
                 if parameter.grad is not None
             }
 
-        return replace(phase, on_masters=catch)
+        return replace(phase, grad_hook=catch)
 
     with _as_recorded(float64, True):
         state, step, plan = recording.training(_dtype(float64))

@@ -9,7 +9,7 @@ from typing import Any
 from frugan.api.data.remote_data import local_path
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
-from frugan.contract.data import Needs, OpenedSource, RunData, SourceOptions
+from frugan.contract.data import OpenedSource, RunData, SourceOptions, SourceSpec
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
 from frugan.engine.checkpoint import STATE_FILE, list_checkpoints
@@ -22,7 +22,9 @@ Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path or address of shards, several by source name, or opened sources by name."""
 
 
-def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, Needs]) -> dict[str, Path]:
+def named_sources(
+    data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, SourceSpec]
+) -> dict[str, Path]:
     """Give every source that a family needs its path.
 
     Args:

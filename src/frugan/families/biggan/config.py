@@ -104,10 +104,10 @@ def generator_channels_at(resolution: int) -> dict[int, int]:
 def discriminator_channels_at(resolution: int, *, deep: bool, reference_at_32: bool) -> dict[int, int]:
     """Side -> fewest channels (as a multiple) after the discriminator's stages of that side."""
     stages = discriminator_stages(resolution, deep=deep)
-    found: dict[int, int] = {}
+    fewest: dict[int, int] = {}
     for stage, side in zip(stages, stage_resolutions(resolution, stages, reference_at_32=reference_at_32), strict=True):
-        found[side] = min(stage.outputs, found.get(side, stage.outputs))
-    return found
+        fewest[side] = min(stage.outputs, fewest.get(side, stage.outputs))
+    return fewest
 
 
 MOST_CHANNELS = 4096

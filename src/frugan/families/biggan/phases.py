@@ -173,7 +173,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         sources=("images",),
         repeats=steps,
         shared_data=steps == 1,
-        on_masters=orthogonal("D", objective.discriminator_orthogonality),
+        grad_hook=orthogonal("D", objective.discriminator_orthogonality),
         carried=augmentation.carried(),
     )
     penalty = Phase(
@@ -196,7 +196,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         parts=g_parts,
         draws={**draws, **augmentation.draws(*g_sees, shape=shape)},
         sources=g_sources,
-        on_masters=orthogonal("G", objective.generator_orthogonality),
+        grad_hook=orthogonal("G", objective.generator_orthogonality),
         carried=augmentation.carried(),
     )
     return (

@@ -39,14 +39,14 @@ class Archi:
         Raises:
             ValueError: another type or letter, or a letter twice.
         """
-        found = _FORM.match(text)
-        letters = (found.group(2) or "") if found else ""
-        if not found or len(set(letters)) != len(letters):
+        match = _FORM.match(text)
+        letters = (match.group(2) or "") if match else ""
+        if not match or len(set(letters)) != len(letters):
             raise ValueError(
                 f"archi {text!r}: expected df or liae, then perhaps a dash and some of the letters u, d, t, c, "
                 "each once, such as df-ud or liae-udt"
             )
-        kind: Literal["df", "liae"] = "df" if found.group(1) == "df" else "liae"
+        kind: Literal["df", "liae"] = "df" if match.group(1) == "df" else "liae"
         return cls(kind, "u" in letters, "d" in letters, "t" in letters, "c" in letters)
 
     @property
@@ -128,10 +128,10 @@ def stack_for(patch: int) -> Stack:
 @cache
 def nearest_patch(patch: int, resolution: int, least: int, most: int) -> int:
     """The patch size from `least` to `most` nearest to `patch` whose stack divides `resolution` pixels."""
-    found = stacks()
-    fitting = (p for p in range(least, most + 1) if resolution % _nearest(found, p).total_stride == 0)
+    known = stacks()
+    fitting = (p for p in range(least, most + 1) if resolution % _nearest(known, p).total_stride == 0)
     return min(fitting, key=lambda p: (abs(p - patch), p))
 
 
-def _nearest(found: Mapping[int, Stack], patch: int) -> Stack:
-    return found[min(found, key=lambda field: (abs(field - patch), field))]
+def _nearest(known: Mapping[int, Stack], patch: int) -> Stack:
+    return known[min(known, key=lambda field: (abs(field - patch), field))]

@@ -191,21 +191,21 @@ class Faces:
         """Both sides' losses with the style terms, which couple them."""
         objective = self.objective
         src, dst = self._targets(micro, "src"), self._targets(micro, "dst")
-        found = self._src(networks, micro, src)
+        terms = self._src(networks, micro, src)
         vectors = encode(networks, micro.pictures["dst"]["warped"])
         codes = self._code(networks, vectors, "dst")
         picture, mask = decode(self.archi, networks, codes, "dst")
-        found |= reconstruction("dst", dst, picture, mask, objective)
+        terms |= reconstruction("dst", dst, picture, mask, objective)
         swap_codes = codes if self.archi.kind == "df" else swap_code(self.archi, networks, vectors)
         if objective.face_style_power:
             # The style may change how a code is drawn, not the code: only the decoder learns from this.
             swap, swap_mask = decode(self.archi, networks, swap_codes.detach(), "src")
             style = (picture * mask).detach()
-            found |= face_style(objective.face_style_power, swap * swap_mask.detach(), style)
+            terms |= face_style(objective.face_style_power, swap * swap_mask.detach(), style)
         if objective.bg_style_power:
             swap, _mask = decode(self.archi, networks, swap_codes, "src")
-            found |= background_style(objective.bg_style_power, swap, dst.picture, src.soft)
-        return found
+            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft)
+        return terms
 
     def real_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """The code discriminator takes the destination's codes for real."""
@@ -232,16 +232,16 @@ class Faces:
         objective = self.objective
         codes = self._code(networks, encode(networks, micro.pictures["src"]["warped"]), "src")
         picture, mask = decode(self.archi, networks, codes, "src")
-        found = reconstruction("src", targets, picture, mask, objective)
+        terms = reconstruction("src", targets, picture, mask, objective)
         if objective.true_face_power:
             logits = networks["code_discriminator"](codes)
-            found["true_face"] = objective.true_face_power * non_saturating_generator(logits)
+            terms["true_face"] = objective.true_face_power * non_saturating_generator(logits)
         if objective.gan_power:
             logits = networks["patch_discriminator"](targets.seen(picture, objective))
-            found |= fooling(objective.gan_power, logits)
+            terms |= fooling(objective.gan_power, logits)
             if objective.masked_training:
-                found |= quiet_background(targets, picture)
-        return found
+                terms |= quiet_background(targets, picture)
+        return terms
 
     def _judged_code(self, networks: Networks, micro: MicroBatch, side: Side) -> Tensor:
         with torch.no_grad():
@@ -284,7 +284,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
 
     # Without random warp liae's shared code would learn the source's look from undistorted faces: it rests.
     rests = archi.kind == "liae" and not objective.random_warp
-    found = [
+    step_phases = [
         phase(
             "autoencoder",
             updates=autoencoder,
@@ -294,7 +294,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
         )
     ]
     if objective.true_face_power and not asked.pretrain:
-        found.append(
+        step_phases.append(
             phase(
                 "code_discriminator",
                 updates=("code_discriminator",),
@@ -305,7 +305,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
     if objective.gan_power:
         decoder = decoder_name(archi, "src")
         inters = ("inter",) if archi.kind == "df" else ("inter_AB",)
-        found.append(
+        step_phases.append(
             phase(
                 "patch_discriminator",
                 updates=("patch_discriminator",),
@@ -313,4 +313,4 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
                 parts=(faces.real_face, faces.fake_face),
             )
         )
-    return tuple(found)
+    return tuple(step_phases)

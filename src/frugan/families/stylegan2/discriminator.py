@@ -116,8 +116,8 @@ class Discriminator(nn.Module):
         picture: Tensor | None = pictures
         for side in self.sides:
             x, picture = self.get_submodule(f"b{side}")(x, picture)
-        found = cast(Tensor, self.b4(x, picture))
+        outputs = cast(Tensor, self.b4(x, picture))
         if not self.conditional:
-            return found
+            return outputs
         wanted = self.mapping(None, classes)  # [N, features]
-        return torch.div((found * wanted).sum(1, keepdim=True), math.sqrt(wanted.shape[1]))
+        return torch.div((outputs * wanted).sum(1, keepdim=True), math.sqrt(wanted.shape[1]))

@@ -100,7 +100,7 @@ class LargestScaling(Scaling):
     @classmethod
     def find(cls, weights: Sequence[ScaledWeight]) -> Self:
         """Look at all of them, and then reckon for all channels together."""
-        found: list[Divisor] = [1 / cast(SynthesisLayer, weight.layer).gain for weight in weights]
+        of_each: list[Divisor] = [1 / cast(SynthesisLayer, weight.layer).gain for weight in weights]
         convolved = {i: weight.master for i, weight in enumerate(weights) if weight.name == "weight"}
         if convolved:
             largest = [
@@ -109,8 +109,8 @@ class LargestScaling(Scaling):
             torch._foreach_mul_(largest, [math.sqrt(master[0].numel()) for master in convolved.values()])
             divisors = torch.cat(largest).clamp_min(1e-30).split([len(master) for master in convolved.values()])
             for i, divisor in zip(convolved, divisors, strict=True):
-                found[i] = divisor.view(-1, 1, 1, 1)
-        return cls(found)
+                of_each[i] = divisor.view(-1, 1, 1, 1)
+        return cls(of_each)
 
 
 class SynthesisLayer(Scaled, SumsSquares):

@@ -164,7 +164,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
     shape = (networks.channels, networks.resolution, networks.resolution)
     paired = objective.loss == "relativistic"
     played = draws if paired else {**draws, **own_classes}  # of pairs, the generated picture has the real one's class
-    found = [
+    step_phases = [
         Phase(
             name="G",
             updates=("G",),
@@ -177,7 +177,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
         )
     ]
     if objective.path_length_weight:
-        found.append(
+        step_phases.append(
             Phase(
                 name="G_path",
                 updates=("G",),
@@ -192,7 +192,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
             )
         )
-    found.append(
+    step_phases.append(
         Phase(
             name="D",
             updates=("D",),
@@ -205,7 +205,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
         )
     )
     if objective.r1_gamma:
-        found.append(
+        step_phases.append(
             Phase(
                 name="D_r1",
                 updates=("D",),
@@ -219,4 +219,4 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 carried=augmentation.carried(),
             )
         )
-    return tuple(found)
+    return tuple(step_phases)
