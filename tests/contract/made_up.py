@@ -207,15 +207,6 @@ class MadeUpFamily(Family):
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(built, ("bodies.0", "bodies.1"))
 
-    def forwards(self, networks: MadeUpNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        def make(network: nn.Module, samples: int) -> Tensor:
-            return cast(Tensor, network(torch.zeros(samples, LATENT), torch.ones(samples, networks.width, 1, 1)))
-
-        def judge(network: nn.Module, samples: int) -> Tensor:
-            return cast(Tensor, network(torch.zeros(samples, 3, SIDE, SIDE)))
-
-        return {"maker": make, "critic": judge}
-
     def averaged(self) -> Mapping[str, BufferRule]:
         return {"maker": "copy"}
 

@@ -61,12 +61,17 @@ def _others(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 def _loaded(entry: EntryPoint) -> Family:
     try:
-        loaded: Family = entry.load()()
+        loaded = entry.load()()
     except (ImportError, AttributeError, TypeError) as error:
         raise BadInput(
             f"family {entry.name!r} of another package ({entry.value}) cannot be loaded: {error}; reinstall it, or "
             "ask its author"
         ) from error
+    if not isinstance(loaded, Family):
+        raise BadInput(
+            f"family {entry.name!r} of another package ({entry.value}) does not derive from "
+            "frugan.contract.family.Family: mend it, or ask its author"
+        )
     if loaded.name != entry.name:
         raise BadInput(
             f"family {entry.name!r} of another package ({entry.value}) calls itself {loaded.name!r}: the entry point "

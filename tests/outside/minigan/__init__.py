@@ -1,17 +1,14 @@
-"""A family in a package of its own: what docs/adding-a-family.md builds, and the smallest that trains.
+"""A family in a package of its own, of docs/adding-a-family.md: a GAN without classes, a hinge game, 16 pixels."""
 
-A generator and a discriminator without classes, a hinge game, 16 pixels.
-"""
-
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, SheetRequest
+from frugan.contract.family import BufferRule, Family, NoObjective, SheetRequest
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.data.picture_needs import PictureNeeds
 from frugan.objectives import hinge_fake, hinge_generator, hinge_real
@@ -26,12 +23,6 @@ class MiniNetworks(BaseModel):
 
     channels: int = Field(8, ge=1, description="of every layer")
     latent_size: int = Field(16, ge=1, description="random numbers that a picture is made from")
-
-
-class MiniObjective(BaseModel):
-    """The recipe's section `objective`: nothing to choose."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Generator(nn.Module):
@@ -90,25 +81,13 @@ class MiniGANFamily(Family):
 
     name = "minigan"
     networks_type = MiniNetworks
-    objective_type = MiniObjective
-    optimizers = ("D", "G")
 
     def build(self, networks: MiniNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Both networks."""
         with torch.device(device):
             return {"G": Generator(networks), "D": Discriminator(networks)}
 
-    def initialise(self, networks: MiniNetworks, built: Networks, seed: Callable[[str], int]) -> None:
-        """Orthogonal weights, each network from a random stream of its own."""
-        for name, network in built.items():
-            random = torch.Generator().manual_seed(seed(name))
-            for parameter in network.parameters():
-                if parameter.ndim > 1:
-                    nn.init.orthogonal_(parameter, generator=random)
-                else:
-                    nn.init.zeros_(parameter)
-
-    def phases(self, networks: MiniNetworks, objective: MiniObjective) -> tuple[Phase, ...]:
+    def phases(self, networks: MiniNetworks, objective: NoObjective) -> tuple[Phase, ...]:
         """D, then G."""
         draws = {"z": Draw("normal", (networks.latent_size,))}
         return (
@@ -116,35 +95,26 @@ class MiniGANFamily(Family):
             Phase("G", ("G",), ("G", "D"), "G", (fool,), draws),
         )
 
-    def sources(self, networks: MiniNetworks, objective: MiniObjective) -> Mapping[str, PictureNeeds]:
+    def sources(self, networks: MiniNetworks, objective: NoObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures, whose classes are not read."""
         return {"images": PictureNeeds(SIDE, None)}
-
-    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """The block in the middle of each."""
-        return dict.fromkeys(built, ("block",))
-
-    def averaged(self) -> Mapping[str, BufferRule]:
-        """The generator."""
-        return {"G": "average"}
 
     def sample(self, networks: MiniNetworks, built: Networks, request: SheetRequest) -> Tensor:
         """Rows of samples [rows, columns, 3, 16, 16]."""
         device = next(built["G"].parameters()).device
         random = torch.Generator().manual_seed(request.seed)
-        count = request.rows * request.columns
-        z = torch.randn(count, networks.latent_size, generator=random).to(device) * request.truncation
-        pictures = torch.cat([built["G"](part) for part in z.split(request.micro_batch)])
+        z = torch.randn(request.rows * request.columns, networks.latent_size, generator=random) * request.truncation
+        pictures = torch.cat([built["G"](part) for part in z.to(device).split(request.micro_batch)])
         return pictures.view(request.rows, request.columns, 3, SIDE, SIDE)
 
-    def snapshots(self, networks: MiniNetworks) -> Mapping[str, SheetRequest]:
-        """One sheet."""
-        return {"samples": SheetRequest(seed=1, rows=4)}
+    def averaged(self) -> Mapping[str, BufferRule]:
+        """The generator."""
+        return {"G": "average"}
 
-    def variants(self, networks: MiniNetworks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
-        """By width."""
-        return {"width": tuple({"channels": channels} for channels in (4, 8, 16))}
+    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
+        """The block in the middle of each."""
+        return dict.fromkeys(built, ("block",))
 
-    def tiny(self) -> tuple[MiniNetworks, MiniObjective]:
+    def tiny(self) -> tuple[MiniNetworks, NoObjective]:
         """Four channels."""
-        return MiniNetworks(channels=4), MiniObjective()
+        return MiniNetworks(channels=4), NoObjective()
