@@ -24,7 +24,7 @@ from frugan.api.networks import networks_from
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.api.weights import read_weights
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE

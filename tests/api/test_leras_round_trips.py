@@ -15,11 +15,11 @@ from frugan.api.networks import networks_from
 from frugan.api.train.training import train
 from frugan.api.weights import read_weights
 from frugan.engine.events import EventLog, read_events
-from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.files.dfm import check_dfm
 from frugan.families.saehd.files.leras import LerasModel, read_model
 from frugan.families.saehd.files.leras_writer import write_model
+from frugan.families.saehd.networks import encode, swap_code
 from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
 
@@ -59,8 +59,8 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
         faces, expected = file["x_dst"], [file[f"merge__{n}"] for n in ("dst_mask", "src_dst_img", "src_mask")]
     networks = networks_from(read_weights(run / "checkpoints" / "step-000000020" / "networks.safetensors"))
     with torch.no_grad():
-        vectors = flows.encode(networks, torch.from_numpy(faces).permute(0, 3, 1, 2).contiguous())
-        face, _ = networks["decoder_src"](flows.swap_code(Archi.parse("df-ud"), networks, vectors))
+        vectors = encode(networks, torch.from_numpy(faces).permute(0, 3, 1, 2).contiguous())
+        face, _ = networks["decoder_src"](swap_code(Archi.parse("df-ud"), networks, vectors))
     assert np.abs(face.permute(0, 2, 3, 1).numpy() - expected[1]).max() < 1e-5
     made = to_dfm(run, tmp_path / "swap.dfm", say=print)
     assert (made.step, made.difference < 1e-5) == (20, True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from frugan.api.setup import setup_of
-from frugan.families.biggan import BigGANFamily
+from frugan.families.biggan.family import BigGANFamily
 from frugan.recipe.loading import load_recipe
 
 

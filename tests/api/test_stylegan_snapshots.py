@@ -19,7 +19,7 @@ from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
 from frugan.api.weights import read_weights
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe

@@ -21,7 +21,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.api.train.variety_watch import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
 from frugan.api.weights import read_weights
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE

@@ -56,7 +56,7 @@ def rig_on(device: torch.device, family: Family, **settings: Any) -> Rig:
             pytest.param(family, kind, marks=[] if kind is adam else pytest.mark.long)
             for family, kind in product(ALL, OPTIMIZERS)
         ),
-        pytest.param(Augmented("biggan-ada"), adam, marks=pytest.mark.long),  # alone: `augment/test_ada.py`
+        pytest.param(Augmented(), adam, marks=pytest.mark.long),  # alone: `augment/test_ada.py`
     ],
     ids=lambda value: getattr(value, "name", None) or value.__name__,
 )

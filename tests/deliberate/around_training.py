@@ -178,7 +178,7 @@ FAULTS = (
     ),
     Fault(
         "truncation is ignored",
-        "families/biggan/sheets.py",
+        "families/biggan/family.py",
         "generator=random) * request.truncation",
         "generator=random)",
         "families/test_biggan.py::test_truncation_shortens_latents",

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDFamily, SAEHDNetworks
+from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.files.leras import read_model
 from frugan.families.saehd.files.leras_fit import gan_misfit, misfits
 from frugan.families.saehd.files.leras_names import (

@@ -184,7 +184,7 @@ def _write_reference(
         how: pictures are brought to the resolution, as a recipe's section `data` says it.
     """
     from frugan.api.evaluate.reference_file import write_reference
-    from frugan.contract.data_settings import DataSettings
+    from frugan.contract.settings import DataSettings
 
     with Bar("pictures") as bar:
         count = write_reference(

@@ -114,7 +114,7 @@ def sample(
     from frugan.api.sample.generation import DrawRequest
     from frugan.api.sample.opened_networks import default_micro_batch
     from frugan.api.sample.sampling import sample as draw
-    from frugan.contract.samples import SheetRequest
+    from frugan.contract.family import SheetRequest
 
     many = random or npz is not None or pngs is not None
     kinds = {

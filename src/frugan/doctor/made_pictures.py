@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from frugan.contract.data import Needs
+from frugan.contract.data import SourceSpec
 from frugan.contract.phase import Phase
 from frugan.engine.streams import Streams, derive_seed
 
@@ -22,7 +22,7 @@ class MadePictures:
         needs: what each source has to give.
     """
 
-    needs: Mapping[str, Needs]
+    needs: Mapping[str, SourceSpec]
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """As the engine asks for them."""
@@ -34,7 +34,7 @@ class MadePictures:
         return {name: _filled(blank[0], need, random) for name, blank in need.blank(1).items()}
 
 
-def _filled(blank: Tensor, need: Needs, random: torch.Generator) -> Tensor:
+def _filled(blank: Tensor, need: SourceSpec, random: torch.Generator) -> Tensor:
     if blank.dtype == torch.uint8:
         return torch.randint(256, blank.shape, generator=random, dtype=torch.uint8)
     if blank.dtype == torch.int64:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frugan.api.networks import build_networks
 from frugan.api.plan.planning_task import task_of
-from frugan.contract.data import Needs
+from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
 from frugan.contract.phase import Networks
 from frugan.doctor.made_pictures import HostDraws, MadePictures
@@ -55,7 +55,7 @@ class Subject:
     family: str
     name: str
     setup: TrainingSetup
-    needs: Mapping[str, Needs]
+    needs: Mapping[str, SourceSpec]
     group: int
     make: Callable[[], dict[str, nn.Module]]
     build: Callable[[str], dict[str, nn.Module]]

@@ -18,7 +18,8 @@ GROUP = "frugan.families"
 DIGEST_DIGITS = 24
 
 SHIPPED = MappingProxyType({"biggan": "BigGANFamily", "saehd": "SAEHDFamily", "stylegan2": "StyleGAN2Family"})
-"""Name, which is that of the folder, and class; imported when one is asked for: a plan of one reads no other."""
+"""Name, which is that of the folder, and class in its `family`; imported when one is asked for: a plan of one reads no
+other."""
 
 
 def families() -> Mapping[str, Family]:
@@ -27,8 +28,8 @@ def families() -> Mapping[str, Family]:
 
 
 def _shipped(name: str) -> Family:
-    found: Family = getattr(import_module(f"{__name__}.{name}"), SHIPPED[name])()
-    return found
+    shipped: Family = getattr(import_module(f"{__name__}.{name}.family"), SHIPPED[name])()
+    return shipped
 
 
 def family(name: str) -> Family:
@@ -60,26 +61,31 @@ def _others(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 def _loaded(entry: EntryPoint) -> Family:
     try:
-        found: Family = entry.load()()
+        loaded = entry.load()()
     except (ImportError, AttributeError, TypeError) as error:
         raise BadInput(
             f"family {entry.name!r} of another package ({entry.value}) cannot be loaded: {error}; reinstall it, or "
             "ask its author"
         ) from error
-    if found.name != entry.name:
+    if not isinstance(loaded, Family):
         raise BadInput(
-            f"family {entry.name!r} of another package ({entry.value}) calls itself {found.name!r}: the entry point "
+            f"family {entry.name!r} of another package ({entry.value}) does not derive from "
+            "frugan.contract.family.Family: mend it, or ask its author"
+        )
+    if loaded.name != entry.name:
+        raise BadInput(
+            f"family {entry.name!r} of another package ({entry.value}) calls itself {loaded.name!r}: the entry point "
             "must have the family's own name"
         )
-    return found
+    return loaded
 
 
-def family_code(found: Family) -> str | None:
+def family_code(kind: Family) -> str | None:
     """Digest of the source of a family from another package: what was predicted holds while it is the same.
 
     None: it ships with frugan.
     """
-    module = import_module(type(found).__module__)
+    module = import_module(type(kind).__module__)
     if module.__name__.partition(".")[0] == __name__.partition(".")[0] or module.__file__ is None:
         return None
     top = import_module(module.__name__.partition(".")[0])

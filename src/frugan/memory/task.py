@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from frugan.contract.data import Needs
+from frugan.contract.data import SourceSpec
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.setup import TrainingSetup
 from frugan.memory.blank_pictures import BlankPictures
@@ -28,7 +28,7 @@ class Stage:
 
     name: str
     setup: TrainingSetup
-    needs: Mapping[str, Needs]
+    needs: Mapping[str, SourceSpec]
     share: float = 1.0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
-from frugan.contract.data import Needs, OpenedSource, RunData, SourceOptions
+from frugan.contract.data import OpenedSource, RunData, SourceOptions, SourceSpec
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
 from frugan.data.source import local_path
@@ -22,7 +22,9 @@ Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path, several by source name, or opened sources by name."""
 
 
-def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, Needs]) -> dict[str, Path]:
+def named_sources(
+    data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, SourceSpec]
+) -> dict[str, Path]:
     """Give every source that a family needs its path.
 
     Args:

@@ -16,7 +16,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.training import train
 from frugan.api.weights import read_weights, weights_file
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event

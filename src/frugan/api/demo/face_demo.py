@@ -21,8 +21,8 @@ from frugan.engine.events import Event
 from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
-from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.networks import code_of, decode, encode, swap_code
 from frugan.recipe.loading import load_recipe
 from frugan.report.sheets import write_sheet
 
@@ -75,10 +75,10 @@ def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
     destination, _ = _unseen(Unseen.DESTINATION)
     truth, inside_truth = _unseen(Unseen.TRUTH)
     with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
-        vectors = flows.encode(networks, destination)
-        swap, _ = flows.decode(archi, networks, flows.swap_code(archi, networks, vectors), "src")
-        vectors = flows.encode(networks, source)
-        again, _ = flows.decode(archi, networks, flows.code(archi, networks, vectors, "src"), "src")
+        vectors = encode(networks, destination)
+        swap, _ = decode(archi, networks, swap_code(archi, networks, vectors), "src")
+        vectors = encode(networks, source)
+        again, _ = decode(archi, networks, code_of(archi, networks, vectors, "src"), "src")
     columns = (destination, swap, truth, source, again)
     sheet = torch.stack([column[:SHOWN] for column in columns], 1).flip(2) * 2 - 1  # [rows, columns, 3, R, R], RGB
     path = folder / "comparison.png"

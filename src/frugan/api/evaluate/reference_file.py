@@ -7,7 +7,7 @@ from frugan.api.evaluate.reference import FEATURES_AT_ONCE, reference_of
 from frugan.api.machine.devices import use_device
 from frugan.api.progress import Progress, Say
 from frugan.contract.data import SourceOptions
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import open_prepared
 from frugan.data.set_file import is_prepared

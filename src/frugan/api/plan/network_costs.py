@@ -1,5 +1,6 @@
 """`info`: what a recipe's networks cost."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from frugan.api.weights import read_weights, weights_file
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.prepared import prepared
-from frugan.memory.costs import NetworkCost, arithmetic_intensity, bound_by, network_cost
+from frugan.memory.costs import NetworkCost, Run, arithmetic_intensity, bound_by, network_cost, recorded_runs
 from frugan.memory.machine import Peaks, measure_latency, measure_peaks
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
@@ -91,6 +92,16 @@ def _filled(network: nn.Module, device: torch.device) -> nn.Module:
     return network
 
 
+def _runs(recipe: Recipe, built: Mapping[str, nn.Module], group: int) -> Mapping[str, Run]:
+    """One forward of each network: the family's own, or as its phases call it."""
+    own = recipe.kind.forwards(recipe.networks)
+    if own:
+        return own
+    setup = setup_of(recipe)
+    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    return recorded_runs(setup.used(built), setup.every_phase, needs, group)
+
+
 def info(source: str, overrides: list[str] | None = None, *, device: str = "auto", latency: bool = True) -> RecipeInfo:
     """Count and time the networks of a recipe, or of a run or weights file.
 
@@ -113,9 +124,9 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
     layout = Plan(1, precision).layout(where)
     peaks = measure_peaks(where, precision.dtype)
     group = recipe.training.normalisation_batch or 1
-    found: dict[str, NetworkInfo] = {}
+    costs: dict[str, NetworkInfo] = {}
     built = recipe.kind.build(recipe.networks, "meta")
-    for name, run in recipe.kind.forwards(recipe.networks).items():
+    for name, run in _runs(recipe, built, group).items():
         cost: NetworkCost = network_cost(built[name], run, group, layout=layout)
         seconds = None
         if latency:
@@ -123,7 +134,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
             with torch.no_grad(), prepared(network, layout):
                 seconds = measure_latency(lambda run=run, network=network: run(network, 1), where)  # type: ignore[misc]
         each = cost.per_sample
-        found[name] = NetworkInfo(
+        costs[name] = NetworkInfo(
             parameters=cost.parameters,
             macs=each.macs,
             bytes_moved=each.bytes_moved,
@@ -132,4 +143,4 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
             saved_activation_bytes=each.saved_activation_bytes,
             latency_seconds=seconds,
         )
-    return RecipeInfo(source, recipe, str(where), precision.name, peaks, found)
+    return RecipeInfo(source, recipe, str(where), precision.name, peaks, costs)

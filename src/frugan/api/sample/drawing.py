@@ -12,7 +12,7 @@ from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, Sampler, generating, pixels
 from frugan.api.sample.opened_networks import open_networks
 from frugan.api.sample.sheet_requests import check_request, check_sheet
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.report.sample_files import write_animation, write_npz, write_pngs

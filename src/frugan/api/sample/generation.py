@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from frugan.api.defaults import STANDING_BATCHES
 from frugan.api.sample.style_requests import check_psi
+from frugan.contract.family import Noise, SheetRequest
 from frugan.contract.layers import GroupNormalised, Observer, Stateful
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import Noise
 from frugan.engine.layout import Layout
 from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.streams import derive_seed

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.recipe.recipe import Recipe
 
 

@@ -12,7 +12,7 @@ from frugan.api.networks import networks_from
 from frugan.api.progress import Say, quiet
 from frugan.api.sample.sample_grids import provenance
 from frugan.api.weights import Weights, read_weights, step_of, weights_file
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.checkpoint import STATE_FILE
 from frugan.engine.layout import Layout

@@ -18,7 +18,7 @@ from frugan.api.sample.opened_networks import open_networks
 from frugan.api.sample.row_labels import row_labels
 from frugan.api.sample.sheet_requests import check_request
 from frugan.api.sample.style_requests import words
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe

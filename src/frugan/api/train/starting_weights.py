@@ -12,7 +12,7 @@ from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.made_to_fit import numbered_as_here, with_classes
 from frugan.api.train.starting_file import StartingWeights, read_starting_weights
 from frugan.api.weights import weights_file
-from frugan.contract.starting import HasClassTables, Piece, StartsInPart
+from frugan.contract.family import Family, Piece
 from frugan.data.wording import first_names
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE, load_networks, restore_optimizers
 from frugan.engine.state import TrainingState
@@ -65,7 +65,7 @@ def start_from(
     Raises:
         BadInput: weights of another family, of other networks or of other classes.
     """
-    if classes is not None and not isinstance(recipe.kind, HasClassTables):
+    if classes is not None and not recipe.kind.class_tables:
         raise BadInput(f"--init-classes: family {recipe.family} has no tables of classes that could start from others")
     contents = [(NETWORKS_FILE, state.networks)] + ([(EMA_FILE, state.ema.networks)] if state.ema.networks else [])
     for content, networks in contents:
@@ -133,13 +133,14 @@ def _take(
     own = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
     differing = _differing(recipe, changed)
     same = own.keys() == tensors.keys() and all(tensors[key].shape == value.shape for key, value in own.items())
-    if same or not isinstance(recipe.kind, StartsInPart):
+    mine = _by_piece(recipe.kind, own)
+    if same or not mine:
         found = load_networks(networks, tensors, f"--init {weights.path}")
         say(f"init: {kind} {', '.join(networks) or 'none'}: {len(found)} tensors from {weights.path}")
         if differing and kind == "networks":
             say(f"init: {'; '.join(differing)}: to take all of it over, override networks.KEY=VALUE")
         return found
-    agreeing, new = _agreement(recipe.kind, own, tensors)
+    agreeing, new = _agreement(mine, _by_piece(recipe.kind, tensors), own, tensors)
     taken = [key for keys in agreeing.values() for key in keys]
     if sum(own[key].numel() for key in taken) < LEAST_SHARE * sum(value.numel() for value in own.values()):
         why = f": {'; '.join(differing)}" if differing else ""
@@ -157,7 +158,7 @@ def _take(
 
 def _differing(recipe: Recipe, changed: Mapping[str, Difference]) -> list[str]:
     """In what networks differ, as far as weights may not fit or would run otherwise."""
-    passed_over = {"networks.classes"} if isinstance(recipe.kind, HasClassTables) else set()
+    passed_over = {"networks.classes"} if recipe.kind.class_tables else set()
     return [
         f"{key} is {change.before} there and {change.after} here"
         for key, change in changed.items()
@@ -169,10 +170,12 @@ def _differing(recipe: Recipe, changed: Mapping[str, Difference]) -> list[str]:
 
 
 def _agreement(
-    family: StartsInPart, own: Mapping[str, Tensor], given: Mapping[str, Tensor]
+    mine: Mapping[Piece, list[str]],
+    theirs: Mapping[Piece, list[str]],
+    own: Mapping[str, Tensor],
+    given: Mapping[str, Tensor],
 ) -> tuple[dict[Piece, list[str]], dict[Piece, list[str]]]:
     """Pieces of these networks with the names of their tensors: those that the given ones fit, and those new here."""
-    mine, theirs = _by_piece(family, own), _by_piece(family, given)
     fits = {
         piece
         for piece, keys in mine.items()
@@ -181,7 +184,7 @@ def _agreement(
     return {p: keys for p, keys in mine.items() if p in fits}, {p: k for p, k in mine.items() if p not in fits}
 
 
-def _by_piece(family: StartsInPart, keys: Iterable[str]) -> dict[Piece, list[str]]:
+def _by_piece(family: Family, keys: Iterable[str]) -> dict[Piece, list[str]]:
     found: defaultdict[Piece, list[str]] = defaultdict(list)
     for key in keys:
         if (piece := family.piece_of(key)) is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.checkpoint import load_networks
 from frugan.engine.prepared import make_callable
 from frugan.errors import BadInput

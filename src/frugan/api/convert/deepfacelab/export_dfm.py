@@ -16,8 +16,9 @@ from frugan.api.sample.sample_grids import provenance
 from frugan.contract.phase import Networks
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDNetworks, flows
+from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.files.dfm import check_dfm, write_dfm
+from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
 
 TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
 """Largest difference of a colour or a mask, of a range of 1, in float32 and in half precision."""
@@ -95,7 +96,7 @@ def _config(trained: TrainedFaces) -> SAEHDNetworks:
 
 def _networks(trained: TrainedFaces) -> Networks:
     """The autoencoder's networks."""
-    names = flows.network_names(_config(trained).letters)
+    names = network_names(_config(trained).letters)
     built = trained.recipe.kind.build(_config(trained))
     found = {name: built[name].eval() for name in names}
     load_networks(found, trained.weights.of(names), str(trained.weights.path))
@@ -106,9 +107,9 @@ def _networks(trained: TrainedFaces) -> Networks:
 def _difference(path: Path, trained: TrainedFaces, networks: Networks) -> float:
     """The largest one on test pictures. NaN if either makes one."""
     archi, pictures = _config(trained).letters, _pictures(_config(trained).resolution)
-    vectors = flows.encode(networks, torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous())
-    face, face_mask = flows.decode(archi, networks, flows.swap_code(archi, networks, vectors), "src")
-    _, mask = flows.decode(archi, networks, flows.code(archi, networks, vectors, "dst"), "dst")
+    vectors = encode(networks, torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous())
+    face, face_mask = decode(archi, networks, swap_code(archi, networks, vectors), "src")
+    _, mask = decode(archi, networks, code_of(archi, networks, vectors, "dst"), "dst")
     expected = [value.permute(0, 2, 3, 1).numpy() for value in (mask, face, face_mask)]
     found = check_dfm(path, pictures)
     return float(max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)))

@@ -17,7 +17,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDNetworks
+from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.files.leras import Arrays, LerasModel
 from frugan.families.saehd.files.leras_fit import gan_misfit, misfits
 from frugan.families.saehd.files.leras_names import (

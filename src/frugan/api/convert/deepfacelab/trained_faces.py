@@ -19,7 +19,7 @@ from frugan.engine.checkpoint import (
 )
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDFamily
+from frugan.families.saehd.family import SAEHDFamily
 from frugan.recipe.recipe import Recipe
 
 

@@ -5,11 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from frugan.errors import BadInput
-from frugan.families.biggan.channels import (
-    BOTTOM,
-    GENERATOR,
-    discriminator_channels_at,
-)
+from frugan.families.biggan.config import BOTTOM, GENERATOR, discriminator_channels_at
 from frugan.families.biggan.files.hub_names import LATENT, HubShape
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -9,10 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frugan.errors import BadInput
-from frugan.families.biggan.channels import (
-    discriminator_channels_at,
-    generator_channels_at,
-)
+from frugan.families.biggan.config import discriminator_channels_at, generator_channels_at
 from frugan.pickles.wording import shown_value
 
 Options = Mapping[str, Any]

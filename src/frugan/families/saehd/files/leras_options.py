@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from frugan.errors import BadInput
+from frugan.families.saehd.archi import stack_for, stacks
 from frugan.families.saehd.config import SAEHDObjective
-from frugan.families.saehd.receptive_field import stack_for, stacks
 
 NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
 """Options that say what the arrays are; the others have defaults."""

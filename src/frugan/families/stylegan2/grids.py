@@ -1,19 +1,76 @@
-"""Sheets of samples: rows of pictures, interpolations between styles, and grids of mixed styles."""
+"""Grids of samples: rows of pictures, interpolations between styles, and mixed styles."""
 
+from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from frugan.contract.family import SheetRequest, StyleMixing
 from frugan.contract.phase import Networks
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import StyleMixing
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
-from frugan.families.stylegan2.generator import Generator
-from frugan.families.stylegan2.interpolation import interpolations
-from frugan.families.stylegan2.seeds import seeded_latents
-from frugan.families.stylegan2.synthesis import Noise, noise_size
+from frugan.families.stylegan2.generator import Generator, Noise, noise_size
+from frugan.nn.latents import arc, class_ends, line
+
+# Latents by number, as NVlabs' programs count them.
+
+
+def seeded_latents(seeds: Sequence[int], size: int) -> Tensor:
+    """The latent of each seed, from 0 to 2^32 - 1: a stream of its own, drawn in float64. [N, size], fp32."""
+    drawn = [np.random.RandomState(seed).randn(1, size) for seed in seeds]
+    return torch.from_numpy(np.concatenate(drawn)).float()
+
+
+# Rows of styles from one to another.
+
+
+def interpolations(generator: Generator, classes: int | None, request: SheetRequest, random: torch.Generator) -> Tensor:
+    """Styles [rows, columns, style] on the host, from one to another: of another latent, another class, or both.
+
+    Raises:
+        BadInput: between classes of networks without, or between classes and seeds at once.
+    """
+    if classes is None and request.interpolate == "class":
+        raise BadInput('interpolate "class": these networks were made without classes; "latent" is what there is')
+    if request.seeds:
+        return _by_stations(generator, classes, request)
+    start = end = None  # labels [rows] each
+    if classes is not None:
+        start, end = class_ends(request.classes, request.rows, classes, random)
+    rows, columns = (len(start) if start is not None else request.rows), request.columns
+    z_start, z_end = torch.randn(2, rows, generator.latent_size, generator=random)
+    if request.interpolate == "class":
+        z_end = z_start
+    if request.interpolate == "latent":
+        end = start
+    if request.spherical:
+        z = arc(z_start, z_end, columns, unit=True).flatten(0, 1)  # [rows*columns, latent]
+        ends = [
+            generator.styles_of(z, None if labels is None else labels.repeat_interleave(columns)).view(
+                rows, columns, -1
+            )
+            for labels in (start, end)
+        ]
+        return torch.lerp(ends[0], ends[1], torch.linspace(0, 1, columns)[None, :, None])
+    return line(generator.styles_of(z_start, start), generator.styles_of(z_end, end), columns)
+
+
+def _by_stations(generator: Generator, classes: int | None, request: SheetRequest) -> Tensor:
+    """Styles [rows, columns, style] that go by those of the seeds, in straight lines; a row for each class."""
+    if request.interpolate != "latent" or request.spherical:
+        raise BadInput("seeds: are gone between in straight lines of styles; leave --interpolate and --spherical out")
+    if len(request.seeds) < 2:
+        raise BadInput(f"seeds {request.seeds[0]}: one picture; an interpolation goes between two or more")
+    z = seeded_latents(request.seeds, generator.latent_size)
+    chosen = list(request.classes or [0])
+    labels = None if classes is None else torch.tensor(chosen).repeat_interleave(len(z))
+    stations = generator.styles_of(z.repeat(len(chosen), 1), labels).view(len(chosen), len(z), -1)
+    place = torch.linspace(0, len(z) - 1, request.columns)
+    before = place.floor().long().clamp(max=len(z) - 2)  # [columns]
+    return torch.lerp(stations[:, before], stations[:, before + 1], (place - before)[None, :, None])
+
 
 MOST_ROWS = 10
 """Classes that are shown where none are asked for."""
@@ -21,7 +78,7 @@ MOST_ROWS = 10
 
 @torch.no_grad()
 def sample(networks: Networks, config: StyleGAN2Networks, request: SheetRequest) -> Tensor:
-    """Generate a sheet [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
+    """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
     Unless the request says otherwise layers add their own constant noise, so that a latent always gives the same
     picture. Without interpolation each row is a class (without classes: `rows` rows, or as many as zeros are asked for)
@@ -48,8 +105,8 @@ def sample(networks: Networks, config: StyleGAN2Networks, request: SheetRequest)
         else interpolations(generator, config.classes, request, random)
     )  # [rows, columns, style]
     ws = _broadcast(generator, styles.flatten(0, 1), request)
-    sheet = _render(generator, config, ws, request, random)  # [rows*columns, C, R, R]
-    return sheet.view(*styles.shape[:2], *sheet.shape[1:])
+    grid = _render(generator, config, ws, request, random)  # [rows*columns, C, R, R]
+    return grid.view(*styles.shape[:2], *grid.shape[1:])
 
 
 def _broadcast(generator: Generator, styles: Tensor, request: SheetRequest) -> Tensor:
