@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
     from frugan.api.model_card.card_folder import write_card as write_card
-    from frugan.api.model_card.hub import pull as pull
-    from frugan.api.model_card.hub import push as push
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
@@ -67,8 +65,6 @@ __all__ = [
     "load_recipe",
     "plan",
     "prepare",
-    "pull",
-    "push",
     "sample",
     "save",
     "to_dfm",
@@ -104,8 +100,6 @@ _WHERE = MappingProxyType(
         "load_recipe": "frugan.recipe.loading",
         "plan": "frugan.api.plan.plan_recipe",
         "prepare": "frugan.data.prepare",
-        "pull": "frugan.api.model_card.hub",
-        "push": "frugan.api.model_card.hub",
         "sample": "frugan.api.sample.sampling",
         "save": "frugan.api.networks",
         "to_dfm": "frugan.api.convert.deepfacelab.export_dfm",

@@ -19,7 +19,7 @@ from frugan.recipe.toml import RECIPE_FILE, dump_recipe
 from frugan.regular_files import json_object
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
-"""All that is written, and all that is published."""
+"""All that is written."""
 
 
 def write_card(run: str | Path, out: str | Path | None = None, *, licence: str = "", say: Say = quiet) -> Path:
