@@ -14,8 +14,7 @@ from bundles.written import write_bundle
 from frugan.api.convert.biggan.import_hub import from_biggan_tfhub
 from frugan.bundles.bundle import read_bundle
 from frugan.errors import BadInput
-from frugan.families.biggan.files.hub_names import hub_table, means_of_sums
-from frugan.families.biggan.files.hub_networks import hub_networks
+from frugan.families.biggan.hub import hub_networks, hub_table, means_of_sums
 from frugan.recipe.loading import load_recipe
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from api.leras_models import NarrowNetworks
 from frugan.engine.streams import derive_seed
 from frugan.families.saehd import SAEHDFamily, flows
-from frugan.families.saehd.files.dfm import write_dfm
+from frugan.families.saehd.dfm import write_dfm
 
 Picture = NDArray[np.float32]
 Swapped = tuple[Picture, Picture]

@@ -15,7 +15,7 @@ from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.families.saehd.files.dfm import write_dfm
+from frugan.families.saehd.dfm import write_dfm
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")
 

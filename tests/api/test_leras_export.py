@@ -16,7 +16,7 @@ from frugan.api.convert.deepfacelab.export_leras import to_leras
 from frugan.api.weights import weights_metadata
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
-from frugan.families.saehd.files.leras import read_model
+from frugan.families.saehd.leras_files import read_model
 from frugan.recipe.loading import load_recipe
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")

@@ -17,9 +17,8 @@ from frugan.api.weights import read_weights
 from frugan.engine.events import EventLog, read_events
 from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.files.dfm import check_dfm
-from frugan.families.saehd.files.leras import LerasModel, read_model
-from frugan.families.saehd.files.leras_writer import write_model
+from frugan.families.saehd.dfm import check_dfm
+from frugan.families.saehd.leras_files import LerasModel, read_model, write_model
 from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
 

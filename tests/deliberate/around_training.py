@@ -185,7 +185,7 @@ FAULTS = (
     ),
     Fault(
         "dense layers are imported as they lie",
-        "families/saehd/files/leras_names.py",
+        "families/saehd/leras_names.py",
         "return value.T if value.ndim == 2 else value",
         "return value",
         "families/test_leras_names.py parity/saehd/test_weights.py",

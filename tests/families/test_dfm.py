@@ -14,11 +14,10 @@ import torch
 from torch import nn
 
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDFamily, flows
+from frugan.families.saehd import SAEHDFamily, dfm, flows
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.families.saehd.files import dfm
-from frugan.families.saehd.files.dfm import check_dfm, write_dfm
+from frugan.families.saehd.dfm import check_dfm, write_dfm
 from parity.saehd import weights
 from parity.saehd.weights import Array
 

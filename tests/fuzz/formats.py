@@ -21,9 +21,8 @@ from frugan.data.picture_set import open_prepared
 from frugan.data.source import Unreadable
 from frugan.engine.checkpoint import MANIFEST_FILE, newest_whole, restore
 from frugan.engine.tensor_files import digest
-from frugan.families.saehd.files.leras import read_model
-from frugan.families.stylegan2.files.snapshot_networks import network_settings
-from frugan.families.stylegan2.files.stylegan_pickle import read_snapshot
+from frugan.families.saehd.leras_files import read_model
+from frugan.families.stylegan2.snapshot import network_settings, read_snapshot
 from frugan.metrics.feature_network import read_pth
 from frugan.metrics.moments_file import read_moments
 from frugan.pickles.reader import load_pickle

@@ -18,11 +18,8 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
-from frugan.families.biggan.files.recipe_options import options_of
-from frugan.families.biggan.files.release_checkpoint import SLOTS, STATE, all_names, file_name
-from frugan.families.biggan.files.release_defaults import DEFAULTS
-from frugan.families.biggan.files.release_names import parameter_order, release_table
-from frugan.families.biggan.files.release_options import network_values, training_values
+from frugan.families.biggan.release import SLOTS, STATE, all_names, file_name, parameter_order, release_table
+from frugan.families.biggan.release_recipe import DEFAULTS, network_values, options_of, training_values
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 

@@ -11,9 +11,7 @@ from frugan.api.convert.written import WEIGHTS_SUFFIX, write_weights_file, write
 from frugan.api.progress import Say
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
-from frugan.families.biggan.files.hub_module import HubModule, read_module
-from frugan.families.biggan.files.hub_names import HubShape, hub_table, means_of_sums
-from frugan.families.biggan.files.hub_networks import hub_networks
+from frugan.families.biggan.hub import HubModule, HubShape, hub_networks, hub_table, means_of_sums, read_module
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 

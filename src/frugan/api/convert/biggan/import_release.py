@@ -21,9 +21,8 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
-from frugan.families.biggan.files.release_checkpoint import STATE, ReleaseCheckpoint, read_checkpoint
-from frugan.families.biggan.files.release_defaults import DEFAULTS
-from frugan.families.biggan.files.release_names import averaged_statistics, release_table
+from frugan.families.biggan.release import STATE, ReleaseCheckpoint, averaged_statistics, read_checkpoint, release_table
+from frugan.families.biggan.release_recipe import DEFAULTS
 from frugan.recipe.recipe import Recipe
 
 CPU = torch.device("cpu")

@@ -5,8 +5,8 @@ from typing import Any
 from frugan.api.convert.biggan.fine_tuning import fine_tuning
 from frugan.api.progress import Say
 from frugan.errors import BadInput
-from frugan.families.biggan.files.release_checkpoint import STATE, ReleaseCheckpoint
-from frugan.families.biggan.files.release_options import network_values, training_values
+from frugan.families.biggan.release import STATE, ReleaseCheckpoint
+from frugan.families.biggan.release_recipe import network_values, training_values
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 

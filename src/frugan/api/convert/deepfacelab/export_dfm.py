@@ -17,7 +17,7 @@ from frugan.contract.phase import Networks
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks, flows
-from frugan.families.saehd.files.dfm import check_dfm, write_dfm
+from frugan.families.saehd.dfm import check_dfm, write_dfm
 
 TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
 """Largest difference of a colour or a mask, of a range of 1, in float32 and in half precision."""

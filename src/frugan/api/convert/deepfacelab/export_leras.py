@@ -19,8 +19,8 @@ from frugan.engine.events import Event, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
-from frugan.families.saehd.files.leras import Arrays, LerasModel
-from frugan.families.saehd.files.leras_names import (
+from frugan.families.saehd.leras_files import Arrays, LerasModel, check_free, model_name, write_model
+from frugan.families.saehd.leras_names import (
     OPTIMIZER_FILES,
     SLOTS,
     UPDATES,
@@ -29,7 +29,6 @@ from frugan.families.saehd.files.leras_names import (
     slot_keys,
     to_file,
 )
-from frugan.families.saehd.files.leras_writer import check_free, model_name, write_model
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from frugan.api.convert.overridden import overridden
 from frugan.api.convert.written import free_for_a_run, write_run
 from frugan.api.progress import Say
 from frugan.data.wording import storable
-from frugan.families.saehd.files.leras import LerasModel, read_model
-from frugan.families.saehd.files.leras_options import LEGACY, ORDER
+from frugan.families.saehd.leras_files import LerasModel, read_model
+from frugan.families.saehd.leras_options import LEGACY, ORDER
 from frugan.recipe.recipe import Recipe
 from frugan.recipe.toml import RECIPE_FILE
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from frugan.errors import BadInput
-from frugan.families.saehd.files.leras import DATA, file_name
-from frugan.families.saehd.files.leras_options import merged, options_of, recipe_values, without_counterpart
+from frugan.families.saehd.leras_files import DATA, file_name
+from frugan.families.saehd.leras_options import merged, options_of, recipe_values, without_counterpart
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 

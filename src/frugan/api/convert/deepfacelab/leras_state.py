@@ -18,15 +18,16 @@ from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDNetworks
-from frugan.families.saehd.files.leras import Arrays, LerasModel
-from frugan.families.saehd.files.leras_fit import gan_misfit, misfits
-from frugan.families.saehd.files.leras_names import (
+from frugan.families.saehd.leras_files import Arrays, LerasModel
+from frugan.families.saehd.leras_names import (
     OPTIMIZER_FILES,
     SLOTS,
     UPDATES,
     faults,
     file_of,
     from_file,
+    gan_misfit,
+    misfits,
     slot_keys,
     weight_keys,
 )

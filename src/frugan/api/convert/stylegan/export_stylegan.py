@@ -12,7 +12,7 @@ from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
-from frugan.families.stylegan2.files.snapshot_networks import constructor_arguments
+from frugan.families.stylegan2.snapshot import constructor_arguments
 from frugan.whole_files import whole_file
 
 

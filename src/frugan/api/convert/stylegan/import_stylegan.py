@@ -11,7 +11,7 @@ from frugan.api.convert.written import WEIGHTS_SUFFIX, write_weights_file, write
 from frugan.api.progress import Say
 from frugan.engine.checkpoint import load_networks
 from frugan.errors import BadInput
-from frugan.families.stylegan2.files.stylegan_pickle import Module, read_snapshot
+from frugan.families.stylegan2.snapshot import Module, read_snapshot
 from frugan.recipe.recipe import Recipe
 
 

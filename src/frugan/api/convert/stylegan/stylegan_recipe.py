@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.errors import BadInput
-from frugan.families.stylegan2.files.snapshot_networks import group_size, network_settings
-from frugan.families.stylegan2.files.stylegan_pickle import Module
+from frugan.families.stylegan2.snapshot import Module, group_size, network_settings
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 

@@ -10,10 +10,37 @@ from numpy.typing import NDArray
 
 from frugan.errors import BadInput
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.families.saehd.files.dfm_networks import CELEB_FACE, INPUT, OUTPUTS, SwapGraph
-from frugan.families.saehd.files.export_extra import onnx, onnxruntime
-from frugan.families.saehd.files.onnx_nodes import Nodes
+from frugan.families.saehd.dfm_graph import CELEB_FACE, INPUT, OUTPUTS, Nodes, SwapGraph
 from frugan.whole_files import whole_file
+
+CURE = "pip install 'frugan[export]'"
+
+
+def onnx() -> Any:
+    """Return the module `onnx`.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    try:
+        import onnx as found  # noqa: PLC0415  (optional extra)
+    except ImportError as error:
+        raise BadInput(f"writing a DFM needs onnx: {CURE}") from error
+    return found
+
+
+def onnxruntime() -> Any:
+    """Return the module `onnxruntime`.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    try:
+        import onnxruntime as found  # noqa: PLC0415  (optional extra)
+    except ImportError as error:
+        raise BadInput(f"checking a DFM needs onnxruntime: {CURE}") from error
+    return found
+
 
 OPSET, IR_VERSION = 12, 7  # the original's
 MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the nodes

@@ -4,6 +4,7 @@
 options); earlier and best ones beside them with a suffix: `G_copy0.pth`, `G_best1.pth`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from frugan.contract.name_table import NameTable, Row
 from frugan.errors import BadInput
-from frugan.families.biggan.files.release_names import parameter_order
 from frugan.pickles.torch_files import Layer, read_torch_file
+
+_BUFFERS = re.compile(
+    r"(?:.*\.)?(?:u\d+|sv\d+|stored_mean|stored_var|running_mean|running_var|accumulation_counter|num_batches_tracked)"
+)
+COUNTER = "accumulation_counter"
+
+
+def release_table(*, own_batch_norm: bool) -> NameTable:
+    """Names within a network.
+
+    Args:
+        own_batch_norm: the checkpoint is of option `mybn`, whose statistics lie one level deeper.
+    """
+    deeper = [
+        Row("{path}.bn.stored_mean", "{path}.stored_mean"),
+        Row("{path}.bn.stored_var", "{path}.stored_var"),
+        Row("{path}.bn." + COUNTER, None),
+    ]
+    return NameTable([*(deeper if own_batch_norm else []), Row("{path}", "{path}")], {"path": ".+"})
+
+
+def is_parameter(name: str) -> bool:
+    """Whether a tensor of a state dict is a parameter, and no buffer."""
+    return _BUFFERS.fullmatch(name) is None
+
+
+def parameter_order(names: Iterable[str]) -> list[str]:
+    """Parameters of a state dict, in order."""
+    return [name for name in names if is_parameter(name)]
+
+
+def averaged_statistics(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """State dict whose accumulated statistics are means: sums are divided by their counter where it is above zero."""
+    counters = {name.removesuffix(COUNTER): value for name, value in tensors.items() if name.endswith(f".{COUNTER}")}
+    found = dict(tensors)
+    for path, counter in counters.items():
+        count = float(counter)
+        for statistic in ("stored_mean", "stored_var"):
+            if count > 0 and (name := f"{path}{statistic}") in found:
+                found[name] = found[name] / count
+    return found
+
 
 STATE = "state_dict"
 OPTIMIZERS = ("G", "D")

@@ -9,17 +9,25 @@ Source: the published modules' variables (biggan-128/2, biggan-256/2, biggan-512
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from frugan.bundles.bundle import Bundle, read_bundle
 from frugan.contract.name_table import Change, NameTable, Row
+from frugan.errors import BadInput
+from frugan.families.biggan.channels import (
+    BOTTOM,
+    GENERATOR,
+    discriminator_channels_at,
+)
 
 AVERAGED = re.compile(r"(.+)/ema_[^/]+")
 LATENT = "Generator/G_Z/G_linear/w"
 """A name that every module has; what stands before it stands before all."""
 COUNTER = "accumulation_counter"
-BOTTOM = 4
 
 
 def without_prefix(name: str, prefix: str) -> str | None:
@@ -176,3 +184,161 @@ def _first_u(channels: int) -> tuple[Change, Change]:
     """[1, features]; and back."""
     to_ours, to_theirs = _first_rows(channels)
     return (lambda value: to_ours(value.reshape(-1))[None]), (lambda value: to_theirs(value.reshape(-1))[None])
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+ATTENTION: Mapping[int, int] = {128: 64, 256: 128, 512: 64}
+"""Side of the pictures -> side at which the published generators have self-attention."""
+DISCRIMINATOR_ATTENTION = 64
+LEAST_ATTENTION_CHANNELS = 8
+NORM_EPS = 1e-4
+LAST_NORM_EPS: Mapping[int, float] = {128: 1e-4, 256: 1e-4, 512: 1e-5}
+_BLOCK = re.compile(r"Generator/GBlock(?:_(\d+))?/conv0/w")
+
+
+def hub_networks(shapes: Shapes) -> tuple[dict[str, Any], HubShape]:
+    """Values of a recipe's `networks` section, and what the table of names has to know.
+
+    Args:
+        shapes: of the variables of one kind (as trained, or averaged), without prefix.
+
+    Raises:
+        BadInput: another generator than BigGAN's of 128, 256 or 512 pixels.
+    """
+    if any(name.startswith("Generator/GenZ/") for name in shapes):
+        raise BadInput("its generator is BigGAN-deep's; modules of biggan-128, biggan-256 and biggan-512 are read here")
+    blocks = sorted(int(match[1] or 0) for name in shapes if (match := _BLOCK.fullmatch(name)))
+    sides = {len(stages): side for side, stages in GENERATOR.items() if side in ATTENTION}
+    if blocks != list(range(len(blocks))) or len(blocks) not in sides:
+        expected = ", ".join(f"{count} ({side} pixels)" for count, side in sorted(sides.items()))
+        raise BadInput(f"its generator has {len(blocks)} blocks; expected {expected}")
+    side = sides[len(blocks)]
+    stages = GENERATOR[side]
+    chunk, features = _matrix(shapes, LATENT)
+    classes, embedding = _matrix(shapes, "linear/w")
+    channels, odd = divmod(features, BOTTOM**2 * stages[0][0])
+    if odd or channels < 1:
+        raise BadInput(
+            f"{LATENT} [{chunk}, {features}]: the first feature map of {side} pixels has {stages[0][0]} times as many "
+            f"channels as the last, at {BOTTOM**2} places: {features} does not divide by it"
+        )
+    attention = _attention(shapes, side, channels)
+    deeper = discriminator_channels_at(side, deep=False, reference_at_32=False)
+    fits = deeper[DISCRIMINATOR_ATTENTION] * channels >= LEAST_ATTENTION_CHANNELS
+    values = {
+        "resolution": side,
+        "classes": classes,
+        "generator_channels": channels,
+        "discriminator_channels": channels,
+        "latent_size": chunk * (len(blocks) + 1),
+        "shared_embedding": embedding,
+        "hierarchical_latent": True,
+        "generator_attention": [] if attention is None else [BOTTOM << (attention + 1)],
+        "discriminator_attention": [DISCRIMINATOR_ATTENTION] if fits else [],
+        "batch_norm_eps": NORM_EPS,
+        "output_norm_eps": LAST_NORM_EPS[side],
+        "spectral_norm_eps": NORM_EPS,
+    }
+    return values, HubShape(len(blocks), attention, chunk, stages[0][0] * channels)
+
+
+def _attention(shapes: Shapes, side: int, channels: int) -> int | None:
+    """The block that attention follows: the published one, or else the only one with as many channels.
+
+    Raises:
+        BadInput: none has, or several have.
+    """
+    theta = shapes.get("Generator/attention/theta/w")
+    if theta is None:
+        return None
+    wanted = theta[2] if len(theta) == 4 else 0
+    fitting = [i for i, (_, outputs) in enumerate(GENERATOR[side]) if outputs * channels == wanted]
+    published = (ATTENTION[side] // BOTTOM).bit_length() - 2
+    if published in fitting:
+        return published
+    if len(fitting) != 1:
+        raise BadInput(
+            f"its self-attention is of {wanted} channels, which {len(fitting)} of its blocks give; expected exactly one"
+        )
+    return fitting[0]
+
+
+def _matrix(shapes: Shapes, name: str) -> tuple[int, int]:
+    shape = shapes.get(name)
+    if shape is None:
+        raise BadInput(f"has no variable {name}: no generator of BigGAN's")
+    if len(shape) != 2 or min(shape) < 1:
+        raise BadInput(f"its variable {name} is {list(shape)}; expected a matrix")
+    return shape[0], shape[1]
+
+
+Kind = Literal["trained", "averaged"]
+
+
+@dataclass(frozen=True)
+class HubModule:
+    """An opened module.
+
+    Attributes:
+        bundle: the checkpoint in it.
+        names: variable, without prefix and mark of an average -> kind -> name in the file.
+    """
+
+    bundle: Bundle
+    names: Mapping[str, Mapping[Kind, str]]
+
+    @property
+    def index(self) -> Path:
+        """The file that lists its variables."""
+        return self.bundle.index
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all variables; of the two kinds of each, that of the first."""
+        return {name: self.bundle.entries[next(iter(kinds.values()))].shape for name, kinds in self.names.items()}
+
+    @property
+    def has_average(self) -> bool:
+        """Whether any variable is averaged."""
+        return any("averaged" in kinds for kinds in self.names.values())
+
+    def read(self, *, averaged: bool) -> dict[str, Tensor]:
+        """All variables of one kind, and those of which there is but one.
+
+        Raises:
+            BadInput: the data file is cut off or damaged.
+        """
+        first: Kind = "averaged" if averaged else "trained"
+        second: Kind = "trained" if averaged else "averaged"
+        return {
+            name: torch.from_numpy(self.bundle.tensor(kinds.get(first) or kinds[second]))
+            for name, kinds in self.names.items()
+        }
+
+
+def read_module(path: Path) -> HubModule:
+    """Open a module; its numbers are read when they are asked for.
+
+    Args:
+        path: the module's folder, its folder `variables`, or the .index file there.
+
+    Raises:
+        BadInput: there is none, it is damaged, or of another model.
+    """
+    bundle = read_bundle(path)
+    prefix = prefix_of(bundle.entries)
+    if prefix is None:
+        raise BadInput(f"{bundle.index}: no generator of BigGAN's; expected the module biggan-128, -256 or -512")
+    found: dict[str, dict[Kind, str]] = {}
+    for name in bundle.entries:
+        plain = without_prefix(name, prefix)
+        if plain is None:
+            continue
+        average = AVERAGED.fullmatch(plain)
+        key = plain if average is None else average[1]
+        kind: Kind = "trained" if average is None else "averaged"
+        if kind in found.setdefault(key, {}):
+            raise BadInput(f"{bundle.index}: has {key} twice, as {found[key][kind]} and as {name}")
+        found[key][kind] = name
+    return HubModule(bundle, found)
