@@ -10,7 +10,7 @@ import torch
 
 from api.leras_models import GROUPS, NARROW, OPTIONS, assert_same_model, model_of
 from api.leras_runs import CPU, DATA, EVERY_PHASE, back, tensors, there, train_small
-from frugan.api.convert.deepfacelab.export_dfm import to_dfm
+from frugan.api.convert.functions import to_dfm
 from frugan.api.networks import networks_from
 from frugan.api.train.training import train
 from frugan.api.weights import read_weights
@@ -62,6 +62,7 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
         face, _ = networks["decoder_src"](flows.swap_code(Archi.parse("df-ud"), networks, vectors))
     assert np.abs(face.permute(0, 2, 3, 1).numpy() - expected[1]).max() < 1e-5
     made = to_dfm(run, tmp_path / "swap.dfm", say=print)
+    assert made.difference is not None
     assert (made.step, made.difference < 1e-5) == (20, True)
     for mine, other in zip(check_dfm(made.path, faces), expected, strict=True):
         assert np.abs(mine - other).max() < 1e-5

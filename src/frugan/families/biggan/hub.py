@@ -16,13 +16,16 @@ import torch
 from torch import Tensor
 
 from frugan.bundles.bundle import Bundle, read_bundle
+from frugan.contract.formats import WEIGHTS_SUFFIX, Conversion, FileFormat, Imported, OurSide, RecipeValues, Target
 from frugan.contract.name_table import Change, NameTable, Row
 from frugan.errors import BadInput
+from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.channels import (
     BOTTOM,
     GENERATOR,
     discriminator_channels_at,
 )
+from frugan.families.biggan.release_recipe import fine_tuning, next_lines
 
 AVERAGED = re.compile(r"(.+)/ema_[^/]+")
 LATENT = "Generator/G_Z/G_linear/w"
@@ -194,6 +197,7 @@ DISCRIMINATOR_ATTENTION = 64
 LEAST_ATTENTION_CHANNELS = 8
 NORM_EPS = 1e-4
 LAST_NORM_EPS: Mapping[int, float] = {128: 1e-4, 256: 1e-4, 512: 1e-5}
+MOST_SHOWN = 8
 _BLOCK = re.compile(r"Generator/GBlock(?:_(\d+))?/conv0/w")
 
 
@@ -342,3 +346,59 @@ def read_module(path: Path) -> HubModule:
             raise BadInput(f"{bundle.index}: has {key} twice, as {found[key][kind]} and as {name}")
         found[key][kind] = name
     return HubModule(bundle, found)
+
+
+class BigGANHub(FileFormat):
+    """A generator of TensorFlow Hub (biggan-128, -256, -512), read without TensorFlow; nothing in it is run."""
+
+    program = "a generator of TensorFlow Hub"
+    reads = frozenset({"raw", "verify"})
+    makes: frozenset[Target] = frozenset({"file", "folder"})
+
+    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+        """Read a module: for a file the average (`raw`: the generator as it was trained); for a folder both."""
+        module = read_module(asked.source)
+        if not module.has_average:
+            asked.say("the module has no EMA: the generator as it was trained is used instead")
+        recipe, shape = _recipe(module, ours)
+        asked.say(f"{recipe.summary}, from {module.index}")
+        chosen = _generator(module, recipe, shape, ours, averaged=not asked.raw)
+        trained, averages = chosen, {}
+        if asked.out.suffix != WEIGHTS_SUFFIX:
+            trained, averages = _generator(module, recipe, shape, ours, averaged=False), chosen
+        resolution = recipe.values["networks"]["resolution"]
+        facts = {
+            "path": str(asked.out),
+            "resolution": resolution,
+            "averaged": module.has_average and not asked.raw,
+        }
+        lines = next_lines(asked.out, recipe, ours, discriminator=False)
+        return Imported(recipe, trained, facts, [f"{asked.out}: BigGAN at {resolution} pixels", *lines], averages)
+
+
+def _recipe(module: HubModule, ours: OurSide) -> tuple[RecipeValues, HubShape]:
+    try:
+        networks, shape = hub_networks(module.shapes)
+    except BadInput as error:
+        raise BadInput(f"{module.index}: {error}") from error
+    about = {
+        "summary": f"BigGAN at {networks['resolution']} pixels, imported",
+        "source": f"TensorFlow Hub's module {module.index.parent.parent.name}",
+    }
+    values = {"family": "biggan", "about": about, "networks": networks, **fine_tuning(ours)}
+    return ours.recipe(values, str(module.index)), shape
+
+
+def _generator(
+    module: HubModule, recipe: RecipeValues, shape: HubShape, ours: OurSide, *, averaged: bool
+) -> dict[str, Tensor]:
+    """Tensors "G.parameter", all of which must be the recipe's."""
+    published = BigGANFamily().build(recipe.networks, "meta")["G"]
+    expected = {key: tuple(value.shape) for key, value in published.state_dict().items()}
+    read = hub_table(shape).to_ours(means_of_sums(module.read(averaged=averaged)), expected)
+    if read.faults:
+        shown = read.faults[:MOST_SHOWN] + (["…"] if len(read.faults) > MOST_SHOWN else [])
+        raise BadInput(f"{module.index}: not the generator that it looks like:\n  " + "\n  ".join(shown))
+    tensors = {f"G.{key}": value.float().contiguous() for key, value in read.tensors.items()}
+    ours.load({"G": published}, tensors, str(module.index))  # copies nothing: there is no data on "meta"
+    return tensors

@@ -4,16 +4,23 @@ Options that change networks or training in a way that no recipe field has are r
 matter only where training goes on: weights to draw pictures with can be had all the same.
 """
 
-from collections.abc import Mapping
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from frugan.contract.formats import RECIPE_FILE, WEIGHTS_SUFFIX, OurSide, RecipeValues
 from frugan.errors import BadInput
 from frugan.families.biggan.channels import (
     discriminator_channels_at,
     generator_channels_at,
 )
 from frugan.pickles.wording import shown_value
+
+FINE_TUNING = "biggan-finetune-128"
+"""The recipe that converted networks are fine-tuned by."""
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -394,3 +401,124 @@ def _inverse(words: Mapping[str, str]) -> dict[str, str]:
     for theirs, ours in words.items():
         found.setdefault(ours, theirs)
     return found
+
+
+def release_recipe(
+    options: Options,
+    iteration: int,
+    own_rates: Mapping[str, Mapping[str, Any]],
+    where: str,
+    ours: OurSide,
+    *,
+    trains: bool,
+) -> RecipeValues:
+    """Networks and training as in a checkpoint's options.
+
+    Args:
+        iteration: that it has reached.
+        own_rates: "G", "D" -> Adam's settings as the optimizer's file has them, which training goes on with.
+        where: the options come from, for messages.
+        trains: whether training goes on, so that its options count; else it is fine-tuned by other settings.
+
+    Raises:
+        BadInput: an option is missing, or has no counterpart here, by its name.
+    """
+    try:
+        networks = network_values(options)
+        training = training_values(options) if trains else {}
+    except BadInput as error:
+        hint = "" if not trains else "; weights to draw with or to fine-tune (OUT.safetensors) may still be had"
+        raise BadInput(f"{where}: option {error}{hint if _of_training(options) else ''}") from error
+    about = {
+        "summary": f"{options['model']} at {networks['resolution']} pixels, imported",
+        "source": f"checkpoint of BigGAN-PyTorch at iteration {iteration:,}",
+    }
+    if trains:
+        training["optimizers"] |= own_rates
+    rest = training if trains else fine_tuning(ours)
+    return ours.recipe({"family": "biggan", "about": about, "networks": networks, **rest}, where)
+
+
+def _of_training(options: Options) -> bool:
+    """Whether it is the training that is refused, and the networks are not."""
+    try:
+        network_values(options)
+    except BadInput:
+        return False
+    return True
+
+
+def lines_of_differences(recipe: RecipeValues, options: Options) -> Iterator[str]:
+    """Lines for what of the training does not simply go over."""
+    if recipe.values["training"]["duration"] == "endless":
+        yield f"num_epochs {options.get('num_epochs')}: counts passes over pictures; training.duration is endless here"
+    if options.get("parallel") is True:
+        yield (
+            f"parallel: how many cards shared a batch of {options['batch_size']} is not written down, and with it over "
+            f"how many samples batches were normalised; training.normalisation_batch={options['batch_size']} is for "
+            "one, a quarter of that for four"
+        )
+    if options.get("split_D") is True:
+        yield "split_D: real and generated pictures are always judged apart here"
+    if options.get("ema") is not True:
+        yield "ema False: the average is a copy of the generator (ema.decay = 0)"
+
+
+def exported_options(
+    recipe: RecipeValues, before: Mapping[str, Any] | None, ours: OurSide
+) -> tuple[dict[str, Any], list[str]]:
+    """All options, and a line for what that program has no option for.
+
+    Args:
+        recipe: as it is at the step of the export.
+        before: options as they were imported; those that the recipe has changed since are as it has them. None: the
+            run was made of no such checkpoint.
+    """
+    now, lines = _stated(recipe)
+    if before is None:
+        return {**DEFAULTS, **now}, lines
+    values = {"family": "biggan", "networks": network_values(before), **training_values(before)}
+    then, _ = _stated(ours.recipe(values, "the imported options"))
+    return {**DEFAULTS, **before, **{k: v for k, v in now.items() if v != then[k]}}, lines
+
+
+def _stated(recipe: RecipeValues) -> tuple[dict[str, Any], list[str]]:
+    values = recipe.values | {"ema": recipe.values["ema"] | {"start": recipe.averages_from}}
+    return options_of(values, recipe.optimizers)
+
+
+def fine_tuning(ours: OurSide) -> dict[str, Any]:
+    """All sections of the recipe for it that ships but what it is and its networks."""
+    values = _shipped(ours)
+    return {name: value for name, value in values.items() if name not in ("family", "rule", "about", "networks")}
+
+
+def next_lines(path: Path, recipe: RecipeValues, ours: OurSide, *, discriminator: bool) -> list[str]:
+    """What to do with weights now; to fine-tune them, by a recipe whose networks are made theirs.
+
+    Args:
+        discriminator: whether there is one to start from; what does not know anything is not frozen.
+    """
+    lines = [f"Next: frugan sample {path} --out samples"]
+    started = f"--init {path} --init-classes mean --data PICTURES --out RUN"
+    if path.suffix != WEIGHTS_SUFFIX:
+        return [*lines, f"Or: frugan train {path / RECIPE_FILE} networks.classes=N {started}"]
+    differing = _differing_networks(recipe, ours, discriminator=discriminator)
+    words = [f"networks.{name}={value}" for name, value in differing]
+    return [*lines, f"Or: frugan train {shlex.join([FINE_TUNING, 'networks.classes=N', *words])} {started}"]
+
+
+def _differing_networks(recipe: RecipeValues, ours: OurSide, *, discriminator: bool) -> list[tuple[str, str]]:
+    """Fields of its networks that have to be set to these networks' values, but for the number of classes."""
+    theirs, own = dict(recipe.values["networks"]), _shipped(ours)["networks"]
+    frozen = "frozen_discriminator_blocks"
+    if discriminator:
+        theirs[frozen] = own[frozen]
+    values = {key: "none" if value is None else json.dumps(value) for key, value in theirs.items()}
+    return [(key, values[key]) for key, value in theirs.items() if key != "classes" and own[key] != value]
+
+
+def _shipped(ours: OurSide) -> dict[str, Any]:
+    shipped = ours.shipped(FINE_TUNING)
+    assert shipped is not None
+    return shipped.values

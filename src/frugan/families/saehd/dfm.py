@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from frugan.contract.formats import Conversion, Converted, FileFormat, OurSide, Trained
+from frugan.contract.phase import Networks
 from frugan.errors import BadInput
+from frugan.families.saehd import SAEHDFamily, flows
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.dfm_graph import CELEB_FACE, INPUT, OUTPUTS, Nodes, SwapGraph
+from frugan.families.saehd.face_agreement import check_agreement, open_faces
 from frugan.whole_files import whole_file
 
 CURE = "pip install 'frugan[export]'"
@@ -41,6 +46,9 @@ def onnxruntime() -> Any:
         raise BadInput(f"checking a DFM needs onnxruntime: {CURE}") from error
     return found
 
+
+TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
+"""Largest difference of a colour or a mask, of a range of 1, in float32 and in half precision."""
 
 OPSET, IR_VERSION = 12, 7  # the original's
 MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the nodes
@@ -120,3 +128,74 @@ def _check_size(path: Path, arrays: Mapping[str, Array]) -> None:
         else "Train networks with smaller ae_dims, e_dims, d_dims or resolution."
     )
     raise BadInput(f"{path.name} would take {size / 1e9:.1f} GB; a DFM file holds at most 2.1 GB. {cure}")
+
+
+class Dfm(FileFormat):
+    """DeepFaceLive's: one ONNX file that swaps faces; there is no way back."""
+
+    program = "a file for DeepFaceLive"
+    writes = frozenset({"data", "replace", "half"})
+
+    def write(self, asked: Conversion, ours: OurSide) -> Converted:
+        """Write a run as a DFM file, and compare what it computes with the networks; see `frugan.to_dfm`."""
+        path = asked.out
+        if path.suffix != ".dfm":
+            raise BadInput(f"{path}: expected a name that ends in .dfm")
+        if path.exists() and not asked.replace:
+            raise BadInput(f"{path}: is there already; choose another name, or add --replace")
+        trained = open_faces(asked, ours)
+        if asked.data:
+            check_agreement(trained, ours, asked.say)
+        networks = _autoencoder(trained, ours)
+        weights = {
+            f"{name}.{key}": w.detach().numpy() for name, n in networks.items() for key, w in n.named_parameters()
+        }
+        note = {**trained.note, "Iteration": str(trained.step)}
+        unchecked = path.with_name(f".unchecked-{path.name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_dfm(unchecked, trained.recipe.networks, weights, half=asked.half, note=note)
+            difference = _difference(unchecked, trained.recipe.networks, networks)
+            if not difference <= (HALF_TOLERANCE if asked.half else TOLERANCE):
+                cure = "export without --half" if asked.half else "please report this, with the recipe"
+                raise BadInput(
+                    f"{path}: not written; it would differ by {difference:.2g} from the networks. Next: {cure}"
+                )
+            unchecked.replace(path)
+        finally:
+            unchecked.unlink(missing_ok=True)
+        facts = {"file": str(path), "iteration": trained.step, "difference": difference}
+        away = f"at most {difference:.1g} of 1 away from the networks' pictures"
+        lines = [f"{path}: iteration {trained.step:,}; {away}"]
+        return Converted(path, facts, lines, step=trained.step, difference=difference)
+
+
+def _autoencoder(trained: Trained, ours: OurSide) -> Networks:
+    """Its networks."""
+    names = flows.network_names(trained.recipe.networks.letters)
+    built = SAEHDFamily().build(trained.recipe.networks)
+    networks = {name: built[name].eval() for name in names}
+    tensors = {key: value for key, value in trained.networks.items() if key.partition(".")[0] in names}
+    ours.load(networks, tensors, str(trained.path))
+    return networks
+
+
+@torch.no_grad()
+def _difference(path: Path, config: SAEHDNetworks, networks: Networks) -> float:
+    """The largest one on test pictures. NaN if either makes one."""
+    archi, pictures = config.letters, _pictures(config.resolution)
+    vectors = flows.encode(networks, torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous())
+    face, face_mask = flows.decode(archi, networks, flows.swap_code(archi, networks, vectors), "src")
+    _, mask = flows.decode(archi, networks, flows.code(archi, networks, vectors, "dst"), "dst")
+    expected = [value.permute(0, 2, 3, 1).numpy() for value in (mask, face, face_mask)]
+    drawn = check_dfm(path, pictures)
+    return float(max(np.abs(a - b).max() for a, b in zip(drawn, expected, strict=True)))
+
+
+def _pictures(resolution: int) -> NDArray[Any]:
+    """One of noise and two smooth ones. [3, R, R, 3]."""
+    random = np.random.default_rng(0)
+    rows, columns = np.mgrid[0 : 1 : resolution * 1j, 0 : 1 : resolution * 1j]
+    phases = random.random((2, 1, 1, 3)) * 6
+    smooth = 0.5 + 0.5 * np.sin(phases + 4 * rows[..., None] + 7 * columns[..., None] * phases / 6)
+    return np.concatenate([random.random((1, resolution, resolution, 3)), smooth]).astype(np.float32)

@@ -4,14 +4,29 @@ Such a pickle holds the text of the Python files that define its networks, and a
 a record: the class's name, its settings, its tensors, and the records within it. The text is passed over.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from frugan.contract.formats import (
+    RECIPE_FILE,
+    WEIGHTS_SUFFIX,
+    Conversion,
+    Converted,
+    FileFormat,
+    Imported,
+    OurSide,
+    RecipeValues,
+    Target,
+)
 from frugan.errors import BadInput
+from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.pickles.arrays import CURE
 from frugan.pickles.objects import ObjectReader
@@ -19,6 +34,8 @@ from frugan.pickles.reader import read_whole
 from frugan.pickles.torch_tensors import Tensors
 from frugan.pickles.wording import shown_value
 
+GROUP = 4
+"""Pictures whose spread the discriminator looks at together, where the snapshot does not say."""
 MOST_FILE_BYTES = 8 << 30
 """Twenty times the largest published."""
 MOST_MODULES = 10_000
@@ -288,3 +305,149 @@ def constructor_arguments(networks: StyleGAN2Networks, group: int | None) -> dic
         "epilogue_kwargs": spread,
     }
     return {"G": generator, "D": discriminator, "G_ema": generator}
+
+
+class StyleGANPickle(FileFormat):
+    """A network snapshot; it cannot be written, because it would have to contain their program."""
+
+    program = "a snapshot of StyleGAN2"
+    reads = frozenset[str]()
+    makes: frozenset[Target] = frozenset({"file", "folder"})
+
+    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+        """Read a snapshot; see `frugan.from_stylegan_pickle`."""
+        source = asked.source
+        modules = read_snapshot(source)
+        average, discriminator = modules.get("G_ema", modules.get("G")), modules.get("D")
+        if average is None:
+            raise BadInput(f"{source}: holds no generator (G_ema or G); nothing could be drawn with it")
+        for name, loss in {
+            "G_ema": "G is used instead",
+            "G": "G_ema is used instead",
+            "D": "in training it starts afresh",
+        }.items():
+            if name not in modules:
+                asked.say(f"the snapshot has no {name}: {loss}")
+        recipe = _recipe(average, discriminator, source, ours)
+        other = _tensors(recipe, "D", discriminator, source, ours) if discriminator is not None else {}
+        averaged = _tensors(recipe, "G", average, source, ours)
+        asked.say(f"{recipe.summary}; {', '.join(modules)} from {source}")
+        networks, averages = averaged | other, {}
+        if asked.out.suffix != WEIGHTS_SUFFIX:
+            trained = _tensors(recipe, "G", modules.get("G", average), source, ours)
+            networks, averages = trained | other, averaged
+        resolution = recipe.values["networks"]["resolution"]
+        facts = {"path": str(asked.out), "resolution": resolution, "networks": list(modules)}
+        lines = [
+            f"{asked.out}: StyleGAN2 at {resolution} pixels",
+            f"Next: frugan sample {asked.out} --out samples",
+            _training(asked.out, recipe, ours),
+        ]
+        return Imported(recipe, networks, facts, lines, averages, parts=tuple(modules))
+
+
+class StyleGANSafetensors(FileFormat):
+    """State dicts with the authors' names, which say too little of the networks that they are of to be read again."""
+
+    program = "weights under the names of StyleGAN2's authors"
+    writes = frozenset({"replace"})
+
+    def write(self, asked: Conversion, ours: OurSide) -> Converted:
+        """Write state dicts; see `frugan.to_stylegan_safetensors`."""
+        out = asked.out
+        if out.suffix != WEIGHTS_SUFFIX:
+            raise BadInput(f"{out}: expected a name that ends in {WEIGHTS_SUFFIX}")
+        if out.exists() and not asked.replace:
+            raise BadInput(f"{out}: is there already; choose another name, or add --replace")
+        trained = ours.weights("stylegan2")
+        if trained.path == trained.averaged:
+            asked.say(f"{trained.path}: has one generator, which is written as G and as G_ema")
+        generator = {key: value for key, value in trained.averages.items() if key.startswith("G.")}
+        if not generator:
+            raise BadInput(f"{trained.averaged}: holds no generator")
+        tensors = trained.networks | {f"G_ema.{key.removeprefix('G.')}": value for key, value in generator.items()}
+        networks = tuple(dict.fromkeys(key.partition(".")[0] for key in tensors))
+        group = trained.recipe.values["training"]["normalisation_batch"]
+        arguments = constructor_arguments(trained.recipe.networks, group)
+        made_with = json.dumps({name: arguments[name] for name in networks})
+        ours.write_tensors(out, tensors, {"format": "stylegan2-ada-pytorch", "init_kwargs": made_with})
+        facts = {"file": str(out), "networks": list(networks)}
+        lines = [f"{out}: {', '.join(networks)} under the authors' names"]
+        return Converted(out, facts, lines, step=trained.step, networks=networks)
+
+
+def _recipe(generator: Module, discriminator: Module | None, path: Path, ours: OurSide) -> RecipeValues:
+    """Networks as in the snapshot; the rest is what the release chooses by itself for one card and a resumed training.
+
+    Args:
+        path: of the snapshot, for messages.
+
+    Raises:
+        BadInput: the networks are not StyleGAN2's, or no recipe can describe them.
+    """
+    try:
+        networks = network_settings(generator, discriminator)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+    about = {
+        "summary": f"StyleGAN2 at {networks['resolution']} pixels, imported",
+        "source": f"snapshot {path.name}",
+    }
+    values = {"family": "stylegan2", "about": about, "networks": networks}
+    return ours.recipe(values | _fine_tuning(networks["resolution"], group_size(discriminator)), str(path))
+
+
+def _fine_tuning(resolution: int, group: int | None) -> dict[str, Any]:
+    """Settings of the release's configuration "auto" for one card, resumed from a snapshot.
+
+    Source: Karras et al. 2020 (arXiv 2006.06676) and its release: batch, R1, average and rate by resolution; the
+    augmentation's probability moves five times as fast as in a training from nothing.
+    """
+    group = group or GROUP
+    whole = 2 * group  # path lengths are of half a batch, which must be whole groups
+    batch = -(-min(max(4096 // resolution, 1), 32) // whole) * whole
+    adam = {
+        "learning_rate": 0.002 if resolution >= 1024 else 0.0025,
+        "beta1": 0.0,
+        "beta2": 0.99,
+        "eps": 1e-8,
+        "lazy_regularisation": True,
+    }
+    augmentation = {
+        "method": "ada",
+        "operations": ["blit", "geometry", "colour"],
+        "ramp_images": 100_000,
+    }
+    return {
+        "objective": {"r1_gamma": 0.0002 * resolution**2 / batch, "augmentation": augmentation},
+        "data": {"flip": True},
+        "training": {"batch": batch, "normalisation_batch": group, "duration": "1M images"},
+        "optimizers": {"D": adam, "G": adam},
+        "ema": {"schedule": "half-life", "half_life_images": batch * 10_000 / 32},
+        "saving": {"checkpoint_every": "20k images", "snapshot_every": "20k images", "report_every": "4k images"},
+    }
+
+
+def _tensors(recipe: RecipeValues, name: str, module: Module, source: Path, ours: OurSide) -> dict[str, Tensor]:
+    """Tensors "network.parameter" of a network, which must be those of the recipe's.
+
+    Raises:
+        BadInput: they are not.
+    """
+    tensors = {f"{name}.{key}": torch.from_numpy(array).float() for key, array in module.tensors().items()}
+    network = StyleGAN2Family().build(recipe.networks, "meta")[name]
+    ours.load({name: network}, tensors, f"{source}: {name}")  # copies nothing: there is no data on "meta"
+    return tensors
+
+
+def _training(out: Path, recipe: RecipeValues, ours: OurSide) -> str:
+    """How to fine-tune it: by the recipe beside it, or by a shipped one of the same networks."""
+    if out.suffix != WEIGHTS_SUFFIX:
+        return f"Or: frugan train {out / RECIPE_FILE} --init {out} --data PICTURES --out RUN"
+    theirs = recipe.networks.model_dump()
+    name = f"stylegan2-finetune-{theirs['resolution']}"
+    if (shipped := ours.shipped(name)) is not None:
+        own = shipped.networks.model_dump()
+        if all(own[key] == value for key, value in theirs.items() if key != "frozen_discriminator_layers"):
+            return f"Or: frugan train {name} --init {out} --data PICTURES --out RUN"
+    return "To fine-tune it, convert it to a folder (a name without .safetensors): its recipe.toml has these networks"
