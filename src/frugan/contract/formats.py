@@ -18,12 +18,15 @@ Target = Literal["run", "file", "folder"]
 """A run that training goes on with; a weights file; a folder with weights, their averages and a recipe."""
 
 
+Say = Callable[[str], None]
+
+
 @dataclass(frozen=True)
 class Conversion:
     """What is to be converted, and how; a format reads those fields that it says it takes.
 
     Attributes:
-        source, out: what to read, and where to write; what is there, a format checks.
+        source, out: what to read, and where to write.
         overrides: `key.sub=value` words for the recipe.
         name: of the model, where a folder holds several.
         data: paths by source name, or one, to compare with the model.
@@ -37,7 +40,7 @@ class Conversion:
 
     source: Path
     out: Path
-    say: Callable[[str], None]
+    say: Say
     overrides: Sequence[str] = ()
     name: str | None = None
     data: str | Path | Mapping[str, Any] | None = None
@@ -212,11 +215,11 @@ class OurSide(Protocol):
     def is_run(self, folder: Path) -> bool:
         """Whether a folder is a run of frugan's."""
 
-    def data(self) -> Mapping[str, Any]:
+    def data(self, trained: Trained) -> Mapping[str, Any]:
         """Source -> the pictures that the conversion was given, opened as for training.
 
         Raises:
-            BadInput: they cannot be read, or are not what the recipe of what was opened can be trained on.
+            BadInput: they cannot be read, or are not what this recipe can be trained on.
         """
 
 

@@ -41,7 +41,6 @@ class Ours:
 
     def __init__(self, asked: Conversion) -> None:
         self._asked = asked
-        self._opened: Recipe | None = None
 
     def recipe(self, values: Mapping[str, Any], where: str) -> RecipeValues:
         """See `OurSide`."""
@@ -64,7 +63,7 @@ class Ours:
         trained, averaged = (weights_of_family(source, file, family, say) for file in (NETWORKS_FILE, EMA_FILE))
         folders = (source, *trained.path.absolute().parents[:3])
         run = next((folder for folder in folders if RunFolder(folder).events.is_file()), trained.path.parent)
-        return self._trained(trained, averaged, step_of(trained.path), RunFolder(run), {})
+        return _trained(trained, averaged, step_of(trained.path), RunFolder(run), {})
 
     def checkpoint(self) -> Trained:
         """See `OurSide`."""
@@ -72,7 +71,7 @@ class Ours:
         trained = read_weights(checkpoint.path / NETWORKS_FILE)
         averages = checkpoint.path / EMA_FILE
         averaged = read_weights(averages) if averages.is_file() else trained
-        return self._trained(trained, averaged, checkpoint.step, run, saved)
+        return _trained(trained, averaged, checkpoint.step, run, saved)
 
     def write_tensors(self, path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
         """See `OurSide`."""
@@ -82,31 +81,10 @@ class Ours:
         """See `OurSide`."""
         return RunFolder(folder).exists
 
-    def data(self) -> Mapping[str, Any]:
+    def data(self, trained: Trained) -> Mapping[str, Any]:
         """See `OurSide`."""
-        assert self._opened is not None, "asked for before what it is compared with"
-        return open_sources(self._opened, self._asked.data, self._asked.say, None)
-
-    def _trained(
-        self, trained: Weights, averaged: Weights, step: int, run: RunFolder, saved: Mapping[str, Any]
-    ) -> Trained:
-        now = self._opened = trained.recipe.at_step(step)
-        optimizers = trained.path.parent / OPTIMIZERS_FILE
-        return Trained(
-            path=trained.path,
-            averaged=averaged.path,
-            run=run.path,
-            recipe=recipe_values(now),
-            networks=trained.tensors,
-            averages=averaged.tensors,
-            step=step,
-            later_stages=[at for at in trained.recipe.stage_steps() if at > step],
-            trained_on={name: data.digest for name, data in read_run_data(saved).items()},
-            imported=lambda: next((event for event in _events(run) if event["event"] == "imported"), None),
-            optimizers=(lambda: read_tensors(optimizers)[0]) if optimizers.is_file() else None,
-            losses=lambda: _losses(run, step),
-            note=provenance(now, step),
-        )
+        recipe = parse_recipe(trained.recipe.values, str(trained.path))
+        return open_sources(recipe, self._asked.data, self._asked.say, None)
 
 
 def recipe_values(recipe: Recipe) -> RecipeValues:
@@ -122,6 +100,25 @@ def recipe_values(recipe: Recipe) -> RecipeValues:
         steps=recipe.training.duration.known_steps(batch),
         averages_from=recipe.ema.start.steps(batch),
         backup_seconds=backup.amount if backup is not None and backup.unit == "seconds" else None,
+    )
+
+
+def _trained(trained: Weights, averaged: Weights, step: int, run: RunFolder, saved: Mapping[str, Any]) -> Trained:
+    now, optimizers = trained.recipe.at_step(step), trained.path.parent / OPTIMIZERS_FILE
+    return Trained(
+        path=trained.path,
+        averaged=averaged.path,
+        run=run.path,
+        recipe=recipe_values(now),
+        networks=trained.tensors,
+        averages=averaged.tensors,
+        step=step,
+        later_stages=[at for at in trained.recipe.stage_steps() if at > step],
+        trained_on={name: data.digest for name, data in read_run_data(saved).items()},
+        imported=lambda: next((event for event in _events(run) if event["event"] == "imported"), None),
+        optimizers=(lambda: read_tensors(optimizers)[0]) if optimizers.is_file() else None,
+        losses=lambda: _losses(run, step),
+        note=provenance(now, step),
     )
 
 

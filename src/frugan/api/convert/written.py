@@ -105,9 +105,8 @@ def _state(recipe: Recipe, made: Imported, asked: Conversion) -> TrainingState:
     averaged = {name: network for name, network in state.ema.networks.items() if name in there}
     load_networks(averaged, made.averages or _of(averaged, made.networks), where)
     taken = {name: network for name, network in state.networks.items() if name in there}
-    tensors = _of(taken, made.networks)
-    load_networks(taken, tensors, where)
-    for key in tensors:
+    load_networks(taken, _of(taken, made.networks), where)
+    for key in _of(taken, made.networks):
         del made.networks[key]
     state.parked[NETWORKS_FILE] = made.networks
     for line in load_optimizers(made.optimizers, state, (), where):

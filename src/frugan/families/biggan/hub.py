@@ -1,4 +1,4 @@
-"""Names of variables in TensorFlow Hub's BigGAN generators, and how their tensors lie.
+"""TensorFlow Hub's BigGAN generators: names of their variables, how their tensors lie, and what networks they are of.
 
 A module holds every weight twice, as trained and averaged (".../ema_b999900"), u vectors of both sides (`u1` is not
 needed), and for each normalisation sums of means and variances with a count of how many were added.

@@ -7,7 +7,7 @@ options); earlier and best ones beside them with a suffix: `G_copy0.pth`, `G_bes
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -26,6 +26,7 @@ from frugan.contract.formats import (
     Imported,
     OurSide,
     RecipeValues,
+    Say,
     Target,
     Trained,
 )
@@ -41,8 +42,6 @@ from frugan.families.biggan.release_recipe import (
     release_recipe,
 )
 from frugan.pickles.torch_files import Layer, read_torch_file
-
-Say = Callable[[str], None]
 
 _BUFFERS = re.compile(
     r"(?:.*\.)?(?:u\d+|sv\d+|stored_mean|stored_var|running_mean|running_var|accumulation_counter|num_batches_tracked)"

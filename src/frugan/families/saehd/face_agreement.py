@@ -1,15 +1,12 @@
 """The face model that goes to another program, and whether faces agree with its options: what does not shows late."""
 
-from collections.abc import Callable
-
-from frugan.contract.formats import Conversion, OurSide, Trained
+from frugan.contract.formats import Conversion, OurSide, Say, Trained
 from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import Faceset
 from frugan.errors import BadInput
 from frugan.families.saehd import SAEHDFamily
 
 UNALIGNED = (FaceType.FULL_NO_ALIGN, FaceType.HEAD_NO_ALIGN, FaceType.MARK_ONLY)
-Say = Callable[[str], None]
 
 
 def open_faces(asked: Conversion, ours: OurSide) -> Trained:
@@ -32,7 +29,7 @@ def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
     """
     needs = SAEHDFamily().sources(trained.recipe.networks, trained.recipe.objective)
     eyebrows: set[float] = set()
-    for name, faces in ours.data().items():
+    for name, faces in ours.data(trained).items():
         if not isinstance(faces, Faceset):
             continue
         if name in trained.trained_on and trained.trained_on[name] != faces.digest:

@@ -1,6 +1,6 @@
 """DeepFaceLab's models and runs: networks, optimizer state, options, iteration and loss history, in both directions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
@@ -16,6 +16,7 @@ from frugan.contract.formats import (
     Imported,
     OurSide,
     RecipeValues,
+    Say,
     Target,
     Trained,
 )
@@ -41,7 +42,6 @@ from frugan.families.saehd.leras_names import (
 from frugan.families.saehd.leras_options import AUTOENCODER, LEGACY, ORDER, exported_options, imported_recipe
 
 FORMAT = "leras"
-Say = Callable[[str], None]
 
 
 class Leras(FileFormat):

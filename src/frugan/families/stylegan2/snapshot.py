@@ -1,7 +1,7 @@
-"""A network snapshot of the StyleGAN2 and StyleGAN3 programs in PyTorch, as numbers and settings.
+"""Networks of the StyleGAN2 and StyleGAN3 programs in PyTorch: snapshots are read, state dicts are written.
 
-Such a pickle holds the text of the Python files that define its networks, and asks to run it. Here each network becomes
-a record: the class's name, its settings, its tensors, and the records within it. The text is passed over.
+A snapshot's pickle holds the text of the Python files that define its networks, and asks to run it. Here each network
+becomes a record: the class's name, its settings, its tensors, and the records within it. The text is passed over.
 """
 
 import json
