@@ -69,7 +69,8 @@ def write_imported(asked: Conversion, made: Imported, makes: Collection[Target])
     """
     source, target = asked.source, target_of(asked.out, makes)
     recipe = parse_recipe(made.recipe.values, str(source))
-    _check_networks(recipe, made.networks, str(source))
+    for tensors in (made.networks, made.averages):
+        _check_networks(recipe, tensors, str(source))
     facts, lines, difference = dict(made.facts), list(made.lines), None
     if asked.verify:
         checked = verify(recipe, made.networks | made.averages, source if source.is_dir() else source.parent)
