@@ -11,8 +11,7 @@ from frugan.contract.family import Family
 from frugan.families import family
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.family import SAEHDFamily
-from frugan.families.saehd.files.leras import LerasModel, file_name, read_model
-from frugan.families.saehd.files.leras_writer import write_model
+from frugan.families.saehd.leras_files import LerasModel, file_name, read_model, write_model
 from frugan.pickles.reader import load_pickle
 from frugan.pickles.writer import dump_pickle
 from parity.saehd import weights

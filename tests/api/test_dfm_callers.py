@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from api.leras_models import NarrowFamily, NarrowNetworks
 from frugan.engine.streams import derive_seed
-from frugan.families.saehd.files.dfm import write_dfm
+from frugan.families.saehd.dfm import write_dfm
 from frugan.families.saehd.networks import decode, encode, network_names, swap_code
 
 Picture = NDArray[np.float32]

@@ -10,15 +10,14 @@ import torch
 
 from api.leras_models import GROUPS, NARROW, OPTIONS, assert_same_model, model_of
 from api.leras_runs import CPU, DATA, EVERY_PHASE, back, tensors, there, train_small
-from frugan.api.convert.deepfacelab.export_dfm import to_dfm
+from frugan.api.convert.functions import to_dfm
 from frugan.api.networks import networks_from
 from frugan.api.train.training import train
 from frugan.api.weights import read_weights
 from frugan.engine.events import EventLog, read_events
 from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.files.dfm import check_dfm
-from frugan.families.saehd.files.leras import LerasModel, read_model
-from frugan.families.saehd.files.leras_writer import write_model
+from frugan.families.saehd.dfm import check_dfm
+from frugan.families.saehd.leras_files import LerasModel, read_model, write_model
 from frugan.families.saehd.networks import encode, swap_code
 from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
@@ -63,6 +62,7 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
         face, _ = networks["decoder_src"](swap_code(Archi.parse("df-ud"), networks, vectors))
     assert np.abs(face.permute(0, 2, 3, 1).numpy() - expected[1]).max() < 1e-5
     made = to_dfm(run, tmp_path / "swap.dfm", say=print)
+    assert made.difference is not None
     assert (made.step, made.difference < 1e-5) == (20, True)
     for mine, other in zip(check_dfm(made.path, faces), expected, strict=True):
         assert np.abs(mine - other).max() < 1e-5

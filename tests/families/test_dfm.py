@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from frugan.errors import BadInput
+from frugan.families.saehd import dfm
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.dfm import check_dfm, write_dfm
 from frugan.families.saehd.family import SAEHDFamily
-from frugan.families.saehd.files import dfm
-from frugan.families.saehd.files.dfm import check_dfm, write_dfm
 from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
 from parity.saehd import weights
 from parity.saehd.weights import Array

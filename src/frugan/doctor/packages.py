@@ -34,7 +34,6 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "data": Extra(("h5py",), "HDF5 files"),
         "face": Extra(("opencv-python-headless",), "face models"),
         "export": Extra(("onnx", "onnxruntime"), "ONNX files (dfm)"),
-        "hub": Extra(("huggingface-hub",), "publishing weights, and fetching them (frugan card --push, frugan pull)"),
         "report": Extra(
             ("matplotlib", "tensorboard"), "TensorBoard, curves (frugan evaluate --plot), and benchmarks' figures"
         ),

@@ -11,15 +11,16 @@ from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Say, quiet
 from frugan.api.weights import Weights, read_weights, step_of, weights_file, weights_metadata
 from frugan.contract.data import RunData
+from frugan.contract.formats import RECIPE_FILE
 from frugan.engine.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.recipe.toml import RECIPE_FILE, dump_recipe
+from frugan.recipe.toml import dump_recipe
 from frugan.regular_files import json_object
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
-"""All that is written, and all that is published."""
+"""All that is written."""
 
 
 def write_card(run: str | Path, out: str | Path | None = None, *, licence: str = "", say: Say = quiet) -> Path:

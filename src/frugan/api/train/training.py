@@ -23,6 +23,7 @@ from frugan.api.train.result import TrainingResult
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
 from frugan.contract.data import RunData
+from frugan.contract.formats import RECIPE_FILE
 from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest, stop_on_signals
@@ -38,7 +39,6 @@ from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe.loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
 from frugan.recipe.recipe import Recipe
-from frugan.recipe.toml import RECIPE_FILE
 
 
 def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -4,11 +4,14 @@ Most options are fields of the networks or the objective under their own names; 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from frugan.contract.formats import RecipeValues
 from frugan.errors import BadInput
 from frugan.families.saehd.archi import stack_for, stacks
 from frugan.families.saehd.config import SAEHDObjective
+from frugan.families.saehd.leras_files import DATA, file_name
 
 NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")
 """Options that say what the arrays are; the others have defaults."""
@@ -24,6 +27,10 @@ ORDER = (
 
 LEGACY = frozenset({"eyes_prio"})
 """What the original throws away when it reads it."""
+
+AUTOENCODER = "autoencoder"
+HOUR_SECONDS = 3600
+MOST_HOURS = 24
 
 DEFAULT_BATCH = 8
 LEARNING_RATE, DROPOUT, PERIOD, CLIP_NORM = 5e-5, 0.3, 500, 1.0
@@ -67,6 +74,60 @@ def recipe_values(options: Mapping[str, Any]) -> dict[str, Any]:
         "optimizers": {"default": optimizer},
         "saving": {"backup_every": f"{hours}h" if hours else None},
     }
+
+
+def imported_recipe(
+    name: str, iteration: int, options: Mapping[str, Any], folder: Path = Path()
+) -> tuple[dict[str, Any], str]:
+    """Values of the recipe that a model's options stand for, and where they come from, for messages.
+
+    Args:
+        name: of the model.
+        iteration: that it has reached.
+        options: plain values.
+        folder: that the model lies in.
+
+    Raises:
+        BadInput: an option without which nothing can be built is missing.
+    """
+    where = str(folder / file_name(name, DATA))
+    try:
+        values = recipe_values(options)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+    about = {
+        "summary": f"SAEHD {options['archi']} at {options['resolution']} pixels, imported",
+        "source": f"model {name!r} of DeepFaceLab at iteration {iteration:,}",
+    }
+    return {"family": "saehd", "about": about, **values}, where
+
+
+def exported_options(
+    recipe: RecipeValues, before: tuple[Mapping[str, Any], RecipeValues] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """A model's options, and a line for every setting that has no counterpart among them.
+
+    Args:
+        recipe: as it is at the step of the export.
+        before: options of the model that the run was made of, and their recipe; None: it was made of none.
+    """
+    now = _stated(recipe)
+    if before is not None:
+        now = merged(now, _stated(before[1]), before[0])
+    settings = recipe.optimizers
+    if settings[AUTOENCODER]["kind"] == "adam":
+        return now, ["optimizer: DeepFaceLab has no Adam; it goes on with AdaBelief, from fresh statistics"]
+    lines = [f"optimizer: {line}" for line in without_counterpart(settings[AUTOENCODER])]
+    if others := [name for name, of in settings.items() if of != settings[AUTOENCODER]]:
+        lines.append(f"optimizer: DeepFaceLab has one for all; the settings of {', '.join(others)} are lost")
+    return now, lines
+
+
+def _stated(recipe: RecipeValues) -> dict[str, Any]:
+    hours = 0
+    if recipe.backup_seconds is not None:
+        hours = min(MOST_HOURS, max(1, round(recipe.backup_seconds / HOUR_SECONDS)))
+    return options_of(recipe.values, recipe.optimizers[AUTOENCODER], recipe.steps, hours)
 
 
 def _patch_size(options: Mapping[str, Any]) -> Any:
