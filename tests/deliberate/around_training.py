@@ -149,9 +149,9 @@ FAULTS = (
     ),
     Fault(
         "names are markup in the report",
-        "report/page.py",
-        "<b>{html.escape(value)}</b>",
-        "<b>{value}</b>",
+        "report/page.html",
+        "<b>{{ value }}</b>",
+        "<b>{{ value|safe }}</b>",
         "report/test_page.py",
     ),
     # data, recipes, samples, files from elsewhere
