@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frugan.api.defaults import STANDING_BATCHES
-from frugan.cli.class_choice import choose_classes
+from frugan.cli.class_choice import ClassChoice
 from frugan.cli.drawing_options import (
     Device,
     MicroBatch,
@@ -27,6 +27,7 @@ from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.sample.generation import DrawRequest
+    from frugan.api.weights import Weights
 
 
 class Interpolation(StrEnum):
@@ -110,10 +111,12 @@ def sample(
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
     from frugan.api.sample.drawing import animate as make_film
+    from frugan.api.sample.drawing import check_film_name
     from frugan.api.sample.drawing import draw as draw_many
     from frugan.api.sample.generation import DrawRequest
     from frugan.api.sample.opened_networks import default_micro_batch
     from frugan.api.sample.sampling import sample as draw
+    from frugan.api.weights import Weights
     from frugan.contract.samples import SheetRequest
 
     many = random or npz is not None or pngs is not None
@@ -136,10 +139,16 @@ def sample(
         raise BadInput(f"--statistics {statistics.value}: goes with --random, --npz, --pngs or --nearest")
     _refuse_standing(statistics, {"--standing-batches": standing_batches, "--standing-size": standing_size})
     _refuse_film(animate, frames)
-    at_once = micro_batch if micro_batch is not None else default_micro_batch(source)
-    chosen = choose_classes(classes, source) if classes is not None else None
+    if animate is not None:
+        check_film_name(out / animate)
+    if nearest is not None and (data is None or len(data) != 1):
+        raise BadInput("--nearest: expected the training pictures with --data PATH")
     numbers = parse_numbers(seeds, "--seeds") if seeds is not None else ()
     mixing = parse_mixing(style_mixing) if style_mixing is not None else None
+    choice = ClassChoice.parse(classes) if classes is not None else None
+    weights = Weights.open(source, say)
+    at_once = micro_batch if micro_batch is not None else default_micro_batch(weights)
+    chosen = choice.among(weights.class_names) if choice is not None else None
     request = SheetRequest(
         seed=seed,
         classes=chosen,
@@ -168,14 +177,14 @@ def sample(
         micro_batch=at_once,
     )
     if animate is not None:
-        paths = [make_film(source, out / animate, replace(request, columns=frames), device=device, say=say)]
+        paths = [make_film(weights, out / animate, replace(request, columns=frames), device=device, say=say)]
     elif nearest is not None:
-        paths = [_beside_nearest(source, out, data, drawn, rows, nearest, device)]
+        paths = [_beside_nearest(weights, out, data, drawn, rows, nearest, device)]
     elif many:
         sheet = (rows, columns) if random else None
-        paths = draw_many(source, out, drawn, npz=npz, pngs=pngs, sheet=sheet, device=device, say=say)
+        paths = draw_many(weights, out, drawn, npz=npz, pngs=pngs, sheet=sheet, device=device, say=say)
     else:
-        paths = draw(source, out, request, data=named_paths(data) if data else None, device=device, say=say)
+        paths = draw(weights, out, request, data=named_paths(data) if data else None, device=device, say=say)
     if as_json:
         print_json([str(path) for path in paths])
         return
@@ -205,7 +214,7 @@ def _refuse_standing(statistics: StatisticsOf, given: dict[str, int | None]) -> 
 
 
 def _beside_nearest(
-    source: Path, out: Path, data: list[str] | None, drawn: "DrawRequest", rows: int, nearest: int, device: str
+    weights: "Weights", out: Path, data: list[str] | None, drawn: "DrawRequest", rows: int, nearest: int, device: str
 ) -> Path:
     from frugan.api.sample.memorisation import check_memorisation
 
@@ -213,7 +222,7 @@ def _beside_nearest(
         raise BadInput("--nearest: expected the training pictures with --data PATH")
     with Bar("pictures") as bar:
         found = check_memorisation(
-            source,
+            weights,
             out=out,
             data=data[0],
             request=drawn,

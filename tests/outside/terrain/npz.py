@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from frugan.api.networks import save
-from frugan.api.weights import read_weights, weights_file
+from frugan.api.weights import Weights
 from frugan.contract.formats import Conversion, Converted
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
@@ -48,7 +48,7 @@ class Npz:
         """
         if asked.out.exists() and not asked.replace:
             raise BadInput(f"{asked.out}: is there already; add --replace")
-        tensors = read_weights(weights_file(asked.source, say=asked.say)).of(["G"])
+        tensors = Weights.open(asked.source, asked.say).of(["G"])
         arrays: dict[str, Any] = {key.removeprefix("G."): tensor.numpy() for key, tensor in tensors.items()}
         np.savez(asked.out, **arrays)
         return Converted({"file": str(asked.out)}, [f"{asked.out}: {len(tensors)} arrays"])

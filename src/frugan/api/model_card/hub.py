@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from frugan.api.model_card.card_folder import FILES
 from frugan.api.model_card.card_text import CARD, WEIGHTS
-from frugan.api.weights import read_weights
+from frugan.api.weights import Weights
 from frugan.errors import BadInput
 
 LIBRARY = "huggingface_hub"
@@ -87,7 +87,7 @@ def push(folder: str | Path, name: str, *, private: bool = False, hub: Hub | Non
     missing = [file for file in (CARD, WEIGHTS) if not (Path(folder) / file).is_file()]
     if missing:
         raise BadInput(f"{folder}: has no {' and no '.join(missing)}; expected what `frugan card RUN` writes")
-    if not read_weights(Path(folder) / WEIGHTS).licence:
+    if not Weights.open(Path(folder) / WEIGHTS).licence:
         raise BadInput(
             f"{folder}: says nothing about what others may do with the weights: frugan card RUN --licence cc-by-4.0 "
             "(or another one)"
@@ -118,7 +118,7 @@ def pull(name: str, into: str | Path, *, hub: Hub | None = None) -> Path:
     file = folder / WEIGHTS
     if not file.is_file():
         raise BadInput(f"{name}: has no {WEIGHTS}: it is no model that frugan has published")
-    read_weights(file)
+    _ = Weights.open(file).recipe  # refuses what is none
     return file
 
 

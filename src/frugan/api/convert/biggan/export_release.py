@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.progress import Say
-from frugan.api.weights import Weights, step_of, weights_of_family
-from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, OPTIMIZERS_FILE
+from frugan.api.weights import Weights, weights_of_family
+from frugan.engine.checkpoint import OPTIMIZERS_FILE
 from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import read_tensors
@@ -68,8 +68,8 @@ def to_biggan_pytorch(
         OSError: the disk is full or the folder cannot be written.
     """
     source, folder = Path(source), Path(folder)
-    trained, averaged = (weights_of_family(source, file, "biggan", say) for file in (NETWORKS_FILE, EMA_FILE))
-    step = step_of(trained.path)
+    trained, averaged = weights_of_family(source, "biggan", say)
+    step = trained.step
     imported = _imported(source, trained.path)
     options, lines = _options(trained.recipe, step, imported.get("options"))
     for line in lines:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.progress import Say
-from frugan.api.weights import Weights, read_weights
+from frugan.api.weights import Weights
 from frugan.data.run_data import read_run_data
 from frugan.engine.checkpoint import (
     MANIFEST_FILE,
@@ -59,7 +59,7 @@ def find_trained_faces(path: Path, say: Say) -> TrainedFaces:
         BadInput: nothing of that kind is there, it is damaged, or of another family.
     """
     run, checkpoint, saved = _find(path, say)
-    weights = read_weights(checkpoint.path / NETWORKS_FILE)
+    weights = Weights.open(checkpoint.path / NETWORKS_FILE)
     family = weights.recipe.family
     if family != SAEHDFamily.name:
         raise BadInput(f"{path}: a {family} model; DeepFaceLab and DeepFaceLive take {SAEHDFamily.name} only")

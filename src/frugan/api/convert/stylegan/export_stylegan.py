@@ -8,7 +8,6 @@ from torch import Tensor
 
 from frugan.api.progress import Say
 from frugan.api.weights import weights_of_family
-from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
@@ -52,8 +51,7 @@ def to_stylegan_safetensors(
         raise BadInput(f"{out}: expected a name that ends in .safetensors")
     if out.exists() and not replace:
         raise BadInput(f"{out}: is there already; choose another name, or add --replace")
-    files = (NETWORKS_FILE, EMA_FILE)
-    trained, averaged = (weights_of_family(Path(source), file, "stylegan2", say) for file in files)
+    trained, averaged = weights_of_family(Path(source), "stylegan2", say)
     if trained.path == averaged.path:
         say(f"{trained.path}: has one generator, which is written as G and as G_ema")
     tensors: dict[str, Tensor] = dict(trained.tensors)
