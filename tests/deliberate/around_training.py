@@ -156,6 +156,13 @@ FAULTS = (
     ),
     # data, recipes, samples, files from elsewhere
     Fault(
+        "the weights that a run starts from are looked for, and hashed, once more",
+        "api/train/starting_weights.py",
+        "if not self.weights.path.is_file():",
+        "if self.weights.path.is_file():",
+        "cli/test_opened_once.py -k init",
+    ),
+    Fault(
         "every epoch has the same order",
         "data/batches.py",
         "/order/{self._name}/{epoch}",
