@@ -126,6 +126,8 @@ def _curve(
     _check(options, asked, recipe)
     device, _ = device_and_precision(weights, options.device, say)
     network = choose_network(options.network, options.network_file, device, say)
+    pin_arithmetic()
+    networks = networks_from(weights, device)  # at once: a run that goes on may delete the checkpoint
     if ranks is not None:
         ranks.send((digest(weights.path), network.digest))
     given = None if options.reference is None else _given(options.reference, network, recipe, say)
@@ -133,8 +135,6 @@ def _curve(
     doubt = None if pictures is None else other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
-    pin_arithmetic()
-    networks = networks_from(weights, device)
     if str(data) == DIGITS and not Path(DIGITS).exists() and options.split == "all":
         options = replace(options, split=UNSEEN_BY_THE_DEMO)
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given, ranks)
@@ -164,14 +164,14 @@ def _draw_along(source: str | Path | Weights, options: EvaluationOptions, ranks:
     name = ranks.watch.names[ranks.rank]
     weights = _opened(source, options, quiet)
     network = choose_network(options.network, options.network_file, ranks.device, quiet)
+    pin_arithmetic()
+    networks = networks_from(weights, ranks.device)
     known: tuple[str, str] = ranks.send()
     of_weights, of_network = known
     if digest(weights.path) != of_weights:
         raise BadInput(f"{name}: {weights.path} holds other weights there than on the first rank")
     if network.digest != of_network:
         raise BadInput(f"{name}: --network {options.network} is another network there than on the first rank")
-    pin_arithmetic()
-    networks = networks_from(weights, ranks.device)
     artist = Artist(weights.recipe, lambda: (networks, network), ranks.device, ranks=ranks)
     while ranks.hear() is Order.DRAW:
         artist.help()
