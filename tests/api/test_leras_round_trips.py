@@ -13,7 +13,7 @@ from api.leras_runs import CPU, DATA, EVERY_PHASE, back, tensors, there, train_s
 from frugan.api.convert.functions import to_dfm
 from frugan.api.networks import networks_from
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights
+from frugan.api.weights import Weights
 from frugan.engine.events import EventLog, read_events
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.dfm import check_dfm
@@ -56,7 +56,7 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
     assert tensors(run, "optimizers")["autoencoder/updates"] == 20
     with np.load(FOLDER / "archi" / "df-ud" / "io.npz") as file:
         faces, expected = file["x_dst"], [file[f"merge__{n}"] for n in ("dst_mask", "src_dst_img", "src_mask")]
-    networks = networks_from(read_weights(run / "checkpoints" / "step-000000020" / "networks.safetensors"))
+    networks = networks_from(Weights.open(run / "checkpoints" / "step-000000020" / "networks.safetensors"))
     with torch.no_grad():
         vectors = encode(networks, torch.from_numpy(faces).permute(0, 3, 1, 2).contiguous())
         face, _ = networks["decoder_src"](swap_code(Archi.parse("df-ud"), networks, vectors))

@@ -149,12 +149,19 @@ FAULTS = (
     ),
     Fault(
         "names are markup in the report",
-        "report/page.py",
-        "<b>{html.escape(value)}</b>",
-        "<b>{value}</b>",
+        "report/page.html",
+        "<b>{{ value }}</b>",
+        "<b>{{ value|safe }}</b>",
         "report/test_page.py",
     ),
     # data, recipes, samples, files from elsewhere
+    Fault(
+        "the weights that a run starts from are looked for, and hashed, once more",
+        "api/train/starting_weights.py",
+        "if not self.weights.path.is_file():",
+        "if self.weights.path.is_file():",
+        "cli/test_opened_once.py -k init",
+    ),
     Fault(
         "every epoch has the same order",
         "data/batches.py",

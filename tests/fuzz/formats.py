@@ -10,7 +10,7 @@ import numpy as np
 from families.snapshots import SCRUBBED
 from frugan.api.networks import networks_from
 from frugan.api.report.run_report import page_of
-from frugan.api.weights import read_weights
+from frugan.api.weights import Weights
 from frugan.data.decoding import read_picture, read_size
 from frugan.data.faces.dfl_jpeg import read_face_jpeg
 from frugan.data.faces.faceset import open_faceset
@@ -137,7 +137,7 @@ def _read_leras(path: Path) -> None:
 
 
 def _read_weights(path: Path) -> None:
-    networks_from(read_weights(path))
+    networks_from(Weights.open(path))
 
 
 def _read_checkpoint(path: Path) -> None:

@@ -20,7 +20,7 @@ from frugan.api.model_card.card_facts import Scored
 from frugan.api.model_card.card_folder import FILES, write_card
 from frugan.api.model_card.card_text import card_text
 from frugan.api.networks import build_networks, load, save
-from frugan.api.weights import read_weights, step_of
+from frugan.api.weights import Weights
 from frugan.cli.application import application
 from frugan.engine.events import EventLog
 from frugan.engine.tensor_files import write_tensors
@@ -114,8 +114,8 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
 
 def test_the_weights_beside_it_need_nothing_else(made: Path, tmp_path: Path) -> None:
     file = write_card(made, tmp_path / "card", licence="cc-by-4.0") / "weights.safetensors"
-    weights = read_weights(file)
-    assert (weights.licence, step_of(file), weights.class_names[3]) == ("cc-by-4.0", 400, "digit 3")
+    weights = Weights.open(file)
+    assert (weights.licence, weights.step, weights.class_names[3]) == ("cc-by-4.0", 400, "digit 3")
     with safe_open(file, "pt") as opened:
         metadata = opened.metadata()
     assert metadata["family"] == "biggan"
@@ -133,17 +133,17 @@ def test_a_recipe_that_was_changed_is_refused(made: Path, tmp_path: Path) -> Non
         metadata = opened.metadata()
     save_file(load_file(file), file, metadata | {"recipe": metadata["recipe"].replace('"seed": 0', '"seed": 1')})
     with pytest.raises(BadInput, match="not the one of its digest"):
-        read_weights(file)
+        _ = Weights.open(file).recipe
     del metadata["recipe_digest"]  # of an older frugan
     save_file(load_file(file), file, metadata)
-    assert read_weights(file).recipe == RECIPE
+    assert Weights.open(file).recipe == RECIPE
 
 
 @pytest.mark.parametrize(("told", "step"), [("12", 12), ("-3", 0), ("nine", 0), ("9" * 40, 0)])
 def test_steps_that_a_file_tells_are_read_with_care(told: str, step: int, tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
     save_file({"G.a": torch.zeros(1)}, file, {"step": told})
-    assert step_of(file) == step
+    assert Weights.open(file).step == step
 
 
 def test_a_card_without_licence_scores_or_samples_says_so(made: Path, tmp_path: Path) -> None:
@@ -168,11 +168,9 @@ def test_names_are_no_markup(made: Path) -> None:
 
 def _facts(run: Path) -> Any:
     from frugan.api.model_card.card_folder import _facts as facts_of  # noqa: PLC0415
-    from frugan.api.weights import weights_file  # noqa: PLC0415
     from frugan.engine.run_folder import RunFolder  # noqa: PLC0415
 
-    file = weights_file(run)
-    facts = facts_of(RunFolder(run), read_weights(file), file)
+    facts = facts_of(RunFolder(run), Weights.open(run))
     assert all(isinstance(each, Scored) for each in facts.scores)
     return facts
 

@@ -11,7 +11,7 @@ from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import provenance
 from frugan.api.setup import every_phase
 from frugan.api.train.loss_history import LossHistory
-from frugan.api.weights import Weights, read_weights, step_of, weights_of_family
+from frugan.api.weights import Weights, weights_of_family
 from frugan.contract.formats import Conversion, RecipeValues, Trained
 from frugan.data.run_data import read_run_data
 from frugan.engine.checkpoint import (
@@ -60,17 +60,17 @@ class Ours:
     def weights(self, family: str) -> Trained:
         """See `OurSide`."""
         source, say = self._asked.source, self._asked.say
-        trained, averaged = (weights_of_family(source, file, family, say) for file in (NETWORKS_FILE, EMA_FILE))
+        trained, averaged = weights_of_family(source, family, say)
         folders = (source, *trained.path.absolute().parents[:3])
         run = next((folder for folder in folders if RunFolder(folder).events.is_file()), trained.path.parent)
-        return _trained(trained, averaged, step_of(trained.path), RunFolder(run), {})
+        return _trained(trained, averaged, trained.step, RunFolder(run), {})
 
     def checkpoint(self) -> Trained:
         """See `OurSide`."""
         run, checkpoint, saved = _checkpoint(self._asked.source, self._asked.say)
-        trained = read_weights(checkpoint.path / NETWORKS_FILE)
+        trained = Weights.open(checkpoint.path / NETWORKS_FILE)
         averages = checkpoint.path / EMA_FILE
-        averaged = read_weights(averages) if averages.is_file() else trained
+        averaged = Weights.open(averages) if averages.is_file() else trained
         return _trained(trained, averaged, checkpoint.step, run, saved)
 
     def write_tensors(self, path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

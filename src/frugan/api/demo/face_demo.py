@@ -14,7 +14,7 @@ from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet, provenance
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights, weights_file
+from frugan.api.weights import Weights
 from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
@@ -68,7 +68,7 @@ def _error(made: Tensor, truth: Tensor, mask: Tensor) -> float:
 
 def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
     """Swap and reconstruct unseen faces; the three errors and the picture."""
-    weights = read_weights(weights_file(run))
+    weights = Weights.open(run)
     networks, recipe = networks_from(weights), weights.recipe
     archi = SAEHDNetworks.model_validate(recipe.networks.model_dump()).letters
     source, inside_source = _unseen(Unseen.SOURCE)

@@ -10,7 +10,7 @@ from torch import nn
 
 from frugan.api.machine.devices import use_device
 from frugan.api.setup import setup_of
-from frugan.api.weights import read_weights, weights_file
+from frugan.api.weights import Weights
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.prepared import prepared
@@ -116,7 +116,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
     """
     path = Path(source)
     if path.suffix != ".toml" and path.exists():
-        recipe = read_weights(weights_file(path)).recipe
+        recipe = Weights.open(path).recipe
     else:
         recipe = load_recipe(source, overrides or [])
     where, _ = use_device(device)
