@@ -26,7 +26,7 @@ from frugan.engine.precision import Precision
 from frugan.memory.cards import PUBLISHED
 from frugan.memory.prediction import predict
 from frugan.memory.sizes import GIB
-from frugan.objectives.blur import blur, gaussian_blur
+from frugan.objectives import blur, gaussian_blur
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 

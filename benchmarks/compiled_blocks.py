@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import torch
 
-from frugan.api.plan.counted_steps import Case, shipped_cases
 from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -24,6 +23,7 @@ from frugan.memory.compiled import JointGraph, Kernel, OperationKind, kernels_of
 from frugan.memory.prediction import predict
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
+from step_counts import Case, shipped_cases
 
 CASES = ("biggan-digits-32", "biggan-imagenet-128, 16 channels", "saehd-df-ud-256", "stylegan2-ffhq-256")
 

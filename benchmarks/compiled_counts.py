@@ -22,13 +22,12 @@ from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 from torch.utils._ordered_set import OrderedSet
 
-from frugan.api.plan.counted_steps import MICRO_BATCHES, Case, count_case, shipped_cases
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.engine.phase_graph import Operations
-from frugan.memory.step_counts import Counts, StepCounts
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import set_up
+from step_counts import MICRO_BATCHES, Case, Counts, StepCounts, count_case, shipped_cases
 
 CASES = ("biggan-imagenet-128, 16 channels", "saehd-df-ud-256", "stylegan2-ffhq-256")
 """For which goals were set."""

@@ -8,7 +8,7 @@ A step here is of two micro-batches, each of one normalisation group, or of half
 over samples. Operations are counted as torch dispatches them, on tensors without data, laid out as on a card; views
 cost nothing. Phases that are not due at every step are counted in a step where all are ("all due") and in a usual one.
 
-The record, benchmarks/results/counts.json, is held by tests/memory/test_step_counts.py: whoever makes a step dearer by
+The record, benchmarks/results/counts.json, is held by tests/test_step_counts.py: whoever makes a step dearer by
 more than 2 % renews it on purpose, by the first command, or with the names of the recipes and --renew.
 """
 
@@ -19,9 +19,8 @@ from typing import Any, cast
 
 import torch
 
-from frugan.api.plan.counted_steps import Case, count_case, shipped_cases
 from frugan.engine.precision import PrecisionName
-from frugan.memory.step_counts import Counts, StepCounts
+from step_counts import Case, Counts, StepCounts, count_case, shipped_cases
 
 RECORD = Path(__file__).parent / "results" / "counts.json"
 

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from frugan.contract.data import SourceOptions
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
 from frugan.data.open_pictures import open_pictures
 from machine import describe_machine

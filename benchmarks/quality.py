@@ -23,8 +23,8 @@ from torch import Tensor
 from frugan.api.networks import networks_from
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights
-from frugan.contract.samples import SheetRequest
+from frugan.api.weights import Weights
+from frugan.contract.family import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
@@ -129,7 +129,7 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
         unseen: what a classifier fitted to generated pictures is tested on, and what recall looks for.
         side: at which the judge looks.
     """
-    read = read_weights(weights)
+    read = Weights.open(weights)
     networks = networks_from(read)
     classes = len(fit.class_names)
     shares = np.bincount(fit.labels, minlength=classes) / len(fit)

@@ -9,17 +9,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frugan.api.convert.deepfacelab.export_dfm import to_dfm as to_dfm
-    from frugan.api.convert.deepfacelab.export_leras import to_leras as to_leras
-    from frugan.api.convert.deepfacelab.import_leras import from_leras as from_leras
-    from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors as to_stylegan_safetensors
-    from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle as from_stylegan_pickle
+    from frugan.api.convert.functions import from_leras as from_leras
+    from frugan.api.convert.functions import from_stylegan_pickle as from_stylegan_pickle
+    from frugan.api.convert.functions import to_dfm as to_dfm
+    from frugan.api.convert.functions import to_leras as to_leras
+    from frugan.api.convert.functions import to_stylegan_safetensors as to_stylegan_safetensors
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
     from frugan.api.model_card.card_folder import write_card as write_card
-    from frugan.api.model_card.hub import pull as pull
-    from frugan.api.model_card.hub import push as push
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
@@ -67,8 +65,6 @@ __all__ = [
     "load_recipe",
     "plan",
     "prepare",
-    "pull",
-    "push",
     "sample",
     "save",
     "to_dfm",
@@ -96,21 +92,19 @@ _WHERE = MappingProxyType(
         "build": "frugan.api.networks",
         "draw": "frugan.api.sample.drawing",
         "evaluate": "frugan.api.evaluate.evaluation",
-        "from_leras": "frugan.api.convert.deepfacelab.import_leras",
-        "from_stylegan_pickle": "frugan.api.convert.stylegan.import_stylegan",
+        "from_leras": "frugan.api.convert.functions",
+        "from_stylegan_pickle": "frugan.api.convert.functions",
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.plan_recipe",
         "load": "frugan.api.networks",
         "load_recipe": "frugan.recipe.loading",
         "plan": "frugan.api.plan.plan_recipe",
         "prepare": "frugan.data.prepare",
-        "pull": "frugan.api.model_card.hub",
-        "push": "frugan.api.model_card.hub",
         "sample": "frugan.api.sample.sampling",
         "save": "frugan.api.networks",
-        "to_dfm": "frugan.api.convert.deepfacelab.export_dfm",
-        "to_leras": "frugan.api.convert.deepfacelab.export_leras",
-        "to_stylegan_safetensors": "frugan.api.convert.stylegan.export_stylegan",
+        "to_dfm": "frugan.api.convert.functions",
+        "to_leras": "frugan.api.convert.functions",
+        "to_stylegan_safetensors": "frugan.api.convert.functions",
         "train": "frugan.api.train.training",
         "write_card": "frugan.api.model_card.card_folder",
         "write_report": "frugan.api.report.run_report",

@@ -14,23 +14,21 @@ class Folders:
         runs: run folders of `frugan train` without `--out`.
         moments: reference moments of data sets.
         cache: anything that can be computed again.
-        shards: of sets on servers, as far as they were fetched.
     """
 
     prepared: Path
     runs: Path
     moments: Path
     cache: Path
-    shards: Path
 
     @classmethod
     def from_environment(cls) -> "Folders":
         """Read FRUGAN_BASE (default: `.frugan` in the home folder) and the settings that override its parts:
-        FRUGAN_PREPARED, FRUGAN_RUNS, FRUGAN_MOMENTS, FRUGAN_CACHE and FRUGAN_SHARDS.
+        FRUGAN_PREPARED, FRUGAN_RUNS, FRUGAN_MOMENTS and FRUGAN_CACHE.
         """
         base = Path(os.environ.get("FRUGAN_BASE") or Path.home() / ".frugan").expanduser()
 
         def folder(name: str) -> Path:
             return Path(os.environ.get(f"FRUGAN_{name.upper()}") or base / name).expanduser()
 
-        return cls(folder("prepared"), folder("runs"), folder("moments"), folder("cache"), folder("shards"))
+        return cls(folder("prepared"), folder("runs"), folder("moments"), folder("cache"))

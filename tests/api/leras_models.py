@@ -9,9 +9,9 @@ import pytest
 
 from frugan.contract.family import Family
 from frugan.families import family
-from frugan.families.saehd import SAEHDFamily, SAEHDNetworks
-from frugan.families.saehd.files.leras import LerasModel, file_name, read_model
-from frugan.families.saehd.files.leras_writer import write_model
+from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.family import SAEHDFamily
+from frugan.families.saehd.leras_files import LerasModel, file_name, read_model, write_model
 from frugan.pickles.reader import load_pickle
 from frugan.pickles.writer import dump_pickle
 from parity.saehd import weights
@@ -35,11 +35,17 @@ class NarrowNetworks(SAEHDNetworks):
     d_mask_dims: int
 
 
+class NarrowFamily(SAEHDFamily):
+    """SAEHD with such networks."""
+
+    networks_type = NarrowNetworks
+
+
 def allow_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let recipes have networks as narrow as the recordings'."""
 
     def narrow_family(name: str) -> Family:
-        return SAEHDFamily(networks_type=NarrowNetworks) if name == "saehd" else family(name)
+        return NarrowFamily() if name == "saehd" else family(name)
 
     monkeypatch.setattr("frugan.recipe.recipe.family", narrow_family)
 

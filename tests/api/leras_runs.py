@@ -7,11 +7,10 @@ import torch
 from safetensors.torch import load_file
 
 from api.leras_models import model_of, write
-from frugan.api.convert.deepfacelab.export_leras import to_leras
-from frugan.api.convert.deepfacelab.import_leras import from_leras
+from frugan.api.convert.functions import from_leras, to_leras
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.families.saehd.files.leras import LerasModel, read_model
+from frugan.families.saehd.leras_files import LerasModel, read_model
 from parity.saehd.golden import FOLDER
 
 FACES = FOLDER / "faceset" / "aligned"

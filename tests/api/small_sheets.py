@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from frugan.contract.samples import SheetRequest
-from frugan.families.biggan import BigGANFamily
-from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.contract.family import SheetRequest
+from frugan.families.biggan.family import BigGANFamily
+from frugan.families.stylegan2.family import StyleGAN2Family
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,7 +12,7 @@ from frugan.api.sample.sampling import sample
 from frugan.api.sample.sheet_requests import check_request
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.errors import BadInput
 
 CPU = TrainingOptions(device="cpu")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from api.biggan_conversions import from_biggan_pytorch
 from api.test_biggan_checkpoints import FILES, GOLDEN, changed_state, copied, loaded, quiet
-from frugan.api.convert.biggan.import_release import from_biggan_pytorch
 from frugan.errors import BadInput
 
 
@@ -92,4 +92,4 @@ def test_files_of_other_contents(tmp_path: Path, name: str, change: Any, message
 
 def test_a_file_in_place_of_its_folder() -> None:
     with pytest.raises(BadInput, match=r"G\.pth: a file; expected the folder of an experiment"):
-        from_biggan_pytorch(GOLDEN / "G.pth", "out", say=quiet)
+        from_biggan_pytorch(GOLDEN / "G.pth", Path("out"), say=quiet)

@@ -13,12 +13,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import frugan
+from api.biggan_conversions import from_biggan_pytorch, to_biggan_pytorch
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
 from families.snapshots import SCRUBBED
-from frugan.api.convert.biggan.export_release import to_biggan_pytorch
-from frugan.api.convert.biggan.import_release import from_biggan_pytorch
-from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
+from frugan.api.convert.functions import from_stylegan_pickle
 from frugan.api.convert.written import write_run
 from frugan.api.setup import training_of
 from frugan.api.train.training import train
@@ -28,9 +27,7 @@ from frugan.engine.precision import Precision
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
-from frugan.families.biggan.files.recipe_options import options_of
-from frugan.families.biggan.files.release_defaults import DEFAULTS
-from frugan.families.biggan.files.release_options import network_values, training_values
+from frugan.families.biggan.release_recipe import DEFAULTS, network_values, options_of, training_values
 from frugan.recipe.loading import load_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe
 from parity.golden import Case, Recording
@@ -85,7 +82,7 @@ def test_there_and_back_number_for_number(tmp_path: Path, zipped: bool) -> None:
     ]
     said.clear()
     back = to_biggan_pytorch(tmp_path / "run", tmp_path / "back", say=said.append)
-    assert (back.files, said) == (tuple(f"{name}.pth" for name in ("G", "D", "G_ema", *FILES[3:])), [])
+    assert (back.facts["files"], said) == ([f"{name}.pth" for name in ("G", "D", "G_ema", *FILES[3:])], [])
     for name in FILES:
         assert_same(loaded(GOLDEN / f"{name}.pth"), loaded(tmp_path / "back" / f"{name}.pth"), name)
 
@@ -201,7 +198,7 @@ def test_training_goes_on_from_the_command(tmp_path: Path) -> None:
     assert f"resuming {made.path} at step 4" in said
     back = to_biggan_pytorch(made.path, tmp_path / "back", say=said.append)
     assert said[-1] == "epoch, best_IS and best_FID are those of the imported checkpoint"
-    state, adam = loaded(back.folder / "state_dict.pth"), loaded(back.folder / "G_optim.pth")
+    state, adam = loaded(back.path / "state_dict.pth"), loaded(back.path / "G_optim.pth")
     assert (state["itr"], state["config"]["dataset"]) == (6, "I32_hdf5")
     assert {float(each["step"]) for each in adam["state"].values()} == {6.0}
 
@@ -209,8 +206,7 @@ def test_training_goes_on_from_the_command(tmp_path: Path) -> None:
 def test_weights_alone(tmp_path: Path) -> None:
     made = from_biggan_pytorch(GOLDEN, tmp_path / "average.safetensors", verified=True, say=quiet)
     raw = from_biggan_pytorch(GOLDEN, tmp_path / "raw.safetensors", raw=True, say=quiet)
-    assert made.verified is not None
-    assert made.verified.networks == ("G", "D")
+    assert made.lines[1].startswith("verified: G, D ran, all values finite")
     for path, name in ((made.path, "G_ema"), (raw.path, "G")):
         found, expected = load_file(path), loaded(GOLDEN / f"{name}.pth") | {}
         assert {key for key in found if key[0] == "G"} == {f"G.{key}" for key in expected}
@@ -317,9 +313,8 @@ def test_outputs_that_the_source_brings_are_compared(tmp_path: Path) -> None:
         x = generator(z, generator.embed(y))  # type: ignore[operator]
     np.savez(source / "outputs.npz", z=z, y=y, x=x + 1e-4)
     made = from_biggan_pytorch(source, tmp_path / "second.safetensors", verified=True, say=quiet)
-    assert made.verified is not None
-    assert made.verified.difference == pytest.approx(1e-4, rel=0.01)
-    assert made.verified.line.endswith("at most 1.0e-04 from the source's own pictures")
+    assert made.difference == pytest.approx(1e-4, rel=0.01)
+    assert made.lines[1].endswith("at most 1.0e-04 from the source's own pictures")
     for wrong, message in (
         ({"x": x + 0.1}, "draws other pictures, up to 0.1 apart; expected at most 0.01"),
         ({"z": z[:, :7]}, "do not fit these networks"),

@@ -104,8 +104,9 @@ def test_a_card_that_no_build_serves_is_advised_to_nobody() -> None:
 
 
 def test_a_cpu_build_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    _machine(monkeypatch)
     monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.version, "hip", None)
     assert choose_device()[0].type == "cpu"
     monkeypatch.setattr("shutil.which", lambda _: None)
     assert choose_device()[1] == f"this torch ({torch.__version__}) is a CPU build; override with --device"

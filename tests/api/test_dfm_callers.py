@@ -13,10 +13,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from api.leras_models import NarrowNetworks
+from api.leras_models import NarrowFamily, NarrowNetworks
 from frugan.engine.streams import derive_seed
-from frugan.families.saehd import SAEHDFamily, flows
-from frugan.families.saehd.files.dfm import write_dfm
+from frugan.families.saehd.dfm import write_dfm
+from frugan.families.saehd.networks import decode, encode, network_names, swap_code
 
 Picture = NDArray[np.float32]
 Swapped = tuple[Picture, Picture]
@@ -64,7 +64,7 @@ def as_visomaster(path: Path, crop: Picture) -> Swapped:
 def test_what_opens_a_dfm_gets_our_face(
     tmp_path: Path, call: Callable[[Path, Picture], Swapped], resolution: int, archi: str
 ) -> None:
-    family = SAEHDFamily(networks_type=NarrowNetworks)
+    family = NarrowFamily()
     config = NarrowNetworks(
         archi=archi, resolution=resolution, ae_dims=8, e_dims=4, d_dims=4, d_mask_dims=4, gan_patch_size=16
     )
@@ -74,15 +74,15 @@ def test_what_opens_a_dfm_gets_our_face(
         for network in built.values():  # first weights draw faces that are all but grey, and would agree anyhow
             for parameter in network.parameters():
                 parameter.mul_(2)
-    networks = {name: built[name].eval() for name in flows.network_names(config.letters)}
+    networks = {name: built[name].eval() for name in network_names(config.letters)}
     weights = {f"{name}.{key}": w.detach().numpy() for name, n in networks.items() for key, w in n.named_parameters()}
     path = tmp_path / "custom.dfm"
     write_dfm(path, config, weights, half=False, note={})
 
     crop = np.random.default_rng(0).random((resolution, resolution, 3), np.float32)  # BGR in [0, 1]
     with torch.no_grad():
-        vectors = flows.encode(networks, torch.from_numpy(crop[None]).permute(0, 3, 1, 2).contiguous())
-        face, mask = flows.decode(config.letters, networks, flows.swap_code(config.letters, networks, vectors), "src")
+        vectors = encode(networks, torch.from_numpy(crop[None]).permute(0, 3, 1, 2).contiguous())
+        face, mask = decode(config.letters, networks, swap_code(config.letters, networks, vectors), "src")
     found_face, found_mask = call(path, crop)
     assert np.abs(found_face - face[0].permute(1, 2, 0).numpy()).max() < TOLERANCE
     assert np.abs(found_mask - mask[0, 0].numpy()).max() < TOLERANCE

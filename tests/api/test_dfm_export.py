@@ -9,13 +9,13 @@ import pytest
 
 from api.leras_runs import back
 from api.pictures import write_pictures, write_recipe
-from frugan.api.convert.deepfacelab import export_dfm as to_dfm_module
-from frugan.api.convert.deepfacelab.export_dfm import to_dfm
+from frugan.api.convert.functions import to_dfm
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.errors import BadInput
+from frugan.families.saehd import dfm as to_dfm_module
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.families.saehd.files.dfm import write_dfm
+from frugan.families.saehd.dfm import write_dfm
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")
 
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("narrow_faces")
 def test_dfm_files_compute_what_the_networks_do(tmp_path: Path, trained: Path, half: bool) -> None:
     made = to_dfm(trained, tmp_path / "new" / "swap.dfm", half=half, say=print)
     assert made.path == tmp_path / "new" / "swap.dfm"
+    assert made.difference is not None
     assert 0 <= made.difference < (2e-3 if half else 1e-5)
     assert (made.difference > 1e-7) == half
     assert [path.name for path in made.path.parent.iterdir()] == ["swap.dfm"]

@@ -17,8 +17,8 @@ from frugan.api.sample.generation import DrawRequest, Sampler, generating
 from frugan.api.sample.memorisation import check_memorisation
 from frugan.api.sample.opened_networks import Opened
 from frugan.cli.application import application
+from frugan.contract.family import SheetRequest
 from frugan.contract.layers import GroupNormalised
-from frugan.contract.samples import SheetRequest
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.metrics.provenance import Statistics

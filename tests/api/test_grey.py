@@ -25,7 +25,7 @@ from frugan.api.sample.memorisation import check_memorisation
 from frugan.api.sample.sampling import sample
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.data.digits import digits_set
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput

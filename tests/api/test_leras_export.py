@@ -11,12 +11,11 @@ from safetensors.torch import load_file, save_file
 
 from api.leras_models import assert_same_model, model_of
 from api.leras_runs import DATA, FACES, back, there
-from frugan.api.convert.deepfacelab.export_dfm import to_dfm
-from frugan.api.convert.deepfacelab.export_leras import to_leras
+from frugan.api.convert.functions import to_dfm, to_leras
 from frugan.api.weights import weights_metadata
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
-from frugan.families.saehd.files.leras import read_model
+from frugan.families.saehd.leras_files import read_model
 from frugan.recipe.loading import load_recipe
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")

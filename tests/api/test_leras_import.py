@@ -71,6 +71,14 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path, options: dict[str, An
         there(tmp_path, model)
 
 
+def test_recipe_fields_beside_it_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"training\.sead: unknown key \(did you mean training\.seed\?\)"):
+        there(tmp_path, None, "training.sead=1")
+    with pytest.raises(BadInput, match=r"recipe of .*my face_SAEHD_data\.dat:\ntraining\.batch: "):
+        there(tmp_path, None, "training.batch=0")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_what_users_delete_on_purpose_starts_fresh(tmp_path: Path) -> None:
     model = model_of(**EVERY_PHASE)
     del model.optimizers["src_dst_opt"], model.networks["GAN"]

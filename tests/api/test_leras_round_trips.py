@@ -10,16 +10,15 @@ import torch
 
 from api.leras_models import GROUPS, NARROW, OPTIONS, assert_same_model, model_of
 from api.leras_runs import CPU, DATA, EVERY_PHASE, back, tensors, there, train_small
-from frugan.api.convert.deepfacelab.export_dfm import to_dfm
+from frugan.api.convert.functions import to_dfm
 from frugan.api.networks import networks_from
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights
+from frugan.api.weights import Weights
 from frugan.engine.events import EventLog, read_events
-from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.files.dfm import check_dfm
-from frugan.families.saehd.files.leras import LerasModel, read_model
-from frugan.families.saehd.files.leras_writer import write_model
+from frugan.families.saehd.dfm import check_dfm
+from frugan.families.saehd.leras_files import LerasModel, read_model, write_model
+from frugan.families.saehd.networks import encode, swap_code
 from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import ARCHIS, FOLDER, record
 
@@ -57,12 +56,13 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
     assert tensors(run, "optimizers")["autoencoder/updates"] == 20
     with np.load(FOLDER / "archi" / "df-ud" / "io.npz") as file:
         faces, expected = file["x_dst"], [file[f"merge__{n}"] for n in ("dst_mask", "src_dst_img", "src_mask")]
-    networks = networks_from(read_weights(run / "checkpoints" / "step-000000020" / "networks.safetensors"))
+    networks = networks_from(Weights.open(run / "checkpoints" / "step-000000020" / "networks.safetensors"))
     with torch.no_grad():
-        vectors = flows.encode(networks, torch.from_numpy(faces).permute(0, 3, 1, 2).contiguous())
-        face, _ = networks["decoder_src"](flows.swap_code(Archi.parse("df-ud"), networks, vectors))
+        vectors = encode(networks, torch.from_numpy(faces).permute(0, 3, 1, 2).contiguous())
+        face, _ = networks["decoder_src"](swap_code(Archi.parse("df-ud"), networks, vectors))
     assert np.abs(face.permute(0, 2, 3, 1).numpy() - expected[1]).max() < 1e-5
     made = to_dfm(run, tmp_path / "swap.dfm", say=print)
+    assert made.difference is not None
     assert (made.step, made.difference < 1e-5) == (20, True)
     for mine, other in zip(check_dfm(made.path, faces), expected, strict=True):
         assert np.abs(mine - other).max() < 1e-5

@@ -19,7 +19,7 @@ from frugan.api.train.estimate import advice, in_words
 from frugan.api.train.opening import slow_average
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision

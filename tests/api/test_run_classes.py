@@ -11,7 +11,7 @@ from api.pictures import write_pictures, write_recipe
 from frugan.api.networks import build, save
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights, weights_file
+from frugan.api.weights import Weights
 from frugan.contract.data import RunData
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import as_in_run, other_classes, parse_class_map
@@ -113,7 +113,7 @@ def test_a_run_keeps_its_classes_and_the_first_digest(tmp_path: Path) -> None:
     first = saved_data(run)
     assert first["class_names"] == ["dunkel ü", "hell"]
     assert first["digest"] == first["first_digest"]
-    assert read_weights(weights_file(run)).class_names == ("dunkel ü", "hell")
+    assert Weights.open(run).class_names == ("dunkel ü", "hell")
     (source / "hell").rename(source / "a light one")
     with pytest.raises(BadInput, match="missing: hell; new: a light one"):
         go(2)
@@ -139,9 +139,9 @@ def test_weights_files_name_their_classes(tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path))
     networks = build(write_recipe(tmp_path))
     save(networks, recipe, tmp_path / "w.safetensors", ("größe", "x"))
-    assert read_weights(tmp_path / "w.safetensors").class_names == ("größe", "x")
+    assert Weights.open(tmp_path / "w.safetensors").class_names == ("größe", "x")
     save(networks, recipe, tmp_path / "w.safetensors")
-    assert read_weights(tmp_path / "w.safetensors").class_names == ()
+    assert Weights.open(tmp_path / "w.safetensors").class_names == ()
 
 
 @pytest.mark.long

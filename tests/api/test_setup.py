@@ -6,7 +6,7 @@ import pytest
 
 from frugan.api.setup import training_of
 from frugan.engine.training import networks_used
-from frugan.families.biggan import BigGANFamily
+from frugan.families.biggan.family import BigGANFamily
 from frugan.recipe.loading import load_recipe
 
 

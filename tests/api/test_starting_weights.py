@@ -1,5 +1,6 @@
 """`--init`: whole networks for every family, and for StyleGAN2 the pieces that agree."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
+from frugan.api.train.starting_weights import Start
 from frugan.api.train.training import train
 from frugan.errors import BadInput
 
@@ -146,6 +148,15 @@ def test_state_dicts_of_another_program(recipe: str, pictures: Path, first: Path
     save_file({key: value for key, value in states.items() if key[:2] != "G."}, tmp_path / "states.safetensors")
     start(recipe, pictures, tmp_path / "third", tmp_path / "states.safetensors")
     assert_near(newest(tmp_path / "third"), averaged, [key for key in averaged if not key.endswith("w_avg")])
+
+
+def test_a_checkpoint_that_its_run_has_deleted_since(first: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(first, tmp_path / "run")
+    opened = Start.of(run, None)
+    assert opened is not None
+    (newest_one,) = (run / "checkpoints").iterdir()
+    newest_one.rename(newest_one.with_name("step-000000003"))
+    assert opened.weights_now(print).step == 3
 
 
 @pytest.mark.parametrize(

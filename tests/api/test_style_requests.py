@@ -11,8 +11,7 @@ from frugan.api.networks import build_networks, save
 from frugan.api.sample.generation import DrawRequest, check_draw
 from frugan.api.sample.sheet_requests import check_request
 from frugan.cli.numbers import parse_mixing, parse_numbers
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import StyleMixing
+from frugan.contract.family import SheetRequest, StyleMixing
 from frugan.errors import BadInput
 
 STYLED = "stylegan2-digits-32"

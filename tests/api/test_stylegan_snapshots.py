@@ -14,12 +14,11 @@ import frugan
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
 from families.snapshots import GOLDEN, SCRUBBED, module, write, write_snapshot
-from frugan.api.convert.stylegan.export_stylegan import to_stylegan_safetensors
-from frugan.api.convert.stylegan.import_stylegan import from_stylegan_pickle
+from frugan.api.convert.functions import from_stylegan_pickle, to_stylegan_safetensors
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights
-from frugan.contract.samples import SheetRequest
+from frugan.api.weights import Weights
+from frugan.contract.family import SheetRequest
 from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
@@ -61,7 +60,7 @@ def test_the_releases_own_file_number_for_number(tmp_path: Path) -> None:
     assert {f"G_ema.{key[2:]}" for key in averaged} == {key for key in expected if key.startswith("G_ema.")}
     assert all(torch.equal(value, expected[f"G_ema.{key[2:]}"]) for key, value in averaged.items())
     recipe = load_recipe(str(tmp_path / "folder" / "recipe.toml"))
-    assert recipe == made.recipe == read_weights(tmp_path / "folder" / "ema.safetensors").recipe
+    assert recipe == made.recipe == Weights.open(tmp_path / "folder" / "ema.safetensors").recipe
     # a file alone has the average for its generator
     from_stylegan_pickle(SCRUBBED, tmp_path / "one.safetensors", say=said.append)
     one = load_file(tmp_path / "one.safetensors")

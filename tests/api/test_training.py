@@ -16,7 +16,7 @@ from faults.small_runs import MINIGAN, OUTSIDE, minigan_and_pictures
 from frugan.api.sample.sampling import sample
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.report.sheets import sheet_width

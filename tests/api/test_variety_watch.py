@@ -20,8 +20,8 @@ from frugan.api.train import variety_watch
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.api.train.variety_watch import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
-from frugan.api.weights import read_weights
-from frugan.contract.samples import SheetRequest
+from frugan.api.weights import Weights
+from frugan.contract.family import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
@@ -219,7 +219,7 @@ def test_the_weights_that_are_trained_are_looked_at(looked: Looked) -> None:
     """Not their averages, which show a collapse later."""
 
     def drawn(file: str) -> Tensor:
-        weights = read_weights(looked.folder / "watched" / "checkpoints" / "step-000000004" / file)
+        weights = Weights.open(looked.folder / "watched" / "checkpoints" / "step-000000004" / file)
         networks = networks_from(weights)
         request = SheetRequest(seed=SEED, classes=(0, 1), columns=SAMPLES, micro_batch=4)
         with prepared(networks["G"]):

@@ -7,10 +7,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frugan.augment.ada import Ada
-from frugan.augment.affine import compose, rotation, scaling, translation
-from frugan.augment.corruptions import add_noise, cut_out
-from frugan.augment.filtering import filter_bands
+from frugan.augment.ada import Ada, add_noise, compose, cut_out, filter_bands, rotation, scaling, translation
 from frugan.augment.resampling import resample
 
 EVERY = Ada(("blit", "geometry", "colour", "filter", "noise", "cutout"))

@@ -8,9 +8,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from frugan.augment.ada import Ada
-from frugan.augment.augmentation import STATE, Augmentation
+from frugan.augment.augmentation import STATE, Augmentation, AugmentationSettings
 from frugan.augment.diffaugment import DiffAugment
-from frugan.augment.settings import AugmentationSettings
 from frugan.contract.phase import MicroBatch, PhaseState
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from frugan.augment.augmentation import OPERATIONS
 from frugan.augment.diffaugment import CUTOUT, TRANSLATION, DiffAugment
-from frugan.augment.settings import OPERATIONS
 
 NAMES = ("brightness", "saturation", "contrast", "down", "right", "row", "column")
 """Of the columns of the uniform numbers."""

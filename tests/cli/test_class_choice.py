@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from frugan.api.weights import weights_metadata
-from frugan.cli.class_choice import choose_classes
+from frugan.api.weights import Weights, weights_metadata
+from frugan.cli.class_choice import ClassChoice
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
@@ -31,14 +31,14 @@ def weights(folder: Path, names: tuple[str, ...]) -> Path:
 )
 def test_numbers_and_names(tmp_path: Path, text: str, chosen: tuple[int, ...]) -> None:
     names = ("cat", "Dog", "T-shirt", "left, right")
-    assert choose_classes(text, weights(tmp_path, names)) == chosen
+    assert ClassChoice.parse(text).among(Weights.open(weights(tmp_path, names)).class_names) == chosen
 
 
-def test_a_number_that_is_another_class_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = weights(tmp_path, ("1", "2", "3"))
-    assert choose_classes("1", file) == (1,)
+def test_a_number_that_is_another_class_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("1", "2", "3")
+    assert ClassChoice.parse("1").among(names) == (1,)
     assert "class 1: number 1, which is called '2'; the one called '1' is number 0" in capsys.readouterr().err
-    assert choose_classes("0-2", file) == (0, 1, 2)
+    assert ClassChoice.parse("0-2").among(names) == (0, 1, 2)
     assert capsys.readouterr().err == ""
 
 
@@ -54,6 +54,6 @@ def test_a_number_that_is_another_class_name_is_told(tmp_path: Path, capsys: pyt
         (("cat",), "123456789", "no network has so many classes"),
     ],
 )
-def test_unknown_classes(tmp_path: Path, names: tuple[str, ...], text: str, message: str) -> None:
+def test_unknown_classes(names: tuple[str, ...], text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        choose_classes(text, weights(tmp_path, names))
+        ClassChoice.parse(text).among(names)

@@ -11,7 +11,7 @@ from api.leras_models import allow_narrow, assert_same_model, model_of, write
 from bundles.written import write_bundle
 from cli.calling import Frugan, Result
 from families.snapshots import SCRUBBED
-from frugan.families.saehd.files.leras import read_model
+from frugan.families.saehd.leras_files import read_model
 from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import FOLDER
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from frugan.api.doctor import examination
-from frugan.api.doctor.driver import Driver
 from frugan.cli.application import application
+from frugan.doctor import examination
+from frugan.doctor.driver import Driver
 
 
 @pytest.fixture(autouse=True)

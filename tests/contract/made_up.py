@@ -6,7 +6,7 @@ moving it, batch norm, dropout drawn per image).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.family import BufferRule, Dimension, Family, SheetRequest
 from frugan.contract.layers import Stateful
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.contract.samples import SheetRequest
 from frugan.data.picture_needs import PictureNeeds
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.spectral_norm import SNConv2d, SNLinear
@@ -153,14 +152,13 @@ def _decay(strength: float, networks: Networks) -> None:
             parameter.grad.add_(parameter.detach(), alpha=strength)
 
 
-@dataclass(frozen=True)
-class MadeUpFamily:
+class MadeUpFamily(Family):
     """The contract, made up."""
 
-    name: str = "made-up"
-    networks_type: type[MadeUpNetworks] = MadeUpNetworks
-    objective_type: type[MadeUpObjective] = MadeUpObjective
-    optimizers: tuple[str, ...] = ("critic", "maker")
+    name = "made-up"
+    networks_type = MadeUpNetworks
+    objective_type = MadeUpObjective
+    optimizers = ("critic", "maker")
 
     def build(self, networks: MadeUpNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         with torch.device(device):
@@ -185,7 +183,7 @@ class MadeUpFamily:
             sources=("images",),
             repeats=2,
             shared_data=False,
-            on_masters=lambda built: _decay(objective.decay, built),
+            grad_hook=lambda built: _decay(objective.decay, built),
         )
         penalty = Phase(
             name="penalty",
@@ -204,25 +202,11 @@ class MadeUpFamily:
         )
         return critic, penalty, maker
 
-    @property
-    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """The engine's own are enough."""
-        return {}
-
     def sources(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> Mapping[str, PictureNeeds]:
         return {"images": PictureNeeds(SIDE, None)}
 
     def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(built, ("bodies.0", "bodies.1"))
-
-    def forwards(self, networks: MadeUpNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        def make(network: nn.Module, samples: int) -> Tensor:
-            return cast(Tensor, network(torch.zeros(samples, LATENT), torch.ones(samples, networks.width, 1, 1)))
-
-        def judge(network: nn.Module, samples: int) -> Tensor:
-            return cast(Tensor, network(torch.zeros(samples, 3, SIDE, SIDE)))
-
-        return {"maker": make, "critic": judge}
 
     def averaged(self) -> Mapping[str, BufferRule]:
         return {"maker": "copy"}
@@ -237,11 +221,21 @@ class MadeUpFamily:
     def snapshots(self, networks: MadeUpNetworks) -> Mapping[str, SheetRequest]:
         return {"samples": SheetRequest()}
 
-    def fresh_after(self, before: object, now: object) -> tuple[str, ...]:
-        return ()
-
     def variants(self, networks: MadeUpNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         return {"width": tuple({"width": width} for width in (2, 4, 8, 16, 32))}
 
     def tiny(self) -> tuple[MadeUpNetworks, MadeUpObjective]:
         return MadeUpNetworks(), MadeUpObjective()
+
+
+class Looking(MadeUpFamily):
+    """Looks at a loss's value, for which the host must wait."""
+
+    def phases(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> tuple[Phase, ...]:
+        first, *others = super().phases(networks, objective)
+
+        def part(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+            terms = first.parts[0](networks, micro, state)
+            return {name: value * (1 if float(value.detach()) > 0 else 2) for name, value in terms.items()}
+
+        return replace(first, parts=(part, *first.parts[1:])), *others

@@ -128,7 +128,7 @@ def test_gradients_flow_into_updated_networks_only_and_are_released() -> None:
     def spy(networks: Networks) -> None:
         seen["with"] = {name for name, n in networks.items() if any(p.grad is not None for p in n.parameters())}
 
-    phases = tuple(replace(p, on_masters=spy) if p.name == "maker" else p for p in rig.phases)
+    phases = tuple(replace(p, grad_hook=spy) if p.name == "maker" else p for p in rig.phases)
     rig.step = replace(rig.step, phases=phases)
     rig.run(1)
     assert seen["with"] == {"maker"}
@@ -260,7 +260,7 @@ def test_error_after_gradients_were_carried_leaves_none_behind() -> None:
     def broken(networks: Networks) -> None:
         raise torch.OutOfMemoryError("made up")
 
-    rig.step = replace(sound, phases=tuple(replace(p, on_masters=broken) for p in rig.phases))
+    rig.step = replace(sound, phases=tuple(replace(p, grad_hook=broken) for p in rig.phases))
     with pytest.raises(torch.OutOfMemoryError):
         rig.run(1)
     assert all(p.grad is None for n in rig.state.networks.values() for p in n.parameters())

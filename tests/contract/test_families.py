@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, OPTIMIZERS, Rig, adabelief, adam, assert_same, largest_difference, rmsprop, shows_given
-from frugan.api.doctor.made_pictures import MadePictures
-from frugan.augment.settings import OPERATIONS, AugmentationSettings
+from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
+from frugan.doctor.made_pictures import MadePictures
 from frugan.engine import offload
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.normalisation_groups import set_normalisation_batch
@@ -30,10 +30,10 @@ from frugan.engine.prepared import prepared
 from frugan.engine.streams import derive_seed
 from frugan.engine.update import PhaseResult
 from frugan.families import families
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
-from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.memory.blank_pictures import BlankPictures
 
 SPLIT = 1e-5
@@ -47,12 +47,14 @@ ALL = [MadeUpFamily(), *families().values()]
 class Grey(BigGANFamily):
     """BigGAN with grey pictures."""
 
+    name = "biggan-grey"
+
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
         networks, objective = super().tiny()
         return networks.model_copy(update={"channels": 1}), objective
 
 
-GREY = Grey("biggan-grey")
+GREY = Grey()
 with_grey = pytest.mark.parametrize("family", [*ALL, GREY], ids=lambda family: family.name)
 """In place of the fixture, where the channels of the pictures matter."""
 
@@ -70,6 +72,8 @@ EVERY_OPERATION = AugmentationSettings(
 class Augmented(BigGANFamily):
     """BigGAN under all of ADA, and R1 in every second step, with attention."""
 
+    name = "biggan-ada"
+
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
         networks, _ = super().tiny()
         return networks, BigGANObjective(r1_gamma=1.0, r1_every=2, augmentation=EVERY_OPERATION)
@@ -78,6 +82,8 @@ class Augmented(BigGANFamily):
 class Paired(BigGANFamily):
     """BigGAN as its recipes for small sets have it: pairs of a real and a generated picture, and R1."""
 
+    name = "biggan-paired"
+
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
         networks, _ = super().tiny()
         return networks, BigGANObjective(loss="relativistic", r1_gamma=0.5, r1_every=2)
@@ -85,6 +91,8 @@ class Paired(BigGANFamily):
 
 class Unconditional(StyleGAN2Family):
     """StyleGAN2 without classes, under all of ADA."""
+
+    name = "stylegan2-ada"
 
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
         networks, objective = super().tiny()
@@ -97,18 +105,20 @@ class Unconditional(StyleGAN2Family):
 class PairedStyles(StyleGAN2Family):
     """StyleGAN2 as its demo has it: pairs of a real and a generated picture of one class."""
 
+    name = "stylegan2-paired"
+
     def tiny(self) -> tuple[StyleGAN2Networks, StyleGAN2Objective]:
         networks, objective = super().tiny()
         return networks, objective.model_copy(update={"loss": "relativistic"})
 
 
-AUGMENTED = Augmented("biggan-ada")
+AUGMENTED = Augmented()
 EVERY_ONE = (
     *ALL,
     AUGMENTED,
-    Paired("biggan-paired"),
-    Unconditional("stylegan2-ada"),
-    PairedStyles("stylegan2-paired"),
+    Paired(),
+    Unconditional(),
+    PairedStyles(),
 )
 """For where random inputs, carried state or double backward matter."""
 

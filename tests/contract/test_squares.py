@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.contract.squares import SumsSquares, squares_by_norms, squares_of
+from frugan.contract.layers import SumsSquares, squares_by_norms, squares_of
 
 
 def _layer(weight: torch.Tensor, factor: float) -> SumsSquares:

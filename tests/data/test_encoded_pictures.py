@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from frugan.contract.data import SourceOptions
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
 from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import PictureSet

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from frugan.data.formats import open_source
+from frugan.data.source import local_path
 from frugan.errors import BadInput
 
 
@@ -22,3 +23,25 @@ def test_archives_single_pictures_and_others(tmp_path: Path, picture: Callable[.
     for name, message in [("one.png", "one picture"), ("cifar-10-binary.tar.gz", "unpack"), ("weights.pt", "none of")]:
         with pytest.raises(BadInput, match=message):
             open_source(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:secret@host/shard-{0000..0099}.tar",
+        "http://host/a.tar?signature=secret",
+        "s3://secret/a.tar",
+        "file:///secret/a.tar",
+        "pipe:curl http://host/secret.tar",
+        "PIPE:rm -rf secret",
+    ],
+)
+def test_addresses_are_refused_without_being_repeated(address: str) -> None:
+    with pytest.raises(BadInput, match=r"fetch them first .*aws s3 sync") as refused:
+        local_path(address)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["pictures/a.tar", r"C:\pictures", "C:/pictures", "a:b", Path("https://host/a.tar")])
+def test_paths_are_no_addresses(path: str | Path) -> None:
+    assert local_path(path) == Path(path)

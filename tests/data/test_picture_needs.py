@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frugan.contract.data import SourceOptions
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.digits import digits_set
 from frugan.data.picture_needs import PictureNeeds
 

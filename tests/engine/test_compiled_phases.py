@@ -25,8 +25,8 @@ from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases, is_cud
 from frugan.engine.phase_graph import Operations, PhaseGraph
 from frugan.engine.working_weights import is_working
 from frugan.families import families
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
+from frugan.families.biggan.family import BigGANFamily
 
 AS_TRACED = "eager"
 """The graph's operations one by one, without the seconds that a compiler takes."""
@@ -38,6 +38,8 @@ ROUNDING = 1e-6
 
 class Penalised(BigGANFamily):
     """BigGAN with R1."""
+
+    name = "biggan-r1"
 
     def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
         return super().tiny()[0], BigGANObjective(r1_gamma=1.0, r1_every=2)
@@ -55,6 +57,8 @@ class Dense(MadeUpFamily):
 class Peeking(MadeUpFamily):
     """The made-up family with a part that looks at a value, which no graph can."""
 
+    name = "peeking"
+
     def phases(self, networks: MadeUpNetworks, objective: MadeUpObjective) -> tuple[Phase, ...]:
         critic, penalty, maker = super().phases(networks, objective)
 
@@ -67,7 +71,7 @@ class Peeking(MadeUpFamily):
 
 FAMILIES: dict[str, Family] = {
     "made-up": MadeUpFamily(),
-    "biggan-r1": Penalised("biggan-r1"),
+    "biggan-r1": Penalised(),
     **{name: family for name, family in families().items() if name != "biggan"},
 }
 every_family = pytest.mark.parametrize(
@@ -191,7 +195,7 @@ def test_too_many_graphs_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_phase_that_cannot_be_compiled_runs_as_written() -> None:
-    written, compiled, backward, said = pair(Peeking("peeking"))
+    written, compiled, backward, said = pair(Peeking())
     assert_equal_steps(written, compiled, 2)
     (line,) = warnings(said)
     assert line.startswith("phase maker is not compiled and runs as it is written: compiling failed (")

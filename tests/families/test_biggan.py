@@ -2,10 +2,10 @@
 
 import torch
 
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.prepared import prepared
 from frugan.families import family
-from frugan.objectives.orthogonal import add_orthogonal_gradient
+from frugan.objectives import add_orthogonal_gradient
 
 
 def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None:
@@ -18,8 +18,8 @@ def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None
         for parameter in network.parameters():
             parameter.grad = torch.zeros_like(parameter)
     for phase in biggan.phases(config, strict):
-        assert phase.on_masters is not None
-        phase.on_masters(networks)
+        assert phase.grad_hook is not None
+        phase.grad_hook(networks)
     shared = networks["G"].get_parameter("shared.weight")
     regularised = {f"{n}.{name}": p for n, of in networks.items() for name, p in of.named_parameters() if p.ndim > 1}
     still = {name for name, p in regularised.items() if p.grad is not None and not p.grad.any()}
@@ -32,7 +32,7 @@ def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None
 
 def test_orthogonal_regularisation_is_off_by_default() -> None:
     biggan = family("biggan")
-    assert [phase.on_masters for phase in biggan.phases(*biggan.tiny())] == [None, None]
+    assert [phase.grad_hook for phase in biggan.phases(*biggan.tiny())] == [None, None]
 
 
 def test_truncation_shortens_latents() -> None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks
-from frugan.families.biggan.pieces import class_dimension, counterpart, piece_of
+from frugan.families.biggan.family import BigGANFamily
 
 FAMILY = BigGANFamily()
 
@@ -31,7 +30,7 @@ def pairs(theirs: BigGANNetworks, ours: BigGANNetworks, network: str, position: 
     for key in FAMILY.build(theirs, "meta")[network].state_dict():
         parts = key.split(".")
         if parts[0] == "blocks" and parts[2] == position:
-            here = counterpart(f"{network}.{key}", theirs, ours)
+            here = FAMILY.counterpart(f"{network}.{key}", theirs, ours)
             found[int(parts[1])] = None if here is None else int(here.split(".")[2])
     return found
 
@@ -61,7 +60,7 @@ def test_blocks_of_another_resolution(
 def test_counterparts_have_the_same_shapes(network: str, deep: bool) -> None:
     theirs, ours = networks(128, deep=deep), networks(256, deep=deep)
     mine, own = (FAMILY.build(of, "meta")[network].state_dict() for of in (theirs, ours))
-    found = {key: counterpart(f"{network}.{key}", theirs, ours) for key in mine}
+    found = {key: FAMILY.counterpart(f"{network}.{key}", theirs, ours) for key in mine}
     taken = {key: here.partition(".")[2] for key, here in found.items() if here is not None}
     assert len(set(taken.values())) == len(taken)
     fitting = [key for key, here in taken.items() if here in own and own[here].shape == mine[key].shape]
@@ -69,7 +68,7 @@ def test_counterparts_have_the_same_shapes(network: str, deep: bool) -> None:
 
 
 def test_other_architectures_have_no_counterparts() -> None:
-    assert counterpart("G.shared.weight", networks(128), networks(128, deep=True)) is None
+    assert FAMILY.counterpart("G.shared.weight", networks(128), networks(128, deep=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,7 @@ def test_other_architectures_have_no_counterparts() -> None:
     ],
 )
 def test_pieces(key: str, piece: tuple[str, str, str]) -> None:
-    found = piece_of(key)
+    found = FAMILY.piece_of(key)
     assert (found.network, found.block, found.layer) == piece
 
 
@@ -97,6 +96,6 @@ def test_tables_of_classes_are_all_that_depends_on_their_number(shared: bool) ->
     one, other = FAMILY.build(few, "meta"), FAMILY.build(many, "meta")
     for name in ("G", "D"):
         for key, value in one[name].state_dict().items():
-            at = class_dimension(f"{name}.{key}", few)
+            at = FAMILY.class_dimension(f"{name}.{key}", few)
             grown = other[name].state_dict()[key].shape
             assert [i for i in range(value.ndim) if value.shape[i] != grown[i]] == ([] if at is None else [at]), key

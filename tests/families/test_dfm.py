@@ -14,11 +14,12 @@ import torch
 from torch import nn
 
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDFamily, flows
+from frugan.families.saehd import dfm
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks
-from frugan.families.saehd.files import dfm
-from frugan.families.saehd.files.dfm import check_dfm, write_dfm
+from frugan.families.saehd.dfm import check_dfm, write_dfm
+from frugan.families.saehd.family import SAEHDFamily
+from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
 from parity.saehd import weights
 from parity.saehd.weights import Array
 
@@ -46,7 +47,7 @@ def networks(archi: str, resolution: int = 64, dims: Mapping[str, int] = DIMS, s
     """The autoencoder with random weights, by the rule that the recordings' follow."""
     chosen = config(archi, resolution, dims)
     built = SAEHDFamily().build(chosen)
-    found = {name: built[name] for name in flows.network_names(chosen.letters)}
+    found = {name: built[name] for name in network_names(chosen.letters)}
     for name, network in found.items():
         weights.fill(network, name, seed)
     return found
@@ -59,9 +60,9 @@ def parameters(built: Mapping[str, nn.Module]) -> dict[str, Array]:
 @torch.no_grad()
 def swapped(archi: Archi, built: dict[str, nn.Module], pictures: Array) -> list[Array]:
     """Mask of the faces, swapped faces and their masks, as our networks make them."""
-    vectors = flows.encode(built, torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous())
-    face, face_mask = flows.decode(archi, built, flows.swap_code(archi, built, vectors), "src")
-    _, mask = flows.decode(archi, built, flows.code(archi, built, vectors, "dst"), "dst")
+    vectors = encode(built, torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous())
+    face, face_mask = decode(archi, built, swap_code(archi, built, vectors), "src")
+    _, mask = decode(archi, built, code_of(archi, built, vectors, "dst"), "dst")
     return [value.permute(0, 2, 3, 1).numpy() for value in (mask, face, face_mask)]
 
 

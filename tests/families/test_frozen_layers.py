@@ -8,7 +8,7 @@ from contract.rig import BF16, FP32, Rig, largest_difference
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput
-from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.recipe.loading import load_recipe
 

@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 
 from frugan.errors import BadInput
-from frugan.families.saehd.files.leras import LerasModel, file_name, find_models, read_model
-from frugan.families.saehd.files.leras_summary import summary
-from frugan.families.saehd.files.leras_writer import model_name, write_model
+from frugan.families.saehd.leras_files import (
+    LerasModel,
+    file_name,
+    find_models,
+    model_name,
+    read_model,
+    summary,
+    write_model,
+)
 from frugan.pickles.reader import load_pickle
 from frugan.pickles.writer import dump_pickle
 

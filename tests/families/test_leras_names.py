@@ -10,20 +10,22 @@ import pytest
 import torch
 
 from frugan.errors import BadInput
-from frugan.families.saehd import SAEHDFamily, SAEHDNetworks
-from frugan.families.saehd.files.leras import read_model
-from frugan.families.saehd.files.leras_fit import gan_misfit, misfits
-from frugan.families.saehd.files.leras_names import (
+from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.family import SAEHDFamily
+from frugan.families.saehd.leras_files import read_model
+from frugan.families.saehd.leras_names import (
     OPTIMIZER_FILES,
     UPDATES,
     faults,
     file_of,
     from_file,
+    gan_misfit,
+    misfits,
     slot_keys,
     to_file,
     weight_keys,
 )
-from frugan.families.saehd.files.leras_options import (
+from frugan.families.saehd.leras_options import (
     ORDER,
     merged,
     options_of,

@@ -85,6 +85,40 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
     assert "minigan" in (folder / "report.html").read_text("utf-8")
 
 
+def test_every_command_works_on_a_family_of_one_short_file(
+    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks, phases and a grid of samples; the rest are defaults."""
+    assert len((OUTSIDE / "minigan" / "__init__.py").read_text("utf-8").splitlines()) <= 120
+    (tmp_path / "seen.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(network_costs, "measure_peaks", lambda *_: Peaks(1e11, 1e10))
+    fields = {field["key"] for field in json.loads(frugan("recipes", RECIPE, "--json"))}
+    assert {"networks.channels", "optimizers.D.learning_rate"} <= fields
+    info = json.loads(frugan("info", RECIPE, "--device", "cpu", "--json"))["networks"]
+    assert info["D"]["macs"] == 8 * 8 * 8 * 3 * 9 + 4 * 4 * 8 * 8 * 9 + 8  # of pictures as its phases give them
+    with monkeypatch.context() as truly:
+        truly.setattr(prediction_store, "predict", predict)
+        assert json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))["fits"]
+    run, cpu = tmp_path / "run", ("--device", "cpu")
+    frugan("train", RECIPE, "--data", pictures, "--out", run, *cpu)
+    again = tmp_path / "again"
+    frugan("train", RECIPE, "--data", pictures, "--out", again, *cpu)
+    first, second = ((of / "checkpoints" / "step-000000004" / "networks.safetensors") for of in (run, again))
+    assert first.read_bytes() == second.read_bytes()
+    started = frugan("train", RECIPE, "--init", run, "--data", pictures, "--out", tmp_path / "started", *cpu)
+    assert "step 4, finished" in started
+    frugan("evaluate", run, "--data", pictures, "--samples", "12", "--network", "seen:means", "--metrics", "fid", *cpu)
+    frugan("sample", run, "--pngs", "6", "--out", tmp_path / "single", *cpu)
+    assert len(list((tmp_path / "single").rglob("*.png"))) == 6
+    frugan("report", run)
+    assert "Scores by frugan evaluate" in (run / "report.html").read_text("utf-8")
+    frugan("card", run, "--licence", "cc0-1.0", "--out", tmp_path / "card")
+    (weights,) = (tmp_path / "card").glob("*.safetensors")
+    frugan("sample", weights, "--out", tmp_path / "grids", *cpu)
+    assert list((tmp_path / "grids").glob("*.png"))
+
+
 def test_one_with_data_an_optimizer_and_a_file_format_of_its_own(frugan: Callable[..., str], tmp_path: Path) -> None:
     maps, folder = tmp_path / "maps.npy", tmp_path / "run"
     np.save(maps, np.random.default_rng(0).uniform(-1, 1, (30, 8, 8)).astype(np.float32))
@@ -212,6 +246,12 @@ def test_what_was_predicted_holds_for_one_text_of_a_family(
 def test_one_that_cannot_be_loaded_is_named() -> None:
     with pytest.raises(BadInput, match=r"family 'broken' of another package \(minigan.not_there:Family\) cannot be"):
         family("broken")
+
+
+def test_one_that_is_no_family_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("minigan"), "MiniGANFamily", dict)
+    with pytest.raises(BadInput, match=r"family 'minigan' of another package .* does not derive from frugan.contract"):
+        family("minigan")
 
 
 def test_others_are_among_what_is_expected() -> None:

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from frugan.errors import BadInput
-from frugan.families.biggan.files.recipe_options import options_of
-from frugan.families.biggan.files.release_defaults import DEFAULTS
-from frugan.families.biggan.files.release_options import network_values, training_values
+from frugan.families.biggan.release_recipe import DEFAULTS, network_values, options_of, training_values
 from frugan.recipe.loading import load_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in

@@ -7,7 +7,8 @@ import torch
 
 from contract.rig import Rig, adabelief, largest_difference
 from frugan.contract.phase import Phase
-from frugan.families.saehd import SAEHDFamily, SAEHDNetworks, SAEHDObjective
+from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
+from frugan.families.saehd.family import SAEHDFamily
 
 FAMILY = SAEHDFamily()
 

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor, nn
 
 import frugan
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import Noise, StyleMixing
+from frugan.contract.family import Noise, SheetRequest, StyleMixing
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.prepared import prepared
 from frugan.errors import BadInput
-from frugan.families.biggan import BigGANFamily
-from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks
-from frugan.families.stylegan2.seeds import seeded_latents
+from frugan.families.stylegan2.family import StyleGAN2Family
+from frugan.families.stylegan2.grids import seeded_latents
 from frugan.recipe.loading import load_recipe
 
 PARAMETERS: dict[tuple[int, int, int, int | None], tuple[int, int]] = {

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.prepared import prepared
-from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.families.stylegan2.family import StyleGAN2Family
+from frugan.families.stylegan2.generator import noise_size
 from frugan.families.stylegan2.phases import phases
-from frugan.families.stylegan2.synthesis import noise_size
-from frugan.objectives.adversarial import relativistic
+from frugan.objectives import relativistic
 
 LABELS = torch.tensor([2, 0, 1, 2])
 COUNT = len(LABELS)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from frugan.families.biggan import BigGANFamily
+from frugan.families.biggan.family import BigGANFamily
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from families.snapshots import SCRUBBED
-from frugan.api.convert.deepfacelab.leras_recipe import imported_recipe
 from frugan.api.networks import networks_from
 from frugan.api.report.run_report import page_of
-from frugan.api.weights import read_weights
+from frugan.api.weights import Weights
 from frugan.data.decoding import read_picture, read_size
 from frugan.data.faces.dfl_jpeg import read_face_jpeg
 from frugan.data.faces.faceset import open_faceset
@@ -21,13 +20,13 @@ from frugan.data.picture_set import open_prepared
 from frugan.data.source import Unreadable
 from frugan.engine.checkpoint import MANIFEST_FILE, newest_whole, restore
 from frugan.engine.tensor_files import digest
-from frugan.families.saehd.files.leras import read_model
-from frugan.families.stylegan2.files.snapshot_networks import network_settings
-from frugan.families.stylegan2.files.stylegan_pickle import read_snapshot
+from frugan.families.saehd.leras_files import read_model
+from frugan.families.saehd.leras_options import imported_recipe
+from frugan.families.stylegan2.snapshot import network_settings, read_snapshot
 from frugan.metrics.feature_network import read_pth
 from frugan.metrics.moments_file import read_moments
 from frugan.pickles.reader import load_pickle
-from frugan.recipe.loading import load_recipe
+from frugan.recipe.loading import load_recipe, parse_recipe
 from fuzz.mutator import damaged
 from fuzz.sandbox import Target
 from fuzz.whole_files import (
@@ -134,11 +133,11 @@ def _read_snapshot(path: Path) -> None:
 
 def _read_leras(path: Path) -> None:
     model = read_model(path)
-    imported_recipe(model.name, model.iteration, model.options, path)
+    parse_recipe(*imported_recipe(model.name, model.iteration, model.options, path))
 
 
 def _read_weights(path: Path) -> None:
-    networks_from(read_weights(path))
+    networks_from(Weights.open(path))
 
 
 def _read_checkpoint(path: Path) -> None:

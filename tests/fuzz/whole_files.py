@@ -20,8 +20,7 @@ from contract.rig import Rig
 from frugan.api.networks import save
 from frugan.data.prepare import prepare
 from frugan.engine.checkpoint import save_checkpoint
-from frugan.families.saehd.files.leras import LerasModel
-from frugan.families.saehd.files.leras_writer import write_model
+from frugan.families.saehd.leras_files import LerasModel, write_model
 from frugan.pickles.reader import load_pickle
 from frugan.pickles.writer import dump_pickle
 from frugan.recipe.loading import load_recipe

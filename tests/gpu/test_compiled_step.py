@@ -8,9 +8,9 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP32, Rig, largest_difference
-from frugan.api.doctor.made_pictures import HostDraws
 from frugan.api.train.compiling import missing_compiler
 from frugan.contract.family import Family
+from frugan.doctor.made_pictures import HostDraws
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams
@@ -32,7 +32,7 @@ def _pair(family: Family, precision: Precision, cache: Path) -> tuple[Rig, Rig, 
     warned: list[str] = []
     rigs = [Rig.create(family, precision=precision, device=CUDA) for _ in range(2)]
     for rig in rigs:
-        rig.step = replace(rig.step, draws=HostDraws(Streams(7)))
+        rig.step = replace(rig.step, draws=HostDraws(7))
     backward = CompiledPhases(lambda _: None, warned.append, cache)
     rigs[1].step = replace(rigs[1].step, backward=backward)
     return rigs[0], rigs[1], warned

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from frugan.api.doctor.run_selftest import run_self_test
+from frugan.doctor.selftest import run_self_test
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 
 
 def test_the_self_test_passes(tmp_path: Path) -> None:
     found = run_self_test("cuda", tmp_path)
-    assert [each for each in found.outcomes if each.verdict == "failed"] == []
+    assert [each for each in found.outcomes if each.state == "failed"] == []

@@ -8,13 +8,12 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
-from frugan.api.doctor.made_pictures import HostDraws
 from frugan.contract.family import Family
+from frugan.doctor.made_pictures import HostDraws
 from frugan.engine import offload
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.engine.readout import Readout
-from frugan.engine.streams import Streams
 from frugan.families import families
 from frugan.memory.blank_pictures import BlankPictures
 from frugan.metrics.feature_network import InceptionFeatures
@@ -55,7 +54,7 @@ def test_card_and_host_agree(family: Family) -> None:
     """In float64 on both: the same arithmetic up to the order of sums, on draws that no device makes by itself."""
     host, card = Rig.create(family, dtype=torch.float64), Rig.create(family, dtype=torch.float64, device=CUDA)
     for rig in (host, card):
-        rig.step = replace(rig.step, draws=HostDraws(Streams(7)))
+        rig.step = replace(rig.step, draws=HostDraws(7))
     host.run(2)
     card.run(2)
     on_host = {name: value.cpu() for name, value in card.tensors().items()}

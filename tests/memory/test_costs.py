@@ -12,13 +12,12 @@ from frugan.contract.layers import Observer
 from frugan.engine.layout import Layout
 from frugan.engine.prepared import make_callable
 from frugan.engine.working_weights import working_weights
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks
+from frugan.families.biggan.family import BigGANFamily
 from frugan.families.biggan.generator import Generator
 from frugan.memory.costs import Cost, arithmetic_intensity, bound_by, network_cost
 from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
-from frugan.nn.matrix_stack import stackable
-from frugan.nn.spectral_norm import SpectralNorm
+from frugan.nn.spectral_norm import SpectralNorm, stackable
 
 CIFAR = BigGANNetworks(
     resolution=32,

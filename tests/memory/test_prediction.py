@@ -9,7 +9,7 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
-from frugan.augment.settings import OPERATIONS, AugmentationSettings
+from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
 from frugan.engine import dense_slices, offload, optimizer_shards
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
@@ -17,8 +17,8 @@ from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
 from frugan.families import families
-from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import predict, step_memory
 from frugan.memory.step_memory import StepMemory, measure_step

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.nn import affine as module
-from frugan.nn.affine import affine
+from frugan.nn import elementwise as module
+from frugan.nn.elementwise import affine
 
 
 def _random(*shape: int) -> Tensor:

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from frugan.contract.layers import Observer
 from frugan.engine.layout import Layout
 from frugan.engine.working_weights import working_weights
-from frugan.nn import matrix_stack
-from frugan.nn.matrix_stack import FEWEST, SMALL_ELEMENTS, MatrixStack, stackable
-from frugan.nn.spectral_norm import SNConv2d, SNLinear
+from frugan.nn import spectral_norm as matrix_stack
+from frugan.nn.spectral_norm import FEWEST, SMALL_ELEMENTS, MatrixStack, SNConv2d, SNLinear, stackable
 
 ROWS = (5, 3, 1, 4, 2, 3)
 PLACES = (0, 2, 3, 5)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.nn.upsampled_conv import plus_doubled, plus_doubled_in_one_pass, upsampled_conv2d
+from frugan.nn.linear_maps import plus_doubled, plus_doubled_in_one_pass, upsampled_conv2d
 
 
 def _random(*shape: int, last: bool = False) -> Tensor:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from frugan import objectives as module
 from frugan.memory.tracker import Tracker
-from frugan.objectives import eager_gradient as module
-from frugan.objectives.eager_gradient import eager_gradient
+from frugan.objectives import eager_gradient
 from memory.storages import storages_bytes
 
 

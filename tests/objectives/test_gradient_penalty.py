@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.objectives.gradient_penalty import r1_penalty
+from frugan.objectives import r1_penalty
 
 ONE = torch.ones(())
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from frugan.objectives.adversarial import ADVERSARIAL_LOSSES, relativistic
-from frugan.objectives.orthogonal import add_orthogonal_gradient
+from frugan.objectives import ADVERSARIAL_LOSSES, add_orthogonal_gradient, relativistic
 
 
 def test_hinge() -> None:

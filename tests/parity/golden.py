@@ -20,8 +20,8 @@ from frugan.engine.progress import Duration
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.training import Stage, Training
-from frugan.families.biggan import BigGANFamily
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
+from frugan.families.biggan.family import BigGANFamily
 
 FOLDER = Path(__file__).parents[1] / "golden" / "biggan"
 CASES = ("bg32_hier", "bg64_hier", "bg128_bs256x8", "deep128", "sngan64", "sagan64", "cifar32")

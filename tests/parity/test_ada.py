@@ -13,9 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from frugan.augment.ada import Ada
+from frugan.augment.ada import BAND_TAPS, Ada
 from frugan.augment.augmentation import adapted
-from frugan.augment.filtering import BAND_TAPS
 from frugan.augment.resampling import SYM6
 
 FOLDER = Path(__file__).parents[1] / "golden" / "ada"

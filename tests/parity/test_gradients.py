@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from torch import Tensor
 
-from frugan.objectives.adversarial import ADVERSARIAL_LOSSES
+from frugan.objectives import ADVERSARIAL_LOSSES
 from parity.golden import CASES, Case
 from parity.movement import cancelled_biases
 from parity.passes import Update, first_update

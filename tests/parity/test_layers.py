@@ -17,7 +17,7 @@ from frugan.engine.layout import Layout
 from frugan.engine.working_weights import working_weights
 from frugan.nn.batch_norm import ConditionalBatchNorm
 from frugan.nn.spectral_norm import SNConv2d, SNEmbedding, SNLinear, SpectralNorm
-from frugan.objectives.orthogonal import add_orthogonal_gradient
+from frugan.objectives import add_orthogonal_gradient
 from parity.golden import FOLDER
 from parity.passes import eval_forward, train_forward
 

@@ -135,15 +135,15 @@ def test_something_moves_while_a_step_takes_long() -> None:
         shown = []
         for seconds in (1, 2, 75):
             now[0] = seconds
-            shown.append("".join(part.text for part in console.render(line._line)))
+            shown.append("".join(part.text for part in console.render(line)))
         line.show(event(1))
         now[0] = 80.0
-        shown.append("".join(part.text for part in console.render(line._line)))
+        shown.append("".join(part.text for part in console.render(line)))
         now[0] = 100.0
-        shown.append("".join(part.text for part in console.render(line._line)))
+        shown.append("".join(part.text for part in console.render(line)))
         line.show({"event": "stop", "step": 1})
         now[0] = 900.0
-        shown.append("".join(part.text for part in console.render(line._line)))
+        shown.append("".join(part.text for part in console.render(line)))
     assert [text.strip()[2:] for text in shown[:3]] == [
         f"{waited} since the start, no step is done yet" for waited in ("0:01", "0:02", "1:15")
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from frugan.api.weights import Weights, read_weights, weights_file, weights_metadata
+from frugan.api.weights import Weights, weights_metadata
 from frugan.engine.checkpoint import load_networks, refuse_others
 from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.prepared import make_callable
@@ -36,10 +36,11 @@ def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[
     described = kind.build(config, "meta")
     if unknown := set(weights.networks) - set(described):
         raise BadInput(f"{weights.path}: holds {sorted(unknown)}, unknown to family {weights.recipe.family}")
-    refuse_others({name: described[name] for name in weights.networks}, weights.tensors, str(weights.path))
+    tensors = weights.read()
+    refuse_others({name: described[name] for name in weights.networks}, tensors, str(weights.path))
     built = kind.build(config, device)
     present = {name: network for name, network in built.items() if name in weights.networks}
-    load_networks(present, weights.tensors, str(weights.path))
+    load_networks(present, tensors, str(weights.path))
     return present
 
 
@@ -80,7 +81,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.M
     Raises:
         BadInput: not there, damaged, or not frugan's.
     """
-    return _callable(networks_from(read_weights(weights_file(Path(path))), device))
+    return _callable(networks_from(Weights.open(path), device))
 
 
 def save(

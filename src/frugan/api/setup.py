@@ -7,8 +7,8 @@ from torch import nn
 
 from frugan.api.networks import build_networks
 from frugan.api.sample.given_pictures import with_pictures
+from frugan.contract.family import Previews
 from frugan.contract.phase import Networks, Phase
-from frugan.contract.samples import Previews
 from frugan.engine.training import Stage, Training, networks_used
 from frugan.recipe.recipe import Recipe
 

@@ -5,6 +5,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from frugan.api.progress import Say
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, newest_whole, step_in_name
 from frugan.engine.run_folder import RunFolder
-from frugan.engine.tensor_files import read_metadata, read_tensors
+from frugan.engine.tensor_files import read_metadata, read_names, read_tensors
 from frugan.errors import BadInput
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
@@ -43,51 +44,121 @@ def recipe_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
+
+
 @dataclass(frozen=True)
 class Weights:
-    """Weights from a file, with the recipe they were trained by.
+    """Weights of a run, a checkpoint or a file: looked for and verified once, by `open`; read when they are asked for.
 
     Attributes:
         path: the file.
-        recipe: from the file's metadata.
-        tensors: "network.parameter" -> tensor.
-        class_names: what labels mean, in their order; empty: there are no classes, or the file does not say.
-        licence: what others may do with them; empty: the file does not say.
+        metadata: what it says of itself.
+        checkpoint: the folder that was meant, where the file lies with others of the same step; None: a file alone.
     """
 
     path: Path
-    recipe: Recipe
-    tensors: dict[str, Tensor]
-    class_names: tuple[str, ...] = ()
-    licence: str = ""
+    metadata: Mapping[str, str]
+    checkpoint: Path | None = None
+
+    @classmethod
+    def open(cls, source: "str | Path | Weights", say: Say = _warn) -> "Weights":
+        """The averages that a path means: a file itself, those of a checkpoint, or of a run's newest whole checkpoint.
+
+        A family that averages nothing writes no averages: its networks are meant then. Of a run, every file of the
+        checkpoint is held against its digest. `say` is told of damaged checkpoints. What is open already stays so.
+
+        Raises:
+            BadInput: no such path, a run without a whole checkpoint, or no file of weights.
+        """
+        if isinstance(source, Weights):
+            return source
+        path = Path(source)
+        if path.is_file():
+            return cls(path, read_metadata(path))
+        contents = (EMA_FILE, NETWORKS_FILE)
+        here = any((path / name).is_file() for name in contents)
+        return cls._of_checkpoint(path if here else _newest(path, say), contents)
+
+    @classmethod
+    def _of_checkpoint(cls, folder: Path, contents: Sequence[str]) -> "Weights":
+        """The first of these files that is in a folder."""
+        for file in (folder / name for name in contents):
+            if file.is_file():
+                return cls(file, read_metadata(file), folder)
+        raise BadInput(f"{folder}: expected a run folder, a checkpoint or a .safetensors file")
 
     @property
+    def trained(self) -> "Weights":
+        """The networks as they are trained, of the same checkpoint; of a file alone, that file."""
+        return self if self.checkpoint is None else self._of_checkpoint(self.checkpoint, (NETWORKS_FILE,))
+
+    @property
+    def ours(self) -> bool:
+        """Whether the file says that frugan wrote it."""
+        return self.metadata.get("format") == "frugan"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """That they were trained by.
+
+        Raises:
+            BadInput: the file was not written by frugan, or its recipe is damaged.
+        """
+        return _recipe(self.metadata, self.path)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """What labels mean, in their order; empty: there are no classes, or the file does not say.
+
+        Raises:
+            BadInput: they are damaged.
+        """
+        return _class_names(self.metadata, self.path)
+
+    @property
+    def licence(self) -> str:
+        """What others may do with them; empty: the file does not say."""
+        return self.metadata.get("licence", "")
+
+    @property
+    def step(self) -> int:
+        """Steps that they have been trained for, by their checkpoint's name or by the file; 0: neither says."""
+        if (step := step_in_name(self.path.parent)) is not None:
+            return step
+        told = self.metadata.get("step", "")
+        return int(told) if told.isascii() and told.isdigit() and len(told) <= MOST_DIGITS else 0
+
+    @cached_property
     def networks(self) -> tuple[str, ...]:
         """Networks that the file holds, in order."""
-        return tuple(dict.fromkeys(key.split(".")[0] for key in self.tensors))
+        return tuple(dict.fromkeys(key.split(".")[0] for key in read_names(self.path)))
+
+    def read(self) -> dict[str, Tensor]:
+        """Read the tensors, "network.parameter" -> tensor; they are not kept here.
+
+        Raises:
+            BadInput: the file is damaged, or not there any more.
+        """
+        return read_tensors(self.path)[0]
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The same, read once and kept."""
+        return self.read()
 
     def of(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Tensors of some networks."""
         return {key: value for key, value in self.tensors.items() if key.split(".")[0] in names}
 
 
-def _warn(line: str) -> None:
-    warnings.warn(line, stacklevel=3)
-
-
-def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
-    """The weights file that a path means: itself, or `content` in a checkpoint, or in a run's newest whole checkpoint.
-
-    A family that averages nothing writes no averages: its networks are meant then. `say` is told of damaged ones.
+def _newest(path: Path, say: Say) -> Path:
+    """The newest whole checkpoint of a run.
 
     Raises:
-        BadInput: no such path, or a run without checkpoint.
+        BadInput: no such run, or it has none.
     """
-    if path.is_file():
-        return path
-    for name in (content, NETWORKS_FILE):
-        if (path / name).is_file():
-            return path / name
     run = RunFolder(path)
     if not path.exists():
         raise BadInput(
@@ -101,47 +172,30 @@ def weights_file(path: Path, content: str = EMA_FILE, say: Say = _warn) -> Path:
         raise BadInput(f"{path}: the run has no checkpoint yet; train until its first one, or stop it once with Ctrl-C")
     for line in newest[2]:
         say(f"damaged checkpoint skipped: {line}")
-    return weights_file(newest[0].path, content, say)
+    return newest[0].path
 
 
-def read_weights(path: Path) -> Weights:
-    """Read a weights file.
-
-    Raises:
-        BadInput: cut short, another kind of file, or not written by frugan.
-    """
-    tensors, metadata = read_tensors(path)
-    return Weights(path, _recipe(metadata, path), tensors, _class_names(metadata, path), metadata.get("licence", ""))
-
-
-def weights_of_family(source: Path, content: str, family: str, say: Say) -> Weights:
-    """Read what `weights_file` finds, where only one family will do.
+def weights_of_family(source: Path, family: str, say: Say) -> tuple[Weights, Weights]:
+    """Open trained and averaged networks where only one family will do.
 
     Raises:
-        BadInput: as both; or of another family.
+        BadInput: as `Weights.open`; or of another family.
     """
-    weights = read_weights(weights_file(source, content, say))
-    if weights.recipe.family != family:
-        raise BadInput(f"{source}: weights of a {weights.recipe.family} model; expected {family}")
-    return weights
+    averaged = Weights.open(source, say)
+    trained = averaged.trained
+    for weights in (trained, averaged):
+        if weights.recipe.family != family:
+            raise BadInput(f"{source}: weights of a {weights.recipe.family} model; expected {family}")
+    return trained, averaged
 
 
 def recipe_of(path: Path) -> Recipe:
-    """The recipe that a weights file was trained by; its tensors are not read.
+    """The recipe that a weights file was trained by.
 
     Raises:
-        BadInput: as `read_weights`.
+        BadInput: as `Weights.recipe`.
     """
     return _recipe(read_metadata(path), path)
-
-
-def class_names_of(path: Path) -> tuple[str, ...]:
-    """What the labels of a weights file mean; its tensors are not read. Empty: no classes, or the file does not say.
-
-    Raises:
-        BadInput: no weights file, or its metadata are damaged.
-    """
-    return _class_names(read_metadata(path), path)
 
 
 def _recipe(metadata: Mapping[str, str], path: Path) -> Recipe:
@@ -170,11 +224,3 @@ def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f"{path}: the class names in its metadata are no list of names")
     return tuple(names)
-
-
-def step_of(path: Path) -> int:
-    """Steps that weights have been trained for, by their checkpoint's name or by the file itself; 0: neither says."""
-    if (step := step_in_name(path.parent)) is not None:
-        return step
-    told = read_metadata(path).get("step", "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) <= MOST_DIGITS else 0

@@ -23,7 +23,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.augment.sampling import sample, spread
+# Bilinear sampling and its adjoint, without autograd: whoever differentiates them says which is whose derivative.
+#
+# torch 2.13 differentiates `grid_sample` twice on a CPU; whether older ones and CUDA do was not tried. Sampling is
+# linear in the frame, so R1 through an augmentation needs no more of torch than the forward and its first backward.
+
+
+def sample(frame: Tensor, grid: Tensor) -> Tensor:
+    """Values of a frame between its points, zeros outside.
+
+    Args:
+        frame: [N, C, F, F'].
+        grid: x and y, from -1 at the centre of the first value to 1 at that of the last [N, H, W, 2].
+
+    Returns:
+        [N, C, H, W].
+    """
+    return F.grid_sample(frame, grid, align_corners=True)
+
+
+def spread(values: Tensor, grid: Tensor, sides: tuple[int, int]) -> Tensor:
+    """The adjoint of `sample`: values at the grid [N, C, H, W] -> frame [N, C, F, F'] of these sides."""
+    frame = values.new_zeros(()).expand(*values.shape[:2], *sides)  # its shape alone is asked for
+    bilinear = zeros_outside = 0
+    gradients: tuple[Tensor, Tensor] = torch.ops.aten.grid_sampler_2d_backward(
+        values, frame, grid, bilinear, zeros_outside, True, (True, False)
+    )
+    return gradients[0]
+
 
 SYM6 = (
     0.015404109327027373,
@@ -104,11 +131,11 @@ def _piecewise(move: Piece, pictures: Tensor, inverse: Tensor) -> Tensor:
     values = (4 * height - 2) * (4 * width - 2)
     count, few = max(1, MOST_AT_ONCE // (channels * values)), max(1, MOST_AT_ONCE // values)
     bands = _bands(pictures)
-    found = []
+    made = []
     for some, of in zip(pictures.split(count), inverse.split(count), strict=True):
         grid = _grid(of, height, width)
-        found.append(torch.cat([move(x, grid, *bands) for x in some.split(few, 1)], 1))
-    return torch.cat(found)
+        made.append(torch.cat([move(x, grid, *bands) for x in some.split(few, 1)], 1))
+    return torch.cat(made)
 
 
 def _moved(pictures: Tensor, grid: Tensor, up: Tensor, down: Tensor) -> Tensor:

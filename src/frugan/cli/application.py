@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from frugan.cli.card import card, pull
+from frugan.cli.card import card
 from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.doctor import doctor
@@ -47,7 +47,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    for command in (demo, doctor, recipes, info, plan, prepare, train, sample, evaluate, report, convert, card, pull):
+    for command in (demo, doctor, recipes, info, plan, prepare, train, sample, evaluate, report, convert, card):
         app.command(cls=_Command)(_telling_of_interrupts(command))
     app.callback()(_options)
     return app

@@ -1,9 +1,9 @@
 """Classes that a person asks for, by number or by name."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 
-from frugan.api.progress import quiet
 from frugan.cli.numbers import parse_numbers
 from frugan.cli.output import say
 from frugan.errors import BadInput
@@ -13,37 +13,48 @@ FEW_NAMES = 12
 """So many are named where none is near."""
 
 
-def choose_classes(text: str, source: Path) -> tuple[int, ...]:
-    """Read "0,3,7-9", "cat,dog" or both, by the names that the weights keep of their classes.
+@dataclass(frozen=True)
+class ClassChoice:
+    """Classes as they were asked for, before it is known what they are called.
 
-    Args:
-        text: numbers, ranges of numbers and names, with commas; what is a number counts as one.
-        source: run, checkpoint or weights file.
-
-    Raises:
-        BadInput: no such class name, not numbers, a range that goes down, or no such weights.
+    Attributes:
+        text: the whole of it.
+        numbers: word -> numbers, for the words that are numbers or ranges of them.
     """
-    words = [word.strip() for word in text.split(",")]
-    numbers = {word: _numbers(word, text) for word in words if _looks_like_numbers(word)}
-    names = _class_names(source)
-    if text in names:  # one with a comma in it, or a number: then it is looked at below
-        words = [text]
-    chosen: list[int] = []
-    for word in words:
-        if word in numbers:
-            chosen.extend(numbers[word])
-            _tell_of_other(word, numbers[word], names)
-        elif word in names:
-            chosen.append(names.index(word))
-        else:
-            raise BadInput(f"--classes {text[:80]}: {_unknown(word, names)}")
-    return tuple(chosen)
+
+    text: str
+    numbers: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def parse(cls, text: str) -> "ClassChoice":
+        """Read "0,3,7-9", "cat,dog" or both.
+
+        Raises:
+            BadInput: not numbers, or a range that goes down.
+        """
+        return cls(text, {word: _numbers(word, text) for word in _words(text) if _looks_like_numbers(word)})
+
+    def among(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Numbers of the classes, by the names that the weights keep of them; what is a number counts as one.
+
+        Raises:
+            BadInput: no class is called so.
+        """
+        text = self.text
+        chosen: list[int] = []
+        for word in [text] if text in names else _words(text):  # a name with a comma in it
+            if word in self.numbers:
+                chosen.extend(self.numbers[word])
+                _tell_of_other(word, self.numbers[word], names)
+            elif word in names:
+                chosen.append(names.index(word))
+            else:
+                raise BadInput(f"--classes {text[:80]}: {_unknown(word, names)}")
+        return tuple(chosen)
 
 
-def _class_names(source: Path) -> tuple[str, ...]:
-    from frugan.api.weights import class_names_of, weights_file
-
-    return class_names_of(weights_file(source, say=quiet))  # damage is told of when the weights are opened
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
 
 
 def _looks_like_numbers(word: str) -> bool:
@@ -56,7 +67,7 @@ def _numbers(word: str, text: str) -> tuple[int, ...]:
     return parse_numbers(word, "--classes")
 
 
-def _tell_of_other(word: str, numbers: tuple[int, ...], names: tuple[str, ...]) -> None:
+def _tell_of_other(word: str, numbers: tuple[int, ...], names: Sequence[str]) -> None:
     """A class that is called "1" and is not number 1 may have been meant."""
     if len(numbers) == 1 and word in names and names.index(word) != numbers[0] < len(names):
         say(
@@ -65,7 +76,7 @@ def _tell_of_other(word: str, numbers: tuple[int, ...], names: tuple[str, ...]) 
         )
 
 
-def _unknown(word: str, names: tuple[str, ...]) -> str:
+def _unknown(word: str, names: Sequence[str]) -> str:
     if not names:
         return f"{word[:80]!r}: these weights keep no class names; expected numbers and ranges, such as 0,3,7-9"
     by_lower = {name.lower(): name for name in reversed(names)}

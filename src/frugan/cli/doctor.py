@@ -16,10 +16,15 @@ from frugan.data.wording import count
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
-    from frugan.api.doctor.finding import Finding
-    from frugan.api.doctor.outcome import Outcome
+    from frugan.doctor.finding import Finding
 
-MARKS = {"fine": ("ok", "green"), "limited": ("!", "yellow"), "impossible": ("X", "bold red")}
+MARKS = {
+    "fine": ("ok", "green"),
+    "limited": ("!", "yellow"),
+    "impossible": ("X", "bold red"),
+    "passed": ("ok", "green"),
+    "failed": ("X", "bold red"),
+}
 
 
 def doctor(
@@ -42,7 +47,7 @@ def doctor(
 
     On a card that frugan has not seen: frugan doctor --selftest
     """
-    from frugan.api.doctor.finding import Finding, training_is_possible
+    from frugan.doctor.finding import Finding, training_is_possible
 
     if record is not None and not selftest:
         raise BadInput(f"--record {record}: only goes with --selftest")
@@ -50,73 +55,73 @@ def doctor(
         import torch  # noqa: F401
     except (ImportError, OSError) as error:
         cure = "reinstall torch, with the command from PyTorch's own install selector (Get started)"
-        found = [Finding("versions", "impossible", f"torch cannot be loaded: {error}", cure)]
+        findings = [Finding("versions", "impossible", f"torch cannot be loaded: {error}", cure)]
     else:
         if selftest:
             _selftest(device, out, record, as_json=as_json)
             return
-        from frugan.api.doctor.examination import examine
+        from frugan.doctor.examination import examine
 
-        found = examine(device, out, say=say)
-    possible = training_is_possible(found)
+        findings = examine(device, out, say=say)
+    possible = training_is_possible(findings)
     if as_json:
-        print_json({"training_is_possible": possible, "findings": [each.as_json() for each in found]})
+        print_json({"training_is_possible": possible, "findings": [each.as_json() for each in findings]})
     else:
-        _print(found, possible=possible)
+        _print(findings, possible=possible)
     if not possible:
         raise typer.Exit(FAILED)
 
 
 def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bool) -> None:
-    from frugan.api.doctor.finding import training_is_possible
-    from frugan.api.doctor.run_selftest import run_self_test
+    from frugan.doctor.finding import training_is_possible
+    from frugan.doctor.selftest import run_self_test
 
     err = Console(stderr=True, highlight=False)
 
-    def tell(outcome: "Outcome") -> None:
-        text = f"{outcome.verdict}: {outcome.check} ({outcome.subject})"
-        err.print(text, markup=False, soft_wrap=True, style="bold red" if outcome.verdict == "failed" else "dim")
+    def tell(outcome: "Finding") -> None:
+        text = f"{outcome.state}: {outcome.name} ({outcome.subject})"
+        err.print(text, markup=False, soft_wrap=True, style="bold red" if outcome.state == "failed" else "dim")
 
-    found = run_self_test(device, out, say=say, tell=tell)
-    file = record or Path(f"selftest-{re.sub('[^a-z0-9]+', '-', found.device.lower())}.json")
-    possible = training_is_possible(found.findings)
+    result = run_self_test(device, out, say=say, tell=tell)
+    file = record or Path(f"selftest-{re.sub('[^a-z0-9]+', '-', result.device.lower())}.json")
+    possible = training_is_possible(result.findings)
     if as_json:
-        print_json(found.record)
+        print_json(result.record)
     else:
-        _print(found.findings, possible=possible)
-        _print_outcomes(found.outcomes)
-        said = "everything that was checked is as it should be" if found.passed else "see what failed above"
-        print(f"\nSelf-test on {found.device}, {found.record['seconds']:.0f} s: {said}.")
-    file.write_text(json.dumps(found.record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        _print(result.findings, possible=possible)
+        _print_outcomes(result.outcomes)
+        said = "everything that was checked is as it should be" if result.passed else "see what failed above"
+        print(f"\nSelf-test on {result.device}, {result.record['seconds']:.0f} s: {said}.")
+    file.write_text(json.dumps(result.record, indent=1, ensure_ascii=False) + "\n", "utf-8")
     say(f"{file} has all of it; please attach it when you report something")
-    if not (found.passed and possible):
+    if not (result.passed and possible):
         raise typer.Exit(FAILED)
 
 
-def _print_outcomes(outcomes: "list[Outcome]") -> None:
+def _print_outcomes(outcomes: "list[Finding]") -> None:
     table = Table("", "check", "on", "found", box=None, pad_edge=False)
     for outcome in outcomes:
-        if outcome.verdict != "not checked":
-            mark, style = ("ok", "green") if outcome.verdict == "passed" else ("X", "bold red")
-            table.add_row(Text(mark, style=style), outcome.check, outcome.subject, Text(outcome.line))
+        if outcome.state != "not checked":
+            mark, style = MARKS[outcome.state]
+            table.add_row(Text(mark, style=style), outcome.name, outcome.subject, Text(outcome.line))
     console = Console(width=max(Console().width, 120), highlight=False)
     console.print()
     console.print(table)
     console.print()
     reasons: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:
-        if outcome.verdict == "not checked":
-            reasons.setdefault((outcome.check, outcome.line), []).append(outcome.subject)
+        if outcome.state == "not checked":
+            reasons.setdefault((outcome.name, outcome.line), []).append(str(outcome.subject))
     for (check, why), subjects in reasons.items():
         console.print(f"not checked here: {check} ({', '.join(subjects)}): {why}", markup=False, soft_wrap=True)
 
 
-def _print(found: "list[Finding]", *, possible: bool) -> None:
+def _print(findings: "list[Finding]", *, possible: bool) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for each in found:
+    for each in findings:
         mark, style = MARKS[each.state]
         line = Text(each.line)
         if each.cure is not None:
@@ -124,10 +129,10 @@ def _print(found: "list[Finding]", *, possible: bool) -> None:
         table.add_row(Text(mark, style=style), each.name, line)
     console = Console(width=max(Console().width, 100), highlight=False)
     console.print(table)
-    limited = count(sum(each.state == "limited" for each in found), "thing")
+    limited = count(sum(each.state == "limited" for each in findings), "thing")
     if not possible:
         console.print("\nTraining is not possible here: see the lines marked X.")
-    elif any(each.state == "limited" for each in found):
+    elif any(each.state == "limited" for each in findings):
         console.print(f"\nTraining is possible here; {limited} could be better, marked !.")
     else:
         console.print("\nTraining is possible here.")

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
-from frugan.cli.class_choice import choose_classes
+from frugan.api.progress import quiet
+from frugan.cli.class_choice import ClassChoice
 from frugan.cli.drawing_options import (
     Device,
     MicroBatch,
@@ -108,18 +109,24 @@ def evaluate(
     from frugan.api.evaluate.truncation_plot import plot_truncation_curve
     from frugan.api.sample.generation import DrawRequest
     from frugan.api.sample.opened_networks import default_micro_batch
+    from frugan.api.weights import Weights
 
+    several = parse_truncations(truncations) if truncations is not None else ()
+    if plot is not None and len(several) < 2:
+        raise BadInput(f"--plot {plot}: draws a curve over --truncations; give at least two of them")
+    chosen = ClassChoice.parse(classes) if classes is not None else None
+    weights = Weights.open(source, say if is_first() else quiet)
     draw = DrawRequest(
         seed=seed,
         truncation=truncation,
         psi=psi,
         psi_layers=psi_layers,
         noise=noise.value,
-        classes=choose_classes(classes, source) if classes is not None else None,
+        classes=chosen.among(weights.class_names) if chosen is not None else None,
         statistics=statistics.value,
         standing_batches=standing_batches,
         standing_size=standing_size,
-        micro_batch=micro_batch if micro_batch is not None else default_micro_batch(source),
+        micro_batch=micro_batch if micro_batch is not None else default_micro_batch(weights),
     )
     options = EvaluationOptions(
         metrics=None if metrics is None else tuple(word.strip() for word in metrics.split(",") if word.strip()),
@@ -132,11 +139,8 @@ def evaluate(
         device=device,
         reference=reference,
     )
-    several = parse_truncations(truncations) if truncations is not None else ()
-    if plot is not None and len(several) < 2:
-        raise BadInput(f"--plot {plot}: draws a curve over --truncations; give at least two of them")
     with Bar("pictures") as bar:
-        found = truncation_curve(source, data, several, options, say=say, progress=bar)
+        found = truncation_curve(weights, data, several, options, say=say, progress=bar)
     if not is_first():
         return
     keep_in_run(found, say)

@@ -1,7 +1,13 @@
 """Lists of numbers as words of a command."""
 
-from frugan.contract.styles import StyleMixing
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.contract.family import StyleMixing
 
 MOST_NUMBERS = 10_000_000
 MOST_DIGITS = 18
@@ -34,6 +40,8 @@ def parse_mixing(text: str) -> StyleMixing:
     Raises:
         BadInput: not these three, or not numbers.
     """
+    from frugan.contract.family import StyleMixing
+
     parts = [part.partition("=") for part in text.split()]
     found = {name: value for name, _, value in parts}
     if len(parts) != len(found) or set(found) != {"rows", "cols", "layers"}:

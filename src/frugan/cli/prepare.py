@@ -36,7 +36,7 @@ def prepare(
     source: Annotated[
         str,
         typer.Argument(
-            help="folder of pictures, NVlabs zip, HDF5 file, tar files or their https:// address, CIFAR binary folder; "
+            help="folder of pictures, NVlabs zip, HDF5 file, tar files, CIFAR binary folder; "
             f"folder of aligned faces; or {DRAWN}: faces of two imaginary people, which come with frugan"
         ),
     ],
@@ -89,11 +89,11 @@ def prepare(
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
     """
-    from frugan.api.data.remote_data import local_path
     from frugan.api.data.small_pictures import small_for_preparing
     from frugan.data.colour_names import background as colour
     from frugan.data.fitting import Fitting, Resample
     from frugan.data.prepare import prepare as prepare_set
+    from frugan.data.source import local_path
 
     for option, given in {"--network": network, "--network-file": network_file, "--device": device}.items():
         if given is not None and not reference:
@@ -117,9 +117,10 @@ def prepare(
         return
     if faces is not None:
         raise BadInput(f"--faces {faces}: only goes with {DRAWN}; leave it out")
+    path = local_path(source)
     if out.suffix == ".pak":
         _refuse(context, OF_PICTURES, "has no effect on faces, which are packed as they are")
-        _pack(Path(source), out, resolution)
+        _pack(path, out, resolution)
         return
     if resolution is None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
@@ -127,9 +128,8 @@ def prepare(
     fitting = Fitting(resolution, filter_name, allow_upscale, colour(background))
     form = form or SUFFIXES.get(out.suffix.lower(), Form.SET)
     if form is not Form.SET:
-        _pack_pictures(local_path(source, say), out, form, fitting, workers)
+        _pack_pictures(path, out, form, fitting, workers)
         return
-    path = local_path(source, say)
     with Bar("reading headers") as look, Bar("preparing") as move, small_for_preparing(path, out, resolution, resample):
         report = prepare_set(
             path,
@@ -184,7 +184,7 @@ def _write_reference(
         how: pictures are brought to the resolution, as a recipe's section `data` says it.
     """
     from frugan.api.evaluate.reference_file import write_reference
-    from frugan.contract.data_settings import DataSettings
+    from frugan.contract.settings import DataSettings
 
     with Bar("pictures") as bar:
         count = write_reference(

@@ -1,14 +1,15 @@
 """`frugan sample`."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from frugan.api.defaults import STANDING_BATCHES
-from frugan.cli.class_choice import choose_classes
+from frugan.cli.class_choice import ClassChoice
 from frugan.cli.drawing_options import (
     Device,
     MicroBatch,
@@ -25,8 +26,25 @@ from frugan.cli.numbers import parse_mixing, parse_numbers
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
-if TYPE_CHECKING:
-    from frugan.api.sample.generation import DrawRequest
+MANY = ("--random", "--npz", "--pngs")
+"""Options that draw random samples."""
+KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), MANY)
+"""Of what is drawn, of which a call has one."""
+STANDING = "--statistics standing"
+TOGETHER = (
+    ("--interpolate", (), MANY, "not with --random, --npz or --pngs; run it once for each"),
+    (
+        "--seeds",
+        (),
+        (*MANY, "--nearest"),
+        "goes with sample grids and with --animate; --seed sets what --npz and others draw",
+    ),
+    ("--spherical", ("--interpolate", "--animate"), (), "goes with --interpolate or --animate"),
+    ("--statistics", (*MANY, "--nearest"), (), "goes with --random, --npz, --pngs or --nearest"),
+    ("--standing-batches", (STANDING,), (), f"goes with {STANDING}"),
+    ("--standing-size", (STANDING,), (), f"goes with {STANDING}"),
+)
+"""Options, those of which they need one, those that they do not go with, and what is said then."""
 
 
 class Interpolation(StrEnum):
@@ -110,72 +128,78 @@ def sample(
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
     from frugan.api.sample.drawing import animate as make_film
+    from frugan.api.sample.drawing import check_film_name
     from frugan.api.sample.drawing import draw as draw_many
     from frugan.api.sample.generation import DrawRequest
+    from frugan.api.sample.memorisation import check_memorisation
     from frugan.api.sample.opened_networks import default_micro_batch
     from frugan.api.sample.sampling import sample as draw
-    from frugan.contract.samples import SheetRequest
+    from frugan.api.weights import Weights
 
-    many = random or npz is not None or pngs is not None
-    kinds = {
-        "--style-mixing": style_mixing is not None,
-        "--animate": animate is not None,
-        "--nearest": nearest is not None,
-        "--random, --npz, --pngs": many,
+    # What is refused before anything is opened.
+    asked = {
+        "--style-mixing": style_mixing,
+        "--animate": animate,
+        "--nearest": nearest,
+        "--random": random or None,
+        "--npz": npz,
+        "--pngs": pngs,
+        "--interpolate": interpolate,
+        "--seeds": seeds,
+        "--spherical": spherical or None,
+        "--statistics": None if statistics is StatisticsOf.RUNNING else statistics,
+        STANDING: True if statistics is StatisticsOf.STANDING else None,
+        "--standing-batches": standing_batches,
+        "--standing-size": standing_size,
     }
-    _refuse_several(kinds)
-    if many and interpolate is not None:
-        raise BadInput(f"--interpolate {interpolate.value}: not with --random, --npz or --pngs; run it once for each")
-    if seeds is not None and (many or nearest is not None):
-        raise BadInput(
-            f"--seeds {seeds}: goes with sample grids and with --animate; --seed sets what --npz and others draw"
-        )
-    if spherical and interpolate is None and animate is None:
-        raise BadInput("--spherical: goes with --interpolate or --animate")
-    if statistics is not StatisticsOf.RUNNING and not many and nearest is None:
-        raise BadInput(f"--statistics {statistics.value}: goes with --random, --npz, --pngs or --nearest")
-    _refuse_standing(statistics, {"--standing-batches": standing_batches, "--standing-size": standing_size})
-    _refuse_film(animate, frames)
-    at_once = micro_batch if micro_batch is not None else default_micro_batch(source)
-    chosen = choose_classes(classes, source) if classes is not None else None
+    given = {option: value for option, value in asked.items() if value is not None}
+    _refuse_together(given)
+    if animate is not None:
+        _refuse_film(animate, frames)
+        check_film_name(out / animate)
+    pictures = data or []
+    if nearest is not None and len(pictures) != 1:
+        raise BadInput("--nearest: expected the training pictures with --data PATH")
     numbers = parse_numbers(seeds, "--seeds") if seeds is not None else ()
     mixing = parse_mixing(style_mixing) if style_mixing is not None else None
-    request = SheetRequest(
-        seed=seed,
-        classes=chosen,
-        columns=columns,
-        truncation=truncation,
-        psi=psi,
-        psi_layers=psi_layers,
-        interpolate=interpolate.value if interpolate is not None else None,
-        spherical=spherical,
-        rows=rows,
-        micro_batch=at_once,
-        noise=noise.value,
-        seeds=numbers,
-        mixing=mixing,
-    )
+    chosen = ClassChoice.parse(classes) if classes is not None else None
+
+    # What is drawn.
+    weights = Weights.open(source, say)
     drawn = DrawRequest(
         seed=seed,
         truncation=truncation,
         psi=psi,
         psi_layers=psi_layers,
         noise=noise.value,
-        classes=chosen,
+        classes=chosen.among(weights.class_names) if chosen is not None else None,
         statistics=statistics.value,
         standing_batches=STANDING_BATCHES if standing_batches is None else standing_batches,
         standing_size=standing_size,
-        micro_batch=at_once,
+        micro_batch=micro_batch if micro_batch is not None else default_micro_batch(weights),
+    )
+    sheet = replace(
+        drawn.sheet(),
+        columns=columns if animate is None else frames,
+        rows=rows,
+        interpolate=interpolate.value if interpolate is not None else None,
+        spherical=spherical,
+        seeds=numbers,
+        mixing=mixing,
     )
     if animate is not None:
-        paths = [make_film(source, out / animate, replace(request, columns=frames), device=device, say=say)]
+        paths = [make_film(weights, out / animate, sheet, device=device, say=say)]
     elif nearest is not None:
-        paths = [_beside_nearest(source, out, data, drawn, rows, nearest, device)]
-    elif many:
-        sheet = (rows, columns) if random else None
-        paths = draw_many(source, out, drawn, npz=npz, pngs=pngs, sheet=sheet, device=device, say=say)
+        with Bar("pictures") as bar:
+            found = check_memorisation(
+                weights, pictures[0], out, drawn, samples=rows, nearest=nearest, device=device, say=say, progress=bar
+            )
+        paths = [found.sheet]
+    elif given.keys() & set(MANY):
+        grid = (rows, columns) if random else None
+        paths = draw_many(weights, out, drawn, npz=npz, pngs=pngs, sheet=grid, device=device, say=say)
     else:
-        paths = draw(source, out, request, data=named_paths(data) if data else None, device=device, say=say)
+        paths = draw(weights, out, sheet, data=named_paths(pictures) if pictures else None, device=device, say=say)
     if as_json:
         print_json([str(path) for path in paths])
         return
@@ -183,44 +207,24 @@ def sample(
         print(path)
 
 
-def _refuse_several(kinds: dict[str, bool]) -> None:
-    if sum(kinds.values()) > 1:
-        asked = " and ".join(name for name, given in kinds.items() if given)
-        raise BadInput(f"{asked}: one kind at a time; run it once for each")
+def _refuse_together(given: Mapping[str, object]) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        BadInput: there are some.
+    """
+    kinds = [", ".join(options) for options in KINDS if given.keys() & set(options)]
+    if len(kinds) > 1:
+        raise BadInput(f"{' and '.join(kinds)}: one kind at a time; run it once for each")
+    for option, needs, excludes, why in TOGETHER:
+        lonely = bool(needs) and not given.keys() & set(needs)
+        if option in given and (lonely or given.keys() & set(excludes)):
+            value = given[option]
+            raise BadInput(f"{option}: {why}" if value is True else f"{option} {value}: {why}")
 
 
-def _refuse_film(name: str | None, frames: int) -> None:
-    if name is None:
-        return
+def _refuse_film(name: str, frames: int) -> None:
     if Path(name).name != name:
         raise BadInput(f"--animate {name}: expected a name without folders, such as walk.gif; it goes into --out")
     if frames < 2:
         raise BadInput(f"--frames {frames}: expected at least 2, the two ends")
-
-
-def _refuse_standing(statistics: StatisticsOf, given: dict[str, int | None]) -> None:
-    for option, value in given.items():
-        if value is not None and statistics is not StatisticsOf.STANDING:
-            raise BadInput(f"{option} {value}: goes with --statistics standing")
-
-
-def _beside_nearest(
-    source: Path, out: Path, data: list[str] | None, drawn: "DrawRequest", rows: int, nearest: int, device: str
-) -> Path:
-    from frugan.api.sample.memorisation import check_memorisation
-
-    if data is None or len(data) != 1:
-        raise BadInput("--nearest: expected the training pictures with --data PATH")
-    with Bar("pictures") as bar:
-        found = check_memorisation(
-            source,
-            out=out,
-            data=data[0],
-            request=drawn,
-            samples=rows,
-            nearest=nearest,
-            device=device,
-            say=say,
-            progress=bar,
-        )
-    return found.sheet

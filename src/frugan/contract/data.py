@@ -1,8 +1,8 @@
 """What a family asks of a data source, and what stands behind it: a kind of data, such as pictures or aligned faces.
 
-A kind of data is one class with the methods of `Needs`. A family names what it needs by objects of such classes; what
-opens, checks and reads sources, and what plans with blank ones, asks the object and knows no kind by name. So a kind of
-one's own is a class beside the family that reads it.
+A kind of data is one class with the methods of `SourceSpec`. A family names what it needs by objects of such classes;
+what opens, checks and reads sources, and what plans with blank ones, asks the object and knows no kind by name. So a
+kind of one's own is a class beside the family that reads it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from frugan.contract.data_settings import DataSettings
+    from frugan.contract.settings import DataSettings
 
 Shared = TypeVar("Shared")
 
@@ -117,7 +117,7 @@ class SourceOptions:
     map_classes: Mapping[str, str] | None = None
 
 
-class Needs(Protocol):
+class SourceSpec(Protocol):
     """What a family expects of one source; the class of the object is the kind of data."""
 
     @property

@@ -1,20 +1,103 @@
-"""What a family is to commands, planner and engine."""
+"""What a family is to commands, planner and engine, and what a grid of its samples may be asked to show."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from frugan.contract.phase import Networks, Phase
-from frugan.contract.samples import SheetRequest
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from frugan.contract.data import SourceSpec
 
-    from frugan.contract.data import Needs
+
+Noise = Literal["const", "random", "none"]
+"""What layers add: their own noise, the same for every picture; another for each; or nothing."""
+
+
+@dataclass(frozen=True)
+class StyleMixing:
+    """A grid of pictures that take the styles of some layers from others.
+
+    Attributes:
+        rows, columns: numbers of latents, as `SheetRequest.seeds` counts them: a row and a column for each.
+        layers: whose styles are the column's, counted from 0; the others' are the row's.
+    """
+
+    rows: Sequence[int]
+    columns: Sequence[int]
+    layers: Sequence[int]
+
+
+class Previews(Protocol):
+    """Where a sheet takes given pictures from."""
+
+    def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
+        """The same few pictures each time."""
+
+
+@dataclass(frozen=True)
+class SheetRequest:
+    """What a sheet of samples shall show; a family may ignore what it has no use for.
+
+    Attributes:
+        seed: of its random inputs.
+        classes: class of each row; None: the family's own choice.
+        columns: pictures per row.
+        truncation: standard deviation of the latents (1: as trained).
+        psi: where styles lie between the mean one (0) and their own (1); below 0 on the mean's other side.
+        psi_layers: how many of the first layers psi holds for; None: all.
+        interpolate: "class", "latent" or "both": rows become interpolations.
+        spherical: latents go along a great circle, and not along a straight line.
+        rows: rows of an interpolation.
+        micro_batch: samples in one forward.
+        noise: what layers add; of families with styles alone, like psi and the next two.
+        seeds: numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations
+            that a row goes by.
+        mixing: a grid of mixed styles, with the pictures that they come from above it and to its left.
+        pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
+        masked: show pictures through their masks.
+        titles: names of the columns; none: they need none.
+    """
+
+    seed: int = 0
+    classes: Sequence[int] | None = None
+    columns: int = 10
+    truncation: float = 1.0
+    psi: float = 1.0
+    psi_layers: int | None = None
+    interpolate: Literal["class", "latent", "both"] | None = None
+    spherical: bool = False
+    rows: int = 10
+    micro_batch: int = 16
+    noise: Noise = "const"
+    seeds: Sequence[int] = ()
+    mixing: StyleMixing | None = None
+    pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    masked: bool = False
+    titles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tensors that start together from other networks, or together anew.
+
+    Attributes:
+        network: "G".
+        block: "b64": what messages name.
+        layer: of the block; "": the block is one piece.
+    """
+
+    network: str
+    block: str
+    layer: str = ""
+
 
 BufferRule = Literal["average", "copy"]
 """What EMA does with a network's floating-point buffers; integer buffers are always copied."""
@@ -24,64 +107,141 @@ Dimension = Literal["resolution", "width"]
 """Ways in which a family's networks may be made smaller or larger."""
 
 
-class Family(Protocol):
-    """A kind of model with its training objective."""
+class NoObjective(BaseModel):
+    """A recipe's section `objective` where there is nothing to choose."""
 
-    @property
-    def name(self) -> str:
-        """As recipes give it."""
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @property
-    def networks_type(self) -> type[BaseModel]:
-        """Type of a recipe's `networks` section."""
 
-    @property
-    def objective_type(self) -> type[BaseModel]:
-        """Type of a recipe's `objective` section."""
+class Family(ABC):
+    """A kind of model with its training objective.
 
+    A family has a `name`, a `networks_type`, and the methods without a default: `build`, `phases`, `sources`, `sample`
+    and `tiny`. The rest is for those that want it.
+
+    Attributes:
+        name: as recipes give it.
+        networks_type: type of a recipe's `networks` section.
+        objective_type: type of its `objective` section.
+        class_tables: whether its networks may start from weights that know other classes; `class_dimension` says where.
+        rules: names of rules by which authors give settings, for `follow`.
+    """
+
+    name: str
+    networks_type: type[BaseModel]
+    objective_type: type[BaseModel] = NoObjective
+    class_tables: bool = False
+    rules: tuple[str, ...] = ()
+
+    @abstractmethod
     def build(self, networks: Any, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Every network that any phase may use, by name, fp32, uninitialised beyond torch's defaults; `device` may be
         "meta"."""
 
-    def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
-        """Give the networks their first weights; `seed(name)` is the seed of a named random stream."""
-
+    @abstractmethod
     def phases(self, networks: Any, objective: Any) -> tuple[Phase, ...]:
         """Phases in the order in which a step runs them."""
 
+    @abstractmethod
+    def sources(self, networks: Any, objective: Any) -> Mapping[str, SourceSpec]:
+        """Data sources by name."""
+
+    @abstractmethod
+    def sample(self, networks: Any, built: Networks, request: SheetRequest) -> Tensor:
+        """A grid as a tensor [rows, columns, C, H, W] in [-1, 1], fp32, from prepared networks."""
+
+    @abstractmethod
+    def tiny(self) -> tuple[Any, Any]:
+        """(networks, objective) small enough for the contract tests, with every phase."""
+
+    def initialise(self, networks: Any, built: Networks, seed: Callable[[str], int]) -> None:
+        """Give the networks their first weights; `seed(name)` is the seed of a named random stream.
+
+        Default: those that `build` draws on the host, of one stream.
+        """
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.manual_seed(seed("networks"))
+            drawn = self.build(networks)
+        for name, network in built.items():
+            network.load_state_dict(drawn[name].state_dict())
+
     @property
     def optimizers(self) -> tuple[str, ...]:
-        """Names of the optimizers that its phases may use."""
+        """Names of the optimizers that its phases may use. Default: those of the tiny networks' phases."""
+        return tuple(dict.fromkeys(phase.optimizer for phase in self.phases(*self.tiny())))
 
     @property
     def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """Settings types of optimizers of its own, by the word that recipes have for them; few families have any."""
-
-    def sources(self, networks: Any, objective: Any) -> Mapping[str, Needs]:
-        """Data sources by name."""
-
-    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """Network -> names of the blocks that may be recomputed, in the order in which they run."""
-
-    def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """Network -> (network, samples) -> one forward on inputs that it makes itself, for counting and timing."""
+        """Settings types of optimizers of its own, by the word that recipes have for them. Default: the engine's own
+        are enough."""
+        return {}
 
     def averaged(self) -> Mapping[str, BufferRule]:
-        """Networks that EMA follows, with its rule for their floating-point buffers. None: training averages nothing,
-        and sheets show the networks themselves."""
+        """Networks that EMA follows, with its rule for their floating-point buffers. Default: training averages
+        nothing, and grids show the networks themselves."""
+        return {}
 
-    def sample(self, networks: Any, built: Networks, request: SheetRequest) -> Tensor:
-        """A sheet as a tensor [rows, columns, C, H, W] in [-1, 1], fp32, from prepared networks."""
+    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
+        """Network -> names of the blocks that may be recomputed, in the order in which they run. Default: none may."""
+        return {}
+
+    def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
+        """Network -> (network, samples) -> one forward on inputs that it makes itself, for counting and timing.
+
+        Default: none, and each network runs on what the first call of its forward in a training step is given. To be
+        written where phases call a network's parts and not the whole, or not every network at every setting.
+        """
+        return {}
 
     def snapshots(self, networks: Any) -> Mapping[str, SheetRequest]:
-        """The sheets written at every snapshot, by name."""
+        """The grids written at every snapshot, by name. Default: one."""
+        return {"samples": SheetRequest(seed=1)}
+
+    def variants(self, networks: Any) -> Mapping[Dimension, Sequence[Mapping[str, Any]]]:
+        """Relatives of these networks for a planner: fields to set instead, smallest first; these are among them.
+        Default: none are known."""
+        return {}
+
+    def styles(self, networks: Any) -> int:
+        """How many layers take a style, of a generator with a mapping network from latents to styles. Default: 0."""
+        return 0
+
+    def follow(self, rule: str, resolution: int, batch: int | None) -> Mapping[str, Any]:
+        """Dotted field -> value by one of `rules`, for pictures of that side and a batch; None: the rule chooses the
+        batch too.
+
+        Raises:
+            BadInput: no such rule.
+        """
+        return {}
 
     def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
         """Networks that start anew when training goes on with objective `now` from weights of objective `before`
-        (a bottleneck after pretraining). If there are any, the optimizer state of the others is taken over too."""
+        (a bottleneck after pretraining). If there are any, the optimizer state of the others is taken over too.
+        Default: none."""
+        return ()
 
-    def variants(self, networks: Any) -> Mapping[Dimension, Sequence[Mapping[str, Any]]]:
-        """Relatives of these networks for a planner: fields to set instead, smallest first; these are among them."""
+    def piece_of(self, key: str) -> Piece | None:
+        """What the tensor "network.parameter" starts together with, where networks may start from those of another
+        resolution as far as pieces agree; None: it is a constant that always stays as it is built.
 
-    def tiny(self) -> tuple[Any, Any]:
-        """(networks, objective) small enough for the contract tests."""
+        Default: there are no pieces, and networks start from the same networks only.
+        """
+        return None
+
+    def counterpart(self, key: str, theirs: Any, ours: Any) -> str | None:
+        """Name here of the tensor "network.parameter" of other networks, where blocks are numbered anew at another
+        resolution; None: there is none. Default: the same.
+
+        Args:
+            theirs, ours: `networks` sections of the two recipes.
+        """
+        return key
+
+    def class_dimension(self, key: str, networks: Any) -> int | None:
+        """Dimension of the tensor "network.parameter" that runs over the classes; None: none does.
+
+        Args:
+            networks: `networks` section of the recipe.
+        """
+        return None

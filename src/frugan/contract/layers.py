@@ -1,15 +1,81 @@
-"""Layers with state, and how the engine moves it: they observe, and what was observed is committed with the update."""
+"""Layers with state, with weights made of masters, and with groups of samples that several processes may share.
+
+Layers observe, and the engine commits what was observed together with the update.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, Protocol, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.gated_copy import copy_where, flat
-from frugan.contract.shared_group import SharedGroup
+from frugan.contract import cpu_ways
+
+# Copies that a verdict on the device may hold back, of many small tensors in four operations.
+
+
+def copy_where(accepted: Tensor | None, targets: Sequence[Tensor], values: Tensor) -> None:
+    """Copy values into tensors where accepted (a bool scalar on the device; None: always).
+
+    Args:
+        targets: of one dtype, on one device.
+        values: for all of them, one after the other [numbers]; those that are not accepted are not even multiplied.
+    """
+    if accepted is not None:
+        values = torch.where(accepted, values, flat(targets))
+    parts = values.split([target.numel() for target in targets])
+    torch._foreach_copy_(list(targets), [part.view(to.shape) for part, to in zip(parts, targets, strict=True)])
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """Elements of many tensors, one after the other [numbers]."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+# A normalisation group of which several processes hold a part each: what it asks of layers and parts.
+
+
+class SharedGroup(Protocol):
+    """The group that this process holds a part of.
+
+    A forward sees this process's part of one group, or of several one after the other.
+
+    Attributes:
+        part: samples of the group that this process holds.
+        samples: of the whole group.
+    """
+
+    @property
+    def part(self) -> int:
+        """Samples of the group that this process holds."""
+
+    @property
+    def samples(self) -> int:
+        """Samples of the whole group."""
+
+    def sum(self, own: Tensor) -> Tensor:
+        """Sum of a tensor over the processes that share the group; differentiable, as often as one likes.
+
+        All of them must come here with tensors of one shape, in the same order: what stands before it may depend on
+        shapes, and never on values.
+        """
+
+
+def whole_mean(shared: SharedGroup, mean: Tensor) -> Tensor:
+    """Mean over a group, of means over the parts of it; any shape."""
+    return shared.sum(mean * (shared.part / shared.samples))
+
+
+def whole_moments(shared: SharedGroup, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance (over n) over a group, of those over the parts of it; any shape."""
+    whole = whole_mean(shared, mean)
+    return whole, whole_mean(shared, variance + (mean - whole).square())
+
+
+# Layers with state, and how the engine moves it: they observe, and what was observed is committed with the update.
 
 
 @dataclass
@@ -81,23 +147,23 @@ class Observer:
         for each in self._staged.values():
             first = each.values[0]
             alike.setdefault((len(each.values), first.dtype, first.device), []).append(each)
-        for found in alike.values():
-            rounds = list(zip(*(each.values for each in found), strict=True))
+        for same in alike.values():
+            rounds = list(zip(*(each.values for each in same), strict=True))
             if len(rounds) == 1:
                 continue
             total = flat(rounds[0])
             for values in rounds[1:]:
                 total = total + flat(values)
-            for each, part in zip(found, total.split([value.numel() for value in rounds[0]]), strict=True):
+            for each, part in zip(same, total.split([value.numel() for value in rounds[0]]), strict=True):
                 each.values[:] = [part.view(each.values[0].shape)]
 
     def sums(self, device: torch.device) -> list[Tensor]:
         """Sums of what was observed, by weight, and then all weights [n]: to be added up over several processes."""
         self.add_up()
-        found = [each.total for each in self._staged.values()]
-        found = [total if total.is_floating_point() else total.float() for total in found]
+        totals = [each.total for each in self._staged.values()]
+        totals = [total if total.is_floating_point() else total.float() for total in totals]
         weights = torch.tensor([float(each.weight) for each in self._staged.values()])
-        return [*(each.contiguous() for each in found), weights.to(device, non_blocking=True)]
+        return [*(each.contiguous() for each in totals), weights.to(device, non_blocking=True)]
 
     def replace_sums(self, sums: list[Tensor]) -> None:
         """Put other sums in the places of those that `sums` gave."""
@@ -187,3 +253,141 @@ class Reparametrised(Stateful):
 def keeps_fp32(module: nn.Module) -> frozenset[str]:
     """Names of a module's own parameters that stay fp32 in every precision (attribute `fp32_parameters`)."""
     return frozenset(getattr(module, "fp32_parameters", ()))
+
+
+# Layers whose working weights are their masters divided by something each: spectral norm, equalised learning rates.
+#
+# The divisors of all such layers of a network are found together, in few operations, and each weight is then divided,
+# cast and laid out in one.
+
+Divisor = float | Tensor
+"""A number, or a tensor that can be broadcast to the weight, with at least one dimension."""
+
+
+@dataclass(frozen=True)
+class ScaledWeight:
+    """A weight whose divisor is wanted.
+
+    Attributes:
+        layer, name: whose, and which.
+        master: fp32 (or more).
+    """
+
+    layer: Scaled
+    name: str
+    master: Tensor
+
+
+class Scaling:
+    """Factors of several weights, found together.
+
+    Args:
+        divisors: of each weight, in order.
+    """
+
+    def __init__(self, divisors: Sequence[Divisor]) -> None:
+        self.divisors = divisors
+
+    @classmethod
+    def find(cls, weights: Sequence[ScaledWeight]) -> Self:
+        """Find the divisors; layers observe what shall move. Called without gradients."""
+        raise NotImplementedError(f"{cls.__name__} must define find")
+
+    def divided(self, dtypes: Sequence[torch.dtype]) -> dict[int, Tensor]:
+        """Working weights that are found more cheaply here than one by one: place -> matrix [outputs, inputs].
+
+        Called once, before weights move. Default: none are.
+
+        Args:
+            dtypes: of all working weights.
+        """
+        return {}
+
+    def carry(self, masters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Gradients of masters, laid out like these, of those of working weights. Default: divisors are constants.
+
+        Args:
+            masters: as they were when the divisors were found, in order.
+            gradients: of each working weight whose divisor is a tensor; None: none came.
+        """
+        return [
+            None if gradient is None else torch.div(gradient, divisor, out=torch.empty_like(master))
+            for master, gradient, divisor in zip(masters, gradients, self.divisors, strict=True)
+        ]
+
+
+class Scaled(Reparametrised):
+    """A layer whose working weight is its master divided by something.
+
+    Attributes:
+        scaling: what finds the divisors.
+    """
+
+    scaling: ClassVar[type[Scaling]]
+
+    def alike(self) -> Hashable:
+        """Layers of which this is equal may find their divisors together."""
+        return ()
+
+    def working_weight(self, name: str, master: Tensor) -> Tensor:
+        """Of this layer alone; divisors are held constant."""
+        scaling = self.scaling.find([ScaledWeight(self, name, master.detach())])
+        return master / scaling.divisors[0]
+
+
+# Layers that use sums of squares of their working weight beside it: these too are made once for a whole phase.
+#
+# What flows to the weight through them is added to its gradient once, after the last backward.
+
+SQUARES = "squares"
+"""Name under which they stand among a layer's parameters while a phase runs."""
+
+
+class SumsSquares(nn.Module):
+    """A layer with sums of the squares of its `weight` [O, I, k, k].
+
+    Attributes:
+        squares_factor: multiplies them.
+    """
+
+    weight: Tensor
+    squares_factor: float = 1.0
+
+    def summed_squares(self) -> Tensor:
+        """factor·Σw² [O, I], fp32 or more: those of the phase, or else found here."""
+        squares = self._parameters.get(SQUARES)
+        if squares is None:
+            return sums_of_squares(self.weight) * self.squares_factor
+        return cast(Tensor, squares)
+
+    def gradient_factor(self) -> float:
+        """What multiplies the weight, and the gradient of the sums, in the weight's gradient."""
+        return 2 * self.squares_factor
+
+
+def sums_of_squares(weight: Tensor) -> Tensor:
+    """[O, I, k, k] -> [O, I], in fp32 or more; differentiable."""
+    return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum((2, 3))
+
+
+@torch.no_grad()
+def squares_of(layers: list[SumsSquares]) -> list[Tensor]:
+    """The same of many layers, with their factors and without a gradient, in a kernel for each and one for all."""
+    # Torch's norm takes up to 80 times as long there, channels last.
+    if all(cpu_ways.taken_for(layer.weight) for layer in layers):
+        sums = [sums_of_squares(layer.weight) for layer in layers]
+        torch._foreach_mul_(sums, [layer.squares_factor for layer in layers])
+        return sums
+    return squares_by_norms(layers)
+
+
+@torch.no_grad()
+def squares_by_norms(layers: list[SumsSquares]) -> list[Tensor]:
+    """The same as a card finds them: in one kernel for each layer, without squares of the whole weight in between."""
+    norms = [
+        torch.linalg.vector_norm(layer.weight, dim=(2, 3), dtype=torch.promote_types(layer.weight.dtype, torch.float32))
+        for layer in layers
+    ]
+    torch._foreach_mul_(norms, [layer.squares_factor**0.5 for layer in layers])
+    torch._foreach_mul_(norms, norms)
+    return norms

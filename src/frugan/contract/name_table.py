@@ -79,17 +79,17 @@ class NameTable:
             expected: name here -> shape; those that the other program has no counterpart of are made, and given names
                 that become none of them are unused. None: whatever comes of it.
         """
-        found = _Collected()
+        collected = _Collected()
         for name, value in theirs.items():
-            self._pass_on(self._readers, name, value, found, ours=True)
+            self._pass_on(self._readers, name, value, collected, ours=True)
         if expected is None:
-            return found.result(())
-        found.keep(expected)
-        for name in expected.keys() - found.tensors.keys():
+            return collected.result(())
+        collected.keep(expected)
+        for name in expected.keys() - collected.tensors.keys():
             made = next((row.made for pattern, row in self._makers if pattern.fullmatch(name)), None)
             if made is not None:
-                found.tensors[name] = made(expected[name])
-        return found.result(expected)
+                collected.tensors[name] = made(expected[name])
+        return collected.result(expected)
 
     def to_theirs(self, ours: Mapping[str, Tensor], expected: Iterable[str] = ()) -> Translated:
         """Our tensors under the other program's names.
@@ -97,17 +97,17 @@ class NameTable:
         Args:
             expected: names there that must come of it.
         """
-        found = _Collected()
+        collected = _Collected()
         for name, value in ours.items():
-            self._pass_on(self._writers, name, value, found, ours=False)
-        return found.result(expected)
+            self._pass_on(self._writers, name, value, collected, ours=False)
+        return collected.result(expected)
 
     def _pass_on(
         self,
         by: Sequence[tuple[re.Pattern[str], Row]],
         name: str,
         value: Tensor,
-        found: "_Collected",
+        collected: "_Collected",
         *,
         ours: bool,
     ) -> None:
@@ -116,9 +116,9 @@ class NameTable:
                 into = row.ours if ours else row.theirs
                 if into is not None:
                     change = row.to_ours if ours else row.to_theirs
-                    found.add(name, self._filled(into, match.groupdict(), ours=ours), change(value))
+                    collected.add(name, self._filled(into, match.groupdict(), ours=ours), change(value))
                 return
-        found.unused.append(name)
+        collected.unused.append(name)
 
     def _filled(self, name: str, values: Mapping[str, str], *, ours: bool) -> str:
         def spelled(hole: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from frugan.contract.shared_group import SharedGroup, whole_mean
+from frugan.contract.layers import SharedGroup, whole_mean
 
 Networks = Mapping[str, nn.Module]
 
@@ -162,7 +162,7 @@ class Phase:
         sums_over_batch: the loss is the sum over the batch, not the mean, where an original differentiates a sum.
         frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
         learning_rate_dropout: False: the optimizer's learning-rate dropout is passed over.
-        on_masters: acts once on masters and their gradients, after unscaling, before clipping.
+        grad_hook: acts once on masters and their gradients, after unscaling, before clipping.
         carried: state that it reads or moves, by name.
     """
 
@@ -182,7 +182,7 @@ class Phase:
     sums_over_batch: bool = False
     frozen: tuple[str, ...] = ()
     learning_rate_dropout: bool = True
-    on_masters: Callable[[Networks], None] | None = None
+    grad_hook: Callable[[Networks], None] | None = None
     carried: Mapping[str, Carried] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

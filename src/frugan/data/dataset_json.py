@@ -25,19 +25,9 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
     Raises:
         BadInput: not such a file, labels that are not class numbers, or pictures without a label.
     """
-    if len(text) > MOST_JSON_BYTES:
-        raise BadInput(f"{where} is larger than {MOST_JSON_BYTES >> 20} MiB; expected {FORM}")
-    try:
-        content: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where} is not JSON ({error}); expected {FORM}. Make the set again.") from error
-    if not isinstance(content, dict):
-        raise BadInput(f"{where}: expected {FORM}")
-    rows = content.get("labels")
+    rows = _rows(text, where)
     if rows is None:
         return unlabelled(len(names), f"{where} gives no labels: one class, unlabelled")
-    if not isinstance(rows, list):
-        raise BadInput(f"{where}: expected {FORM}")
     _refuse_mixed(rows, where)
     pairs = [_pair(row, where) for row in rows]
     known = dict(pairs)
@@ -56,6 +46,19 @@ def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
             'Label every picture, or none ("labels": null).'
         )
     return numbered(np.array([known[name] for name in names], np.int64), where)
+
+
+def _rows(text: bytes, where: str) -> list[Any] | None:
+    """The list of labels, of anything; None: there are none."""
+    if len(text) > MOST_JSON_BYTES:
+        raise BadInput(f"{where} is larger than {MOST_JSON_BYTES >> 20} MiB; expected {FORM}")
+    try:
+        content: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where} is not JSON ({error}); expected {FORM}. Make the set again.") from error
+    if not isinstance(content, dict) or not isinstance(content.get("labels"), list | None):
+        raise BadInput(f"{where}: expected {FORM}")
+    return content.get("labels")
 
 
 def _pair(row: Any, where: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """Pictures that stay in their files and are decoded when they are read: for sets whose pixels fit on no disk."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -15,8 +15,8 @@ from frugan.data.formats import open_source
 from frugan.data.picture_set import PictureSet
 from frugan.data.preparation_report import fitting_lines, source_lines
 from frugan.data.set_file import is_prepared
-from frugan.data.source import Source, Unreadable
-from frugan.data.survey import Progress, refuse_bad, refuse_small, survey
+from frugan.data.source import Source, Unreadable, closed_on_failure
+from frugan.data.survey import Progress, survey
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
@@ -89,17 +89,10 @@ def open_encoded(
     if is_prepared(path):
         raise BadInput(f"{shown(str(path))} is a prepared set: its pixels are there. Leave data.stored=encoded out.")
     source = open_source(path, fitting.background)
-    try:
-        found = survey(source, workers=workers, progress=progress)
-        refuse_bad(source, found.bad)
-        refuse_small(source, found, fitting)
-    except BaseException:
-        source.close()
-        raise
+    with closed_on_failure(source.close):
+        found = survey(source, fitting, workers=workers, progress=progress)
     members = np.array([index for index in range(len(source)) if index not in found.bad], np.int64)
-    upscaled = int(np.isin(found.smaller_than(fitting.resolution), members).sum())
-    lines: Sequence[str] = (*source_lines(source), *fitting_lines(source, fitting, found, found.bad, upscaled))
-    for line in lines:
+    for line in (*source_lines(source), *fitting_lines(source, fitting, found, found.bad)):
         say(f"data: {line}")
     say(f"data: {len(members):,} pictures stay encoded and are decoded as they are read, by {workers} threads")
     pictures = EncodedPictures(source, members, fitting, workers)

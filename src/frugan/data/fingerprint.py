@@ -7,7 +7,6 @@ from pathlib import Path
 from frugan.data.background import WHITE
 from frugan.data.fitting import Fitting
 from frugan.data.picture_folder import is_picture_name, visible_files
-from frugan.data.remote_shards import is_remote, read_set
 from frugan.data.set_file import VERSION
 from frugan.data.wording import shown
 from frugan.errors import BadInput
@@ -32,10 +31,7 @@ def fingerprint(source: Path, fitting: Fitting) -> str:
     if fitting.background != WHITE:  # sets from before there was a choice are on white, and are kept
         settings += f" {fitting.background}"
     digest = blake2b(settings.encode(), digest_size=16)
-    if is_remote(source):  # which of them have been fetched says nothing
-        digest.update(read_set(source).digest.encode())
-        names, paths = [], []
-    elif source.is_dir():
+    if source.is_dir():
         names = sorted(filter(_matters, visible_files(source)))
         paths = [source / name for name in names]
     elif source.is_file():

@@ -9,7 +9,6 @@ from frugan.data.hdf5 import open_hdf5
 from frugan.data.nvlabs_zip import open_zip
 from frugan.data.picture_folder import is_picture_name, open_folder
 from frugan.data.prepared import open_prepared_source
-from frugan.data.remote_shards import is_remote, open_remote_shards
 from frugan.data.set_file import is_prepared
 from frugan.data.shards import holds_shards, open_shards
 from frugan.data.source import Source
@@ -21,7 +20,7 @@ ZIP_START = b"PK\x03\x04"
 TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 KINDS = (
     "a folder of class folders or of pictures, a zip of pictures, an HDF5 file of BigGAN-PyTorch, WebDataset's tar "
-    "files or a folder of them (or their https:// address), a folder of CIFAR's binary version, or a prepared set"
+    "files or a folder of them, a folder of CIFAR's binary version, or a prepared set"
 )
 
 
@@ -65,8 +64,6 @@ def open_source(path: Path, background: Background = WHITE) -> Source:
 def _open_folder(path: Path, background: Background) -> Source:
     if is_prepared(path):
         return open_prepared_source(path)
-    if is_remote(path):
-        return open_remote_shards(path, background)
     if holds_shards(path):
         return open_shards(path, background)
     layout = cifar_layout(path)

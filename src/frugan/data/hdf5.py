@@ -9,7 +9,7 @@ from PIL import Image
 
 from frugan.data.classes import numbered
 from frugan.data.decoding import MOST_PIXELS
-from frugan.data.source import Source, Unreadable
+from frugan.data.source import Source, Unreadable, closed_on_failure, translated
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
@@ -32,21 +32,13 @@ def open_hdf5(path: Path) -> Source:
     except ImportError as error:
         raise BadInput(f"{shown(str(path))} is an HDF5 file, which needs h5py: pip install 'frugan[data]'") from error
     where = shown(str(path))
-    try:
+    with translated(DAMAGED, lambda e: BadInput(f"{where} cannot be opened as HDF5 ({e}). Copy or make it again.")):
         file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
-    except DAMAGED as error:
-        raise BadInput(f"{where} cannot be opened as HDF5 ({error}). Copy or make it again.") from error
-    try:
+    with (
+        translated(DAMAGED, lambda e: BadInput(f"{where} is a damaged HDF5 file ({e}). Copy or make it again.")),
+        closed_on_failure(file.close),
+    ):
         return _list(h5py, file, path, where)
-    except BadInput:
-        file.close()
-        raise
-    except DAMAGED as error:
-        file.close()
-        raise BadInput(f"{where} is a damaged HDF5 file ({error}). Copy or make it again.") from error
-    except BaseException:
-        file.close()
-        raise
 
 
 def _list(h5py: Any, file: Any, path: Path, where: str) -> Source:
@@ -75,10 +67,8 @@ def _list(h5py: Any, file: Any, path: Path, where: str) -> Source:
         return width, height
 
     def picture(index: int) -> Image.Image:
-        try:
+        with translated(DAMAGED, lambda e: Unreadable(str(e))):
             pixels: NDArray[np.uint8] = imgs[index]  # [3, S, S]
-        except DAMAGED as error:
-            raise Unreadable(str(error)) from error
         return Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
 
     names = [f"imgs[{index}]" for index in range(len(imgs))]

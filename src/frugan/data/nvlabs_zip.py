@@ -3,7 +3,7 @@
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -16,7 +16,7 @@ from frugan.data.class_folders import classes_from_folders, in_class_order
 from frugan.data.dataset_json import MOST_JSON_BYTES, classes_from_json
 from frugan.data.decoding import read_picture, read_size
 from frugan.data.picture_folder import is_hidden, is_picture_name
-from frugan.data.source import Source, Unreadable
+from frugan.data.source import Source, Unreadable, closed_on_failure, translated
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
@@ -38,24 +38,14 @@ def open_zip(path: Path, background: Background = WHITE) -> Source:
         BadInput: not a zip, encrypted, no pictures, loose pictures beside class folders, or a wrong `dataset.json`.
     """
     where = shown(str(path))
-    try:
+    with translated(BROKEN, lambda e: BadInput(f"{where} cannot be opened as a zip ({e}). Download or pack it again.")):
         archive = zipfile.ZipFile(path)
-    except BROKEN as error:
-        raise BadInput(f"{where} cannot be opened as a zip ({error}). Download or pack it again.") from error
-    try:
+    with closed_on_failure(archive.close):
         return _list(archive, path, where, background)
-    except BaseException:
-        archive.close()
-        raise
 
 
 def _list(archive: zipfile.ZipFile, path: Path, where: str, background: Background) -> Source:
-    _refuse_ways_out([member.filename for member in archive.infolist()], where)
-    members = {
-        member.filename: member
-        for member in archive.infolist()
-        if member.filename and not member.filename.endswith("/") and not any(map(is_hidden, member.filename.split("/")))
-    }
+    members = _visible_files(archive, where)
     pictures = [name for name in members if is_picture_name(name)]
     root = _common_folders([*pictures, *(name for name in members if name.rpartition("/")[2] == LISTING)])
     names = in_class_order([name.removeprefix(root) for name in pictures])
@@ -66,18 +56,11 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str, background: Backgrou
         raise BadInput(f"{where}: {encrypted:,} pictures are encrypted; unpack the zip and give the folder.")
     listing = members.get(f"{root}{LISTING}")
     if listing is None:
-        folders = {
-            member.filename.removeprefix(root).partition("/")[0]
-            for member in archive.infolist()
-            if member.filename.startswith(root) and "/" in member.filename.removeprefix(root)
-        }
-        classes = classes_from_folders(names, where, {name for name in folders if not is_hidden(name)})
+        classes = classes_from_folders(names, where, _folders(archive, root))
     else:
         place = f"{LISTING} of {where}"
-        try:
+        with translated((Unreadable,), lambda e: BadInput(f"{place} cannot be read: {e}. Make the zip again.")):
             text = _content(archive, listing, MOST_JSON_BYTES)
-        except Unreadable as error:
-            raise BadInput(f"{place} cannot be read: {error}. Make the zip again.") from error
         classes = classes_from_json(text, names, place)
 
     def size(index: int) -> tuple[int, int]:
@@ -91,11 +74,27 @@ def _list(archive: zipfile.ZipFile, path: Path, where: str, background: Backgrou
     return Source("zip of pictures", path, names, classes, size, picture, archive.close, lines)
 
 
-def _refuse_ways_out(names: Sequence[str], where: str) -> None:
-    """Refuse names that lead out of the zip: nothing is unpacked here, but no honest program packs them."""
-    for name in names:
-        if name.startswith("/") or ".." in name.split("/"):
+def _visible_files(archive: zipfile.ZipFile, where: str) -> dict[str, zipfile.ZipInfo]:
+    """Return the files by their names.
+
+    Raises:
+        BadInput: a name leads out of the zip: nothing is unpacked here, but no honest program packs such.
+    """
+    files: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name, parts = member.filename, member.filename.split("/")
+        if name.startswith("/") or ".." in parts:
             raise BadInput(f"{where} holds the name {shown(name)!r}, which leads out of the zip. Pack it again.")
+        if parts[-1] and not any(map(is_hidden, parts)):  # a folder's name ends in "/"
+            files[name] = member
+    return files
+
+
+def _folders(archive: zipfile.ZipFile, root: str) -> set[str]:
+    """Return the folders in `root`, also those without pictures: they are classes too."""
+    below = [name.removeprefix(root) for name in archive.namelist() if name.startswith(root)]
+    folders = {name.partition("/")[0] for name in below if "/" in name}
+    return {folder for folder in folders if not is_hidden(folder)}
 
 
 @contextmanager
@@ -105,11 +104,8 @@ def _opened(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most_bytes: int) 
         raise Unreadable(f"{member.file_size:,} bytes unpacked, more than the {most_bytes:,} that are taken")
     if member.compress_type not in COMPRESSIONS:
         raise Unreadable(f"packed with method {member.compress_type}; only stored and deflated members are read")
-    try:
-        with archive.open(member) as file:
-            yield cast(BinaryIO, file)
-    except BROKEN as error:
-        raise Unreadable(f"damaged in the zip: {error}") from error
+    with translated(BROKEN, lambda e: Unreadable(f"damaged in the zip: {e}")), archive.open(member) as file:
+        yield cast(BinaryIO, file)
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most_bytes: int) -> bytes:

@@ -13,7 +13,6 @@ from frugan.data.fitting import Fitting
 from frugan.data.mend import mend_block
 from frugan.data.picture_set import PictureSet, open_prepared
 from frugan.data.prepare import prepare
-from frugan.data.remote_shards import is_remote, refuse_part
 from frugan.data.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
 from frugan.errors import BadInput
 
@@ -35,8 +34,6 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
     fitting = Fitting(resolution, data.resample, data.allow_upscale, on)
     key = fingerprint(path, fitting)
     if data.stored == "encoded":
-        if is_remote(path):
-            refuse_part(path)
         workers = min(MOST_DECODERS, max(2, (os.cpu_count() or 2) - 1))
         return open_encoded(path, fitting, key, workers=workers, say=options.say, progress=options.progress)
     out = options.prepared / f"{path.resolve().name}-{resolution}-{key[:12]}"

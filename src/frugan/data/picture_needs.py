@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.data import Channels, SourceOptions, Workers
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import as_in_run

@@ -88,11 +88,10 @@ def few_lines(classes: Classes) -> tuple[str, ...]:
     )
 
 
-def fitting_lines(
-    source: Source, fitting: Fitting, found: Survey, bad: Mapping[int, str], upscaled: int
-) -> tuple[str, ...]:
+def fitting_lines(source: Source, fitting: Fitting, found: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
     """Return what was done to the pictures: cropped, resized, enlarged, left out."""
     side = fitting.resolution
+    upscaled = found.smaller_than(side, but=bad).size
     resized = int((found.sizes.min(axis=1) != side).sum()) - len(found.bad)
     other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
     lines = []

@@ -4,7 +4,6 @@ import importlib.metadata
 import platform
 import shutil
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +11,13 @@ import PIL
 from numpy.typing import NDArray
 
 from frugan.data.background import WHITE, Background
-from frugan.data.decoding import TRANSPARENT
 from frugan.data.fingerprint import fingerprint
+from frugan.data.fitted_pictures import FittedPictures
 from frugan.data.fitting import Fitting, Resample
 from frugan.data.formats import open_source
-from frugan.data.ordered import in_order
 from frugan.data.picture_file import PictureFile
 from frugan.data.picture_set import open_prepared
-from frugan.data.preparation_report import (
-    PreparationReport,
-    blank_lines,
-    fitting_lines,
-    grey_lines,
-    report_of,
-    source_lines,
-    transparency_lines,
-)
+from frugan.data.preparation_report import PreparationReport, blank_lines, grey_lines, report_of
 from frugan.data.set_file import (
     FORMAT,
     PICTURES_FILE,
@@ -38,8 +28,7 @@ from frugan.data.set_file import (
     read_set_file,
     write_set_file,
 )
-from frugan.data.source import Source, Unreadable
-from frugan.data.survey import Progress, Survey, refuse_bad, refuse_small, survey
+from frugan.data.survey import Progress
 from frugan.data.unfinished import unfinished_folder
 from frugan.data.wording import shown, size, storable
 from frugan.errors import BadInput
@@ -92,16 +81,18 @@ def prepare(
             f"OUT {shown(str(out))} lies inside the source {shown(str(source))}; choose a folder outside of it."
         )
     with open_source(source, background) as opened:
-        found = survey(opened, workers=workers, progress=survey_progress)
-        refuse_bad(opened, found.bad)
-        refuse_small(opened, found, fitting)
+        fitted = FittedPictures(opened, fitting, _as_it_is, workers=workers, survey_progress=survey_progress)
         try:
-            return _write(opened, out, fitting, found, key, workers, progress)
+            return _write(fitted, out, key, progress)
         except OSError as error:  # reading errors are Unreadable: this is the writing side
             raise BadInput(
                 f"cannot write {shown(str(out))}: {error.strerror or error}. Nothing was left there. Free some "
                 "room, or choose another place (OUT; FRUGAN_PREPARED for what train prepares)."
             ) from error
+
+
+def _as_it_is(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return picture
 
 
 def _already_there(out: Path, key: str) -> PreparationReport | None:
@@ -121,21 +112,29 @@ def _already_there(out: Path, key: str) -> PreparationReport | None:
 
 
 def _write(
-    source: Source, out: Path, fitting: Fitting, found: Survey, key: str, workers: int, progress: Progress | None
+    fitted: FittedPictures[NDArray[np.uint8]], out: Path, key: str, progress: Progress | None
 ) -> PreparationReport:
+    source, fitting = fitted.source, fitted.fitting
     _check_room(out, len(source), fitting.resolution)
     with unfinished_folder(out) as folder:
-        written = _write_pictures(source, folder / PICTURES_FILE, fitting, found, workers, progress)
-        good, bad, file = written.good, written.bad, written.file
-        upscaled = int(np.isin(found.smaller_than(fitting.resolution), good).sum())
+        blank: list[int] = []
+        with (
+            PictureFile(folder / PICTURES_FILE, fitting.resolution) as file,
+            closing(fitted.read(progress)) as pictures,
+        ):
+            for picture, _ in pictures:  # [3, R, R]
+                file.append(picture)
+                if (picture == picture[:, :1, :1]).all():
+                    blank.append(fitted.good[-1])
+            digest = file.finish(source.classes.labels[fitted.good])
         origin = Origin(
             source=storable(str(source.path.resolve())),
             kind=source.kind,
             fingerprint=key,
-            files=[storable(source.names[index]) for index in good],
-            bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(bad.items())],
-            upscaled=upscaled,
-            transparent=len(written.transparent),
+            files=[storable(source.names[index]) for index in fitted.good],
+            bad=[(storable(source.names[index]), storable(reason)) for index, reason in sorted(fitted.bad.items())],
+            upscaled=fitted.upscaled,
+            transparent=len(fitted.transparent),
             resample=fitting.resample,
             allow_upscale=fitting.allow_upscale,
             background=fitting.background,
@@ -145,76 +144,18 @@ def _write(
             format=FORMAT,
             version=VERSION,
             resolution=fitting.resolution,
-            pictures=len(good),
+            pictures=len(fitted.good),
             labelled=source.classes.labelled,
             class_names=[storable(name) for name in source.classes.names],
-            labels=source.classes.labels[good].tolist(),
-            digest=written.digest,
+            labels=source.classes.labels[fitted.good].tolist(),
+            digest=digest,
             grey=file.grey,
             block_digests=file.blocks,
             origin=origin,
         )
         write_set_file(folder, about)
-    lines = (*source_lines(source), *fitting_lines(source, fitting, found, bad, upscaled))
-    lines += transparency_lines(len(written.transparent), fitting.background)
-    lines += blank_lines(source, written.blank, set(written.transparent), fitting.background)
-    return report_of(out, about, (*lines, *grey_lines(len(good), file.grey)))
-
-
-@dataclass
-class _Written:
-    """What was written of a source's pictures.
-
-    Attributes:
-        file: that holds them.
-        good: their indices in the source, in order.
-        bad: the others, with reasons.
-        transparent: those that were transparent in places.
-        blank: those that are one colour throughout.
-        digest: of pixels and labels.
-    """
-
-    file: PictureFile
-    good: list[int]
-    bad: dict[int, str]
-    transparent: list[int]
-    blank: list[int]
-    digest: str
-
-
-def _write_pictures(
-    source: Source, path: Path, fitting: Fitting, found: Survey, workers: int, progress: Progress | None
-) -> _Written:
-    """Write all pictures that can be read."""
-    bad = dict(found.bad)
-    good: list[int] = []
-    transparent: list[int] = []
-    blank: list[int] = []
-
-    def fitted(index: int) -> NDArray[np.uint8] | str:
-        if index in found.bad:
-            return found.bad[index]
-        try:
-            picture = source.picture(index)
-        except Unreadable as error:
-            return str(error)
-        if picture.info.get(TRANSPARENT):
-            transparent.append(index)  # by several threads at once: appending is one operation
-        return fitting(picture)  # [3, R, R]
-
-    with PictureFile(path, fitting.resolution) as file, closing(in_order(fitted, len(source), workers)) as results:
-        for index, result in enumerate(results):
-            if isinstance(result, str):
-                bad[index] = result
-                refuse_bad(source, bad)
-            else:
-                file.append(result)
-                good.append(index)
-                if (result == result[:, :1, :1]).all():
-                    blank.append(index)
-            if progress is not None:
-                progress(index + 1, len(source))
-        return _Written(file, good, bad, transparent, blank, file.finish(source.classes.labels[good]))
+    lines = (*fitted.lines(), *blank_lines(source, blank, set(fitted.transparent), fitting.background))
+    return report_of(out, about, (*lines, *grey_lines(len(fitted.good), file.grey)))
 
 
 def _check_room(out: Path, pictures: int, resolution: int) -> None:

@@ -140,26 +140,30 @@ def read_set_file(folder: Path) -> SetFile:
         if path.stat().st_size > MOST_SET_BYTES:
             raise DamagedSet(folder, f"{where} is larger than {MOST_SET_BYTES >> 30} GiB")
         text = path.read_bytes()
-        found = SetFile.model_validate_json(text)
+        about = SetFile.model_validate_json(text)
     except OSError as error:
         raise DamagedSet(folder, f"{where} cannot be read ({error.strerror})") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
         raise DamagedSet(folder, f"{where} is not a {FORMAT} ({place}: {first['msg']})") from error
-    if found.resolution < 1:
-        raise DamagedSet(folder, f"{where}: a resolution of {found.resolution}")
-    if found.version != VERSION:
-        raise BadInput(f"{where} has version {found.version}; this frugan reads {VERSION}. Prepare the set again.")
-    if len(found.labels) != found.pictures:
-        raise DamagedSet(folder, f"{where}: {len(found.labels):,} labels for {found.pictures:,} pictures")
-    outside = [label for label in found.labels if not 0 <= label < len(found.class_names)]
-    if outside:
-        raise DamagedSet(folder, f"{where}: label {outside[0]} is outside of its {len(found.class_names):,} classes")
-    blocks = -(-found.pictures // pictures_per_block(found.resolution))
-    if found.block_digests and len(found.block_digests) != blocks:
-        raise DamagedSet(folder, f"{where}: digests of {len(found.block_digests):,} blocks; expected {blocks:,}")
+    _refuse_contradictions(about, folder, where)
     begins = CHECKSUM.match(text)
     if begins and sha256(text[begins.end() :]).hexdigest().encode() != begins[1]:
         raise DamagedSet(folder, f"{where} has changed since the set was prepared (its checksum differs)")
-    return found
+    return about
+
+
+def _refuse_contradictions(about: SetFile, folder: Path, where: str) -> None:
+    if about.resolution < 1:
+        raise DamagedSet(folder, f"{where}: a resolution of {about.resolution}")
+    if about.version != VERSION:
+        raise BadInput(f"{where} has version {about.version}; this frugan reads {VERSION}. Prepare the set again.")
+    if len(about.labels) != about.pictures:
+        raise DamagedSet(folder, f"{where}: {len(about.labels):,} labels for {about.pictures:,} pictures")
+    outside = [label for label in about.labels if not 0 <= label < len(about.class_names)]
+    if outside:
+        raise DamagedSet(folder, f"{where}: label {outside[0]} is outside of its {len(about.class_names):,} classes")
+    blocks = -(-about.pictures // pictures_per_block(about.resolution))
+    if about.block_digests and len(about.block_digests) != blocks:
+        raise DamagedSet(folder, f"{where}: digests of {len(about.block_digests):,} blocks; expected {blocks:,}")

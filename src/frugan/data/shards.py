@@ -8,7 +8,7 @@ import json
 import os
 import tarfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,7 +19,7 @@ from PIL import Image
 from frugan.data.background import WHITE, Background
 from frugan.data.classes import Classes, numbered, unlabelled
 from frugan.data.decoding import SUFFIXES, read_picture, read_size
-from frugan.data.source import Source, Unreadable
+from frugan.data.source import Source, Unreadable, translated
 from frugan.data.wording import shown
 from frugan.errors import BadInput
 
@@ -70,40 +70,18 @@ def open_shards(path: Path, background: Background = WHITE) -> Source:
     where = shown(str(path))
     files = sorted(file for file in path.iterdir() if file.name.endswith(".tar")) if path.is_dir() else [path]
     kind = f"WebDataset shards ({len(files):,} tar {'file' if len(files) == 1 else 'files'})"
-    shards = ((file.name, shown(str(file)), file) for file in files)
-    return list_shards(path, where, kind, shards, lambda number: files[number].open("rb"), background)
-
-
-def list_shards(
-    path: Path,
-    where: str,
-    kind: str,
-    shards: Iterable[tuple[str, str, Path]],
-    open_shard: Callable[[int], io.BufferedReader],
-    background: Background,
-) -> Source:
-    """List the pictures of tar files, in the order given.
-
-    Args:
-        path, where, kind: of all of them; `where` in words.
-        shards: (name, what it is called in messages, file) of each; a file may go once the next one is asked for.
-        open_shard: opens one by its number; from several threads, one after the other.
-
-    Raises:
-        BadInput: as `open_shards`.
-    """
     names: list[str] = []
     places: list[_Place] = []
     labels: list[int | None] = []
-    for number, (name, called, file) in enumerate(shards):
-        for sample in _samples(file, called):
-            names.append(f"{name}:{sample.name}")
+    for number, file in enumerate(files):
+        for sample in _samples(file, shown(str(file))):
+            names.append(f"{file.name}:{sample.name}")
             places.append(_Place(number, sample.offset, sample.size))
             labels.append(sample.label)
     if not names:
         raise BadInput(f"{where} holds no pictures; expected samples such as 000.jpg and 000.cls (WebDataset's form).")
     classes = _named(_classes(labels, names, where), path, where)
-    reader = _Reader(open_shard)
+    reader = _Reader(files)
 
     def content(index: int) -> io.BytesIO:
         return io.BytesIO(reader.read(places[index]))
@@ -129,35 +107,32 @@ class _Sample:
 
 def _samples(file: Path, where: str) -> Iterator[_Sample]:
     """The samples of a tar that have a picture, in order; other files of a sample are passed over."""
-    try:
-        with tarfile.open(file, "r:") as archive:  # uncompressed: a picture is read at its place
-            waiting: _Sample | None = None
-            labels: dict[str, int] = {}
-            for count, member in enumerate(archive):
-                if count >= MOST_MEMBERS:
-                    raise BadInput(f"{where} claims more than {MOST_MEMBERS:,} files. It is damaged: make it again.")
-                key, _, kind = _split(member.name)
-                if waiting is not None and key != waiting.name.partition(".")[0]:
-                    yield waiting
-                    waiting, labels = None, {}
-                if not member.isreg():
-                    continue  # folders, and links, which lead anywhere
-                if kind == "cls":
-                    labels = {key: _label(archive, member, where)}
-                    if waiting is not None:
-                        waiting.label = labels[key]
-                elif f".{kind}" in SUFFIXES and waiting is None:
-                    waiting = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key))
-            if not _is_ended(file, archive.offset):
-                raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
-            if waiting is not None:
+    again = "Download or make it again; unpack .tar.gz first."
+    with (
+        translated(BROKEN, lambda e: BadInput(f"{where} cannot be read as an uncompressed tar ({e}). {again}")),
+        tarfile.open(file, "r:") as archive,  # uncompressed: a picture is read at its place
+    ):
+        waiting: _Sample | None = None
+        labels: dict[str, int] = {}
+        for count, member in enumerate(archive):
+            if count >= MOST_MEMBERS:
+                raise BadInput(f"{where} claims more than {MOST_MEMBERS:,} files. It is damaged: make it again.")
+            key, _, kind = _split(member.name)
+            if waiting is not None and key != waiting.name.partition(".")[0]:
                 yield waiting
-    except BadInput:  # a ValueError, but in words already
-        raise
-    except BROKEN as error:
-        raise BadInput(
-            f"{where} cannot be read as an uncompressed tar ({error}). Download or make it again; unpack .tar.gz first."
-        ) from error
+                waiting, labels = None, {}
+            if not member.isreg():
+                continue  # folders, and links, which lead anywhere
+            if kind == "cls":
+                labels = {key: _label(archive, member, where)}
+                if waiting is not None:
+                    waiting.label = labels[key]
+            elif f".{kind}" in SUFFIXES and waiting is None:
+                waiting = _Sample(f"{key}.{kind}", member.offset_data, member.size, labels.get(key))
+        if not _is_ended(file, archive.offset):
+            raise BadInput(f"{where} is cut short: the mark at its end is missing. Download or make it again.")
+        if waiting is not None:
+            yield waiting
 
 
 def _is_ended(file: Path, offset: int) -> bool:
@@ -223,8 +198,8 @@ def _named(classes: Classes, path: Path, where: str) -> Classes:
 class _Reader:
     """Reads parts of files, from several threads; those that were read last stay open."""
 
-    def __init__(self, open_shard: Callable[[int], io.BufferedReader]) -> None:
-        self._open = open_shard
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
         self._opened: OrderedDict[int, io.BufferedReader] = OrderedDict()
         self._lock = Lock()
 
@@ -233,27 +208,21 @@ class _Reader:
 
         Raises:
             Unreadable: they are not there, or far too many.
-            BadInput: the shard cannot be fetched.
         """
         if place.size > MOST_FILE_BYTES:
             raise Unreadable(f"{place.size:,} bytes, more than the {MOST_FILE_BYTES:,} that are taken")
-        try:
-            with self._lock:
-                file = self._file(place.shard)
-                file.seek(place.offset)
-                found = file.read(place.size)
-        except BadInput:  # of the server, which no picture is to be left out for
-            raise
-        except (OSError, ValueError) as error:
-            raise Unreadable(str(error)) from error
-        if len(found) < place.size:
+        with translated((OSError, ValueError), lambda e: Unreadable(str(e))), self._lock:
+            file = self._file(place.shard)
+            file.seek(place.offset)
+            content = file.read(place.size)
+        if len(content) < place.size:
             raise Unreadable("cut short in the tar")
-        return found
+        return content
 
     def _file(self, number: int) -> io.BufferedReader:
         file = self._opened.get(number)
         if file is None:
-            file = self._opened[number] = self._open(number)
+            file = self._opened[number] = self._files[number].open("rb")
             if len(self._opened) > MOST_OPEN:
                 self._opened.popitem(last=False)[1].close()
         self._opened.move_to_end(number)

@@ -1,6 +1,6 @@
 """Look at every picture's header before hours are spent on pixels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -44,10 +44,10 @@ class Survey:
     sizes: NDArray[np.int64]
     bad: dict[int, str]
 
-    def smaller_than(self, side: int) -> NDArray[np.int64]:
-        """Return the indices of readable pictures whose short side is below `side` pixels."""
+    def smaller_than(self, side: int, but: Collection[int] = ()) -> NDArray[np.int64]:
+        """Return the indices of readable pictures whose short side is below `side` pixels, without those in `but`."""
         short = self.sizes.min(axis=1)
-        return np.flatnonzero((short > 0) & (short < side))
+        return np.setdiff1d(np.flatnonzero((short > 0) & (short < side)), list(but))
 
     @property
     def oblong(self) -> int:
@@ -55,8 +55,12 @@ class Survey:
         return int((self.sizes[:, 0] != self.sizes[:, 1]).sum())
 
 
-def survey(source: Source, *, workers: int, progress: Progress | None = None) -> Survey:
-    """Read the header of every picture of a source with `workers` threads; `progress` gets (done, N)."""
+def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress | None = None) -> Survey:
+    """Read the header of every picture of a source with `workers` threads; `progress` gets (done, N).
+
+    Raises:
+        BadInput: too many cannot be read, or are smaller than `fitting` allows.
+    """
     sizes = np.zeros((len(source), 2), np.int64)
     bad: dict[int, str] = {}
 
@@ -74,10 +78,13 @@ def survey(source: Source, *, workers: int, progress: Progress | None = None) ->
                 sizes[index] = found
             if progress is not None:
                 progress(index + 1, len(source))
-    return Survey(sizes, bad)
+    refuse_bad(source, bad)
+    surveyed = Survey(sizes, bad)
+    _refuse_small(source, surveyed, fitting)
+    return surveyed
 
 
-def refuse_small(source: Source, found: Survey, fitting: Fitting) -> None:
+def _refuse_small(source: Source, found: Survey, fitting: Fitting) -> None:
     """Refuse pictures that would have to be enlarged.
 
     Raises:

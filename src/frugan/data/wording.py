@@ -14,6 +14,12 @@ def first_names(names: Sequence[str], most: int = 5) -> str:
     return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
 
 
+def first_lines(lines: Sequence[str], between: str = "\n  ", most: int = 8) -> str:
+    """Return the first `most` of faults that a file may have by the hundred, and how many more there are."""
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    return between.join([*lines[:most], *more])
+
+
 def count(number: int, noun: str) -> str:
     """Return "1 picture", "2 pictures", "3 classes"."""
     if number == 1:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from frugan.contract.gated_copy import copy_where, flat
+from frugan.contract.layers import copy_where, flat
 
 NEXT_TO_ONE = 1 - 2.0**-53
 """The largest number below 1: all its powers are 1, but for the infinite one, which is 0."""

@@ -341,16 +341,24 @@ def _restore_scale(into: LossScale, scale: float, good: float, *, was_found: boo
 
 
 def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str]) -> list[str]:
-    """Put a checkpoint's optimizer state into a freshly created one.
+    """Put a checkpoint's optimizer state into a freshly created one; see `load_optimizers`."""
+    return load_optimizers(read_tensors(path / OPTIMIZERS_FILE)[0], state, fresh, str(path))
+
+
+def load_optimizers(tensors: dict[str, Tensor], state: TrainingState, fresh: Collection[str], where: str) -> list[str]:
+    """Put optimizer state into a freshly created one; what no phase uses at present is parked.
 
     Args:
-        path: the checkpoint.
+        tensors: named as a checkpoint names them; taken out of it.
         fresh: networks whose state starts anew.
+        where: they come from, for messages.
 
     Returns:
         A line for every optimizer whose state could not be taken over.
+
+    Raises:
+        BadInput: a tensor is of another shape than its parameter's.
     """
-    tensors, _ = read_tensors(path / OPTIMIZERS_FILE)
     lines: list[str] = []
     for name, optimizer in state.optimizers.items():
         own = {key: tensors.pop(key) for key in list(tensors) if key.startswith(f"{name}/")}
@@ -369,7 +377,7 @@ def restore_optimizers(path: Path, state: TrainingState, fresh: Collection[str])
             if slots and key.split(".")[0] not in fresh:
                 for slot, value in slots.items():
                     if not optimizer.take_over(parameter, slot, value):
-                        raise BadInput(f"{path}: {prefix}{slot} is {tuple(value.shape)}, which no such state has")
+                        raise BadInput(f"{where}: {prefix}{slot} is {tuple(value.shape)}, which no such state has")
     left = {key for key in tensors if not _counts(key) and key.split("/")[1].split(".")[0] not in fresh}
     owners = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
     left |= {key for key in tensors if _counts(key) and key.split("/")[0] in owners}

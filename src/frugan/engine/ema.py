@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from frugan.contract.family import BufferRule
-from frugan.contract.field_marks import ADDED, CHANGEABLE
+from frugan.contract.settings import ADDED, CHANGEABLE
 from frugan.engine.averaging import copy_accepted, follow
 from frugan.engine.card_events import queued_so_far
 from frugan.engine.host_state import host_likes

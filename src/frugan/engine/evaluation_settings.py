@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from frugan.contract.field_marks import CHANGEABLE
+from frugan.contract.settings import CHANGEABLE
 from frugan.engine.progress import Interval
 
 

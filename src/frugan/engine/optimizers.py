@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from frugan.contract.field_marks import ADDED, CHANGEABLE
 from frugan.contract.phase import Phase
+from frugan.contract.settings import ADDED, CHANGEABLE
 from frugan.engine.adam import Adam
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizer_shards import OptimizerShards, Shard

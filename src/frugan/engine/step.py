@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Observer
+from frugan.contract.layers import Observer, SharedGroup
 from frugan.contract.phase import Phase, PhaseState
-from frugan.contract.shared_group import SharedGroup
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer
@@ -109,8 +108,8 @@ class Step:
                 inverse = scale.scale.reciprocal() if scale.dynamic else None
                 gradients = measure(parameters, inverse, zeros=update.count_zeros)
                 accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
-                if phase.on_masters is not None:
-                    phase.on_masters(networks)
+                if phase.grad_hook is not None:
+                    phase.grad_hook(networks)
                 if settings.clip_norm is not None:
                     clip(parameters, gradients.norm, settings.clip_norm)
                 self.probe.all_carried(state)

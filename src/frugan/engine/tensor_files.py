@@ -106,6 +106,16 @@ def read_metadata(path: Path) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
+def read_names(path: Path) -> list[str]:
+    """Read the names of a safetensors file's tensors.
+
+    Raises:
+        BadInput: as `read_tensors`.
+    """
+    with _opened(path) as file:
+        return list(file.keys())
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read a safetensors file: tensors and metadata.
 

@@ -9,10 +9,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.data import Needs
-from frugan.contract.family import BufferRule, Family
+from frugan.contract.data import SourceSpec
+from frugan.contract.family import BufferRule, Family, Previews
 from frugan.contract.phase import Networks, Phase
-from frugan.contract.samples import Previews
 from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.ema import Ema, EmaSettings
 from frugan.engine.layout import lay_out_masters
@@ -51,7 +50,7 @@ class Stage:
 
     phases: tuple[Phase, ...]
     settings: Mapping[str, OptimizerSettings]
-    sources: Mapping[str, Needs] = field(default_factory=dict)
+    sources: Mapping[str, SourceSpec] = field(default_factory=dict)
     name: str = "from the start"
     begins: int = 0
     share: float = 1.0

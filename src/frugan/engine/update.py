@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from frugan.contract.layers import SharedGroup
 from frugan.contract.phase import MicroBatch, Phase
-from frugan.contract.shared_group import SharedGroup
 from frugan.engine.gradients import GradientReport
 from frugan.engine.host_state import pinned_copy
 from frugan.engine.plan import micro_batch_sizes
@@ -66,7 +66,7 @@ class PhaseResult:
         repeat: which of the phase's repeats.
         terms: name -> each micro-batch's value [micro-batches], fp32.
         weights: share of each micro-batch in the update.
-        gradients: measured after unscaling, before `on_masters` and clipping.
+        gradients: measured after unscaling, before `grad_hook` and clipping.
         accepted: bool scalar; False: nothing was committed.
         loss_scale: fp32 scalar, as used.
         data_seconds: that the host waited for pictures.

@@ -15,9 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from frugan.contract.layers import Observer, Reparametrised, Stateful, keeps_fp32
-from frugan.contract.scaled import Divisor, Scaled, ScaledWeight, Scaling
-from frugan.contract.squares import SQUARES, SumsSquares, squares_of
+from frugan.contract.layers import (
+    SQUARES,
+    Divisor,
+    Observer,
+    Reparametrised,
+    Scaled,
+    ScaledWeight,
+    Scaling,
+    Stateful,
+    SumsSquares,
+    keeps_fp32,
+    squares_of,
+)
 from frugan.engine.dense_slices import SliceSum, sliced_forward, slices_of
 from frugan.engine.layout import Layout, in_layout_of, in_layouts_of
 from frugan.engine.leaf_sums import SMALL_ELEMENTS, HalfSum, SmallSums

@@ -1,34 +1,20 @@
 """The families that ship, one folder each, and those that other packages bring."""
 
-import sys
 from collections.abc import Mapping
-from functools import cache
 from hashlib import sha256
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import MappingProxyType
 
+from frugan import registry
 from frugan.contract.family import Family
 from frugan.errors import BadInput
 
-GROUP = "frugan.families"
-"""Entry points of this group in other packages give a class without arguments, under the family's name."""
-
 DIGEST_DIGITS = 24
-
-SHIPPED = MappingProxyType({"biggan": "BigGANFamily", "saehd": "SAEHDFamily", "stylegan2": "StyleGAN2Family"})
-"""Name, which is that of the folder, and class; imported when one is asked for: a plan of one reads no other."""
 
 
 def families() -> Mapping[str, Family]:
     """Every family that ships, by name."""
-    return {name: _shipped(name) for name in SHIPPED}
-
-
-def _shipped(name: str) -> Family:
-    found: Family = getattr(import_module(f"{__name__}.{name}"), SHIPPED[name])()
-    return found
+    return {name: family(name) for name in registry.SHIPPED[registry.FAMILIES]}
 
 
 def family(name: str) -> Family:
@@ -37,49 +23,27 @@ def family(name: str) -> Family:
     Raises:
         BadInput: no such family, or the package that has it cannot be imported.
     """
-    if name in SHIPPED:
-        return _shipped(name)
-    others = _others(tuple(sys.path))
-    if name not in others:
-        expected = ", ".join(sorted({*SHIPPED, *others}))
+    made, entry = registry.made(registry.FAMILIES, name)
+    if entry is not None and not isinstance(made, Family):
         raise BadInput(
-            f"family {name!r} is unknown; expected one of: {expected}. Another package may bring one: is it installed "
-            "in this environment?"
+            f"family {name!r} of another package ({entry.value}) does not derive from frugan.contract.family.Family: "
+            "mend it, or ask its author"
         )
-    return _loaded(others[name])
-
-
-@cache
-def _others(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """Entry points of other packages, by name; read anew where `sys.path` is another.
-
-    A training asks 60 times, and each time every installed package's file would be read: 10 ms.
-    """
-    return MappingProxyType({entry.name: entry for entry in entry_points(group=GROUP)})
-
-
-def _loaded(entry: EntryPoint) -> Family:
-    try:
-        found: Family = entry.load()()
-    except (ImportError, AttributeError, TypeError) as error:
+    kind: Family = made
+    if entry is not None and kind.name != name:
         raise BadInput(
-            f"family {entry.name!r} of another package ({entry.value}) cannot be loaded: {error}; reinstall it, or "
-            "ask its author"
-        ) from error
-    if found.name != entry.name:
-        raise BadInput(
-            f"family {entry.name!r} of another package ({entry.value}) calls itself {found.name!r}: the entry point "
-            "must have the family's own name"
+            f"family {name!r} of another package ({entry.value}) calls itself {kind.name!r}: the entry point must have "
+            "the family's own name"
         )
-    return found
+    return kind
 
 
-def family_code(found: Family) -> str | None:
+def family_code(kind: Family) -> str | None:
     """Digest of the source of a family from another package: what was predicted holds while it is the same.
 
     None: it ships with frugan.
     """
-    module = import_module(type(found).__module__)
+    module = import_module(type(kind).__module__)
     if module.__name__.partition(".")[0] == __name__.partition(".")[0] or module.__file__ is None:
         return None
     top = import_module(module.__name__.partition(".")[0])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from frugan.contract.data import Needs
+from frugan.contract.data import SourceSpec
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class BlankPictures:
         needs: what each source has to give.
     """
 
-    needs: Mapping[str, Needs]
+    needs: Mapping[str, SourceSpec]
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """As the engine asks for them."""

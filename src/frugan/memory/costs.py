@@ -2,17 +2,20 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from frugan.contract.data import SourceSpec
 from frugan.contract.layers import Observer
+from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.layout import Layout
 from frugan.engine.prepared import prepared
+from frugan.engine.streams import Streams
 from frugan.engine.working_weights import working_weights
 from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
 
@@ -78,7 +81,7 @@ def network_cost(
         raise ValueError(f"batch {batch}: expected at least one sample; try 1, or the size of a normalisation group")
     layout = layout or Layout()
     with FakeTensorMode(allow_non_fake_inputs=True):
-        dataless = _without_data(network, torch.device(device))
+        dataless = without_data(network, torch.device(device))
         small, large = (_measure(dataless, run, samples, layout) for samples in (batch, 2 * batch))
     per_sample = _combine(large, small, lambda more, less: round((more - less) / batch))
     per_call = _combine(small, per_sample, lambda all_, sample: all_ - batch * sample)
@@ -93,7 +96,7 @@ def _combine(a: Cost, b: Cost, how: Callable[[int, int], int]) -> Cost:
     )
 
 
-def _without_data(network: nn.Module, device: torch.device) -> nn.Module:
+def without_data(network: nn.Module, device: torch.device) -> nn.Module:
     """Copy a network with every parameter and buffer replaced by a fake tensor; call under a FakeTensorMode."""
     replaced: dict[int, object] = {}
     for tensor in (*network.parameters(), *network.buffers()):
@@ -114,6 +117,69 @@ def _measure(network: nn.Module, run: Run, samples: int, layout: Layout) -> Cost
         with torch.enable_grad(), activations.watch():
             run(network, samples)
     return Cost(macs.macs(), traffic.bytes_moved, activations.saved_bytes)
+
+
+def recorded_runs(
+    networks: Mapping[str, nn.Module], phases: Sequence[Phase], needs: Mapping[str, SourceSpec], group: int
+) -> dict[str, Run]:
+    """One forward of each network on zeros, shaped as what its first call in a training step is given.
+
+    The parts of all phases run once on tensors without data, and what whole networks are called with is noted.
+
+    Args:
+        networks: those that phases use, outside a phase, on any device.
+        needs: what each data source has to give.
+        group: samples that networks normalise over together.
+
+    Raises:
+        ValueError: no phase calls one of the networks as a whole.
+    """
+    samples = 3 * group  # not 1, which is the size of many a dimension
+    calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        device = torch.device("cpu")
+        dataless = {name: without_data(network, device).train() for name, network in networks.items()}
+        for name, network in dataless.items():
+
+            def note(_: nn.Module, args: tuple[Any, ...], words: dict[str, Any], name: str = name) -> None:
+                calls.setdefault(name, (args, words))
+
+            network.register_forward_pre_hook(note, with_kwargs=True)
+        for phase in phases:
+            pictures = {source: needs[source].blank(samples) for source in phase.sources}
+            streams = Streams(0)
+            draws = {**streams.batch(phase, 0, 0, samples), **streams.micro_batch(phase, 0, 0, 0, samples, device)}
+            carried = {name: _without_value(each.initial) for name, each in phase.carried.items()}
+            for part in phase.parts:
+                part(dataless, MicroBatch(pictures, draws, samples), PhaseState(carried, _without_value(1.0)))
+    if missing := [name for name in networks if name not in calls]:
+        raise ValueError(
+            f"no phase calls the whole of {', '.join(missing)}: the family's `forwards` must say how it runs"
+        )
+    return {name: _replay(*calls[name], samples) for name in networks}
+
+
+def _without_value(values: float | tuple[float, ...]) -> Tensor:
+    """State that a phase carries, without data."""
+    return torch.zeros((len(values),) if isinstance(values, tuple) else ())
+
+
+def _replay(args: tuple[Any, ...], words: dict[str, Any], recorded: int) -> Run:
+    """The call of a network with zeros, and as many samples as one likes, in place of its tensors."""
+
+    def run(network: nn.Module, samples: int) -> object:
+        device = next(network.parameters()).device
+
+        def zeros(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            size = value.shape
+            shape = (samples, *size[1:]) if size[:1] == (recorded,) else size
+            return torch.zeros(shape, dtype=value.dtype, device=device)
+
+        return network(*map(zeros, args), **{name: zeros(value) for name, value in words.items()})
+
+    return run
 
 
 def arithmetic_intensity(macs: float, bytes_moved: float) -> float:

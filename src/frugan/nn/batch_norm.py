@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.layers import GroupNormalised
-from frugan.contract.shared_group import SharedGroup, whole_moments
-from frugan.nn.affine import affine
+from frugan.contract.layers import GroupNormalised, SharedGroup, whole_moments
+from frugan.nn.elementwise import affine
 
 MOMENTUM = 0.1
 """Weight of the newest batch in the running statistics."""

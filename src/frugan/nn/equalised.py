@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.contract.scaled import Scaled, ScaledWeight, Scaling
+from frugan.contract.layers import Scaled, ScaledWeight, Scaling
+from frugan.nn.elementwise import GAIN, SLOPE, clamped, leaky_relu
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
-from frugan.nn.leaky_relu import GAIN, SLOPE, clamped, leaky_relu
 from frugan.nn.linear_maps import conv2d
 
 BOTH = ("weight", "bias")

@@ -6,8 +6,7 @@ Source: Karras et al. 2017 (arXiv 1710.10196), section 3.
 import torch
 from torch import Tensor
 
-from frugan.contract.layers import GroupNormalised
-from frugan.contract.shared_group import whole_moments
+from frugan.contract.layers import GroupNormalised, whole_moments
 
 EPS = 1e-8
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from frugan.contract.squares import sums_of_squares
-from frugan.nn.affine import affine
+from frugan.contract.layers import sums_of_squares
+from frugan.nn.elementwise import affine
 from frugan.nn.fir import KeptKernels, upfirdn2d
 
 EPS = 1e-8

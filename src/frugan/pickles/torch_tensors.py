@@ -92,18 +92,11 @@ class Tensors:
         more: Any = None,
     ) -> np.ndarray:
         """Stand for `_rebuild_tensor_v2`: a copy of what the tensor looks at, which must lie within its storage."""
-        if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
+        if type(storage) is not Storage:
             raise TypeError
-        if not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
-            raise TypeError
-        if len(shape) != len(strides) or len(shape) > MOST_DIMENSIONS:
-            raise BadInput(f"holds a tensor of {len(shape)} dimensions with {len(strides)} strides. {CURE}")
-        numbers, count = storage.numbers, prod(shape)
-        last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-        if count and last >= len(numbers):
-            raise BadInput(
-                f"holds a tensor {list(shape)} that looks at number {last:,} of a storage of {len(numbers):,}. {CURE}"
-            )
+        numbers = storage.numbers
+        _check_view(len(numbers), offset, shape, strides)
+        count = prod(shape)
         self._left_bytes -= count * numbers.itemsize
         if self._left_bytes < 0:
             raise BadInput(f"uses the same numbers for several tensors, which take more than the whole file. {CURE}")
@@ -111,6 +104,24 @@ class Tensors:
             return np.zeros(shape, numbers.dtype)
         steps = [stride * numbers.itemsize for stride in strides]
         return np.lib.stride_tricks.as_strided(numbers[offset:], shape, steps, writeable=False).copy()
+
+
+def _check_view(stored: int, offset: Any, shape: Any, strides: Any) -> None:
+    """Refuse a tensor that looks beyond its storage's numbers, of which there are `stored`.
+
+    Raises:
+        BadInput: it does, or has too many dimensions.
+        TypeError: its shape is none.
+    """
+    if type(shape) is not tuple or type(strides) is not tuple:
+        raise TypeError
+    if not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
+        raise TypeError
+    if len(shape) != len(strides) or len(shape) > MOST_DIMENSIONS:
+        raise BadInput(f"holds a tensor of {len(shape)} dimensions with {len(strides)} strides. {CURE}")
+    last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    if prod(shape) and last >= stored:
+        raise BadInput(f"holds a tensor {list(shape)} that looks at number {last:,} of a storage of {stored:,}. {CURE}")
 
 
 def _parameter(data: Any, gradient: Any = False, hooks: Any = None) -> np.ndarray:

@@ -104,8 +104,16 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         BadInput: unknown recipe, key or value; the nearest valid name is given.
     """
-    values = _load_values(name)
-    _refuse_odd_shapes(values, f"recipe {name}")
+    return recipe_with(_load_values(name), overrides, f"recipe {name}")
+
+
+def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) -> Recipe:
+    """Validate a recipe's values, which are changed in place, with `key.sub=value` overrides.
+
+    Raises:
+        BadInput: unknown key or value; the nearest valid name is given.
+    """
+    _refuse_odd_shapes(values, where)
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     apply_overrides(values, overrides, known)
     for key, value in followed(values, overrides).items():
@@ -114,7 +122,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         for section in sections:
             place = place.setdefault(section, {})
         place[last] = value
-    return parse_recipe(values, f"recipe {name}")
+    return parse_recipe(values, where)
 
 
 _SHAPES: Mapping[str, tuple[type, str]] = MappingProxyType(

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
-from frugan.contract.data_settings import DataSettings
 from frugan.contract.family import Family
-from frugan.contract.field_marks import CHANGEABLE
+from frugan.contract.settings import CHANGEABLE, DataSettings
 from frugan.engine.ema import EmaSettings
 from frugan.engine.evaluation_settings import EvaluationSettings
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases

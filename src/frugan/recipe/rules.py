@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from frugan.contract.rules import Ruled
 from frugan.errors import BadInput
 from frugan.families import family
 
@@ -26,7 +25,7 @@ def followed(values: Mapping[str, Any], overrides: Sequence[str]) -> Mapping[str
     if not rule or not known or not given & {RESOLUTION, BATCH}:
         return {}
     kind = family(values["family"])
-    if not isinstance(kind, Ruled):
+    if not kind.rules:
         raise BadInput(f"rule {rule!r}: {kind.name} has none; leave it out")
     resolution, batch = (values.get(key.split(".")[0], {}).get(key.split(".")[1]) for key in (RESOLUTION, BATCH))
     chosen = batch if BATCH in given else None

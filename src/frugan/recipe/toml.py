@@ -6,9 +6,6 @@ from typing import Any
 
 from frugan.recipe.recipe import Recipe
 
-RECIPE_FILE = "recipe.toml"
-"""Name of the recipe in a folder of weights."""
-
 
 def dump_recipe(recipe: Recipe) -> str:
     """The recipe with all its fields, defaults too; sections that hold nothing but defaults are left out."""

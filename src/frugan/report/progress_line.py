@@ -4,7 +4,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,15 +34,10 @@ def describe(event: Mapping[str, object]) -> str | None:
     for name, show in _FIELDS.items():
         if event.get(name) is not None:
             fields.append(show(event[name]))
-    if (share := _data_share(event)) is not None and share >= LARGE_DATA_SHARE:
-        fields.append(f"waited for data {100 * share:.0f} %")
+    took, waited = _number(event.get("took_seconds")), _number(event.get("data_seconds"))
+    if took and waited is not None and waited / took >= LARGE_DATA_SHARE:
+        fields.append(f"waited for data {100 * (waited / took):.0f} %")
     return " | ".join(fields)
-
-
-def _data_share(event: Mapping[str, object]) -> float | None:
-    """Of the step's time, waiting for data; None: the event does not say."""
-    took, data = _number(event.get("took_seconds")), _number(event.get("data_seconds"))
-    return data / took if took and data is not None else None
 
 
 def _saved(event: Mapping[str, object]) -> str | None:
@@ -150,35 +144,16 @@ _TOLD: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "checkpoint_failed": lambda e: f"step {_count(e.get('step'))}: no checkpoint: {e.get('reason')}",
     "snapshot": _drew,
     "snapshot_failed": lambda e: f"step {_count(e.get('step'))}: no sample grid: {e.get('reason')}",
+    "skipped": lambda e: (
+        f"step {e.get('step')}: phase {e.get('phase')} skipped, {e.get('in_a_row')} in a row: {e.get('reason')}"
+    ),
+    "out_of_memory": lambda e: (
+        f"step {e.get('step')}: phase {e.get('phase')} ran out of memory; repeated by a new plan"
+    ),
 }
 
 LONG_SECONDS = 10.0
 """Since the last step: from here on the line says that it waits, and for how long."""
-
-
-@dataclass
-class _Line:
-    """The line of a terminal: the newest step, and something that moves while the next one takes long.
-
-    Attributes:
-        clock: seconds from any start.
-        began: when it began to wait for a step; None: it waits for none.
-        newest: line of the newest step; None: there is none yet.
-    """
-
-    clock: Callable[[], float]
-    began: float | None = None
-    newest: str | None = None
-    _spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
-
-    def __rich__(self) -> RenderableType:
-        """What is shown now."""
-        waited = 0.0 if self.began is None else self.clock() - self.began
-        if self.began is None or (self.newest is not None and waited < LONG_SECONDS):
-            return Text(self.newest or "", no_wrap=True, overflow="ellipsis")
-        since = "the start, no step is done yet" if self.newest is None else self.newest
-        self._spinner.update(text=Text(f"{_duration(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
-        return self._spinner
 
 
 class LiveLine:
@@ -201,49 +176,50 @@ class LiveLine:
         self._console = console or Console(file=sys.stderr)
         self._every, self._clock = every_seconds, clock
         self._live: Live | None = None
-        self._line = _Line(clock)
-        self._waiting: str | None = None
-        self._printed_at: float | None = None
+        self._spinner = Spinner("dots")
+        self._began: float | None = None  # when it began to wait for a step; None: it waits for none
+        self._newest: str | None = None  # line of the newest step
+        self._unprinted: str | None = None  # the same, until a plain line shows it
+        self._printed_at = -math.inf
 
     def show(self, event: Mapping[str, object]) -> None:
         """Take the next event; skipped updates and what is saved are told in lines that stay."""
-        if event.get("event") == "skipped":
-            self.note(
-                f"step {event.get('step')}: phase {event.get('phase')} skipped, {event.get('in_a_row')} in a row: "
-                f"{event.get('reason')}"
-            )
-        if event.get("event") == "out_of_memory":
-            self.note(f"step {event.get('step')}: phase {event.get('phase')} ran out of memory; repeated by a new plan")
-        tell = _TOLD.get(str(event.get("event")))
-        if tell is not None and (told := tell(event)) is not None:
+        kind, line = str(event.get("event")), describe(event)
+        if kind in _TOLD and (told := _TOLD[kind](event)) is not None:
             self.note(told)
-        if event.get("event") == "start":
-            self._line.began, self._line.newest = self._clock(), None
-        if event.get("event") == "stop":
-            self._line.began = None
-        line = describe(event)
-        if line is None:
-            return
-        self._line.began, self._line.newest = self._clock(), line
-        if self._live is not None:
-            return
-        self._waiting = line
-        if self._printed_at is None or self._clock() - self._printed_at >= self._every:
-            self._flush()
+        if kind == "start":
+            self._began, self._newest = self._clock(), None
+        if kind == "stop":
+            self._began = None
+        if line is not None:
+            self._began, self._newest = self._clock(), line
+            if self._live is None:
+                self._unprinted = line
+                if self._clock() - self._printed_at >= self._every:
+                    self._flush()
 
     def note(self, text: str) -> None:
         """Print a line that stays, above the live one."""
         self._console.print(Text(text), soft_wrap=True)
 
     def _flush(self) -> None:
-        if self._waiting is not None:
-            self.note(self._waiting)
-            self._waiting, self._printed_at = None, self._clock()
+        if self._unprinted is not None:
+            self.note(self._unprinted)
+            self._unprinted, self._printed_at = None, self._clock()
+
+    def __rich__(self) -> RenderableType:
+        """What a terminal shows now: the newest step, and something that moves while the next one takes long."""
+        waited = 0.0 if self._began is None else self._clock() - self._began
+        if self._began is None or (self._newest is not None and waited < LONG_SECONDS):
+            return Text(self._newest or "", no_wrap=True, overflow="ellipsis")
+        since = "the start, no step is done yet" if self._newest is None else self._newest
+        self._spinner.update(text=Text(f"{_duration(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
+        return self._spinner
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             # What other code prints to stderr goes above the line; stdout is not rich's to touch.
-            self._live = Live(self._line, console=self._console, redirect_stdout=False, refresh_per_second=4)
+            self._live = Live(self, console=self._console, redirect_stdout=False, refresh_per_second=4)
             self._live.start()
         return self
 
@@ -251,7 +227,7 @@ class LiveLine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._line.began = None
+            self._began = None
             self._live.stop()
             self._live = None
         self._flush()

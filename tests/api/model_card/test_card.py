@@ -2,10 +2,6 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +19,9 @@ import frugan
 from frugan.api.model_card.card_facts import Scored
 from frugan.api.model_card.card_folder import FILES, write_card
 from frugan.api.model_card.card_text import card_text
-from frugan.api.model_card.hub import HubFailed, LibraryHub, pull, push
 from frugan.api.networks import build_networks, load, save
-from frugan.api.weights import read_weights, step_of
+from frugan.api.weights import Weights
 from frugan.cli.application import application
-from frugan.cli.main import run as run_command
 from frugan.engine.events import EventLog
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
@@ -120,8 +114,8 @@ def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_pat
 
 def test_the_weights_beside_it_need_nothing_else(made: Path, tmp_path: Path) -> None:
     file = write_card(made, tmp_path / "card", licence="cc-by-4.0") / "weights.safetensors"
-    weights = read_weights(file)
-    assert (weights.licence, step_of(file), weights.class_names[3]) == ("cc-by-4.0", 400, "digit 3")
+    weights = Weights.open(file)
+    assert (weights.licence, weights.step, weights.class_names[3]) == ("cc-by-4.0", 400, "digit 3")
     with safe_open(file, "pt") as opened:
         metadata = opened.metadata()
     assert metadata["family"] == "biggan"
@@ -139,17 +133,17 @@ def test_a_recipe_that_was_changed_is_refused(made: Path, tmp_path: Path) -> Non
         metadata = opened.metadata()
     save_file(load_file(file), file, metadata | {"recipe": metadata["recipe"].replace('"seed": 0', '"seed": 1')})
     with pytest.raises(BadInput, match="not the one of its digest"):
-        read_weights(file)
+        _ = Weights.open(file).recipe
     del metadata["recipe_digest"]  # of an older frugan
     save_file(load_file(file), file, metadata)
-    assert read_weights(file).recipe == RECIPE
+    assert Weights.open(file).recipe == RECIPE
 
 
 @pytest.mark.parametrize(("told", "step"), [("12", 12), ("-3", 0), ("nine", 0), ("9" * 40, 0)])
 def test_steps_that_a_file_tells_are_read_with_care(told: str, step: int, tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
     save_file({"G.a": torch.zeros(1)}, file, {"step": told})
-    assert step_of(file) == step
+    assert Weights.open(file).step == step
 
 
 def test_a_card_without_licence_scores_or_samples_says_so(made: Path, tmp_path: Path) -> None:
@@ -174,11 +168,9 @@ def test_names_are_no_markup(made: Path) -> None:
 
 def _facts(run: Path) -> Any:
     from frugan.api.model_card.card_folder import _facts as facts_of  # noqa: PLC0415
-    from frugan.api.weights import weights_file  # noqa: PLC0415
     from frugan.engine.run_folder import RunFolder  # noqa: PLC0415
 
-    file = weights_file(run)
-    facts = facts_of(RunFolder(run), read_weights(file), file)
+    facts = facts_of(RunFolder(run), Weights.open(run))
     assert all(isinstance(each, Scored) for each in facts.scores)
     return facts
 
@@ -196,136 +188,9 @@ def test_what_no_card_can_be_made_of_is_refused(made: Path, tmp_path: Path) -> N
         write_card(made, tmp_path / "mine")
 
 
-# the hub: a folder
-
-
-class FolderHub:
-    """A hub in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def publish(self, name: str, folder: Path, *, private: bool) -> str:
-        there = self.folder / name
-        there.mkdir(parents=True)
-        for file in FILES:
-            (there / file).write_bytes((folder / file).read_bytes())
-        return str(there)
-
-    def fetch(self, name: str, into: Path) -> None:
-        if not (self.folder / name).is_dir():
-            raise HubFailed(f"{name} cannot be fetched: not found")
-        into.mkdir(parents=True, exist_ok=True)
-        for file in (self.folder / name).iterdir():
-            (into / file.name).write_bytes(file.read_bytes())
-
-
-def test_what_is_pushed_is_pulled_and_loads(made: Path, tmp_path: Path) -> None:
-    hub = FolderHub(tmp_path / "hub")
-    folder = write_card(made, tmp_path / "card", licence="cc-by-4.0")
-    push(folder, "me/digits", hub=hub)
-    file = pull("me/digits", tmp_path / "fetched", hub=hub)
-    before, after = read_weights(folder / "weights.safetensors"), read_weights(file)
-    assert after.recipe == before.recipe
-    assert all(torch.equal(before.tensors[key], after.tensors[key]) for key in before.tensors)
-
-
-def test_what_must_not_be_published_or_overwritten_is_refused(made: Path, tmp_path: Path) -> None:
-    hub = FolderHub(tmp_path / "hub")
-    with pytest.raises(BadInput, match="--licence"):
-        push(write_card(made, tmp_path / "card"), "me/digits", hub=hub)
-    with pytest.raises(BadInput, match=r"has no README.md and no weights"):
-        push(tmp_path, "me/digits", hub=hub)
-    for name in ("digits", "a/b/c", "me/ digits", "/digits"):
-        with pytest.raises(BadInput, match="OWNER/NAME"):
-            pull(name, tmp_path / "x", hub=hub)
-    with pytest.raises(BadInput, match="is there already"):
-        pull("me/digits", tmp_path / "card", hub=hub)
-    (tmp_path / "hub" / "other" / "model").mkdir(parents=True)
-    (tmp_path / "hub" / "other" / "model" / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(BadInput, match="no model that frugan has published"):
-        pull("other/model", tmp_path / "y", hub=hub)
-    (tmp_path / "hub" / "other" / "model" / "weights.safetensors").write_bytes(b"not one")
-    with pytest.raises(BadInput, match=r"weights\.safetensors"):
-        pull("other/model", tmp_path / "z", hub=hub)
-
-
-class Interface:
-    """Stands in for the library's, and notes what is asked of it."""
-
-    asked: list[tuple[str, dict[str, Any]]] = []  # noqa: RUF012
-
-    def create_repo(self, name: str, **options: Any) -> None:
-        self.asked.append((name, options))
-
-    def upload_folder(self, **options: Any) -> str:
-        self.asked.append(("upload", options))
-        return "there"
-
-
-def _library(monkeypatch: pytest.MonkeyPatch, fault: Exception | None = None) -> None:
-    module = types.ModuleType("huggingface_hub")
-
-    def fetch(name: str, **options: Any) -> None:
-        if fault is not None:
-            raise fault
-
-    def interface() -> Interface:
-        if fault is not None:
-            raise fault
-        return Interface()
-
-    module.HfApi, module.snapshot_download = interface, fetch  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
-
-
-def test_only_the_four_files_go_to_the_hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _library(monkeypatch)
-    Interface.asked.clear()
-    assert push(write_card(made, tmp_path / "card", licence="cc0-1.0"), "me/digits", private=True) == "there"
-    assert Interface.asked[0] == ("me/digits", {"exist_ok": True, "private": True})
-    assert Interface.asked[1][1]["allow_patterns"] == list(FILES)
-
-
-def test_without_a_network_there_is_a_sentence_and_no_stack_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class ConnectError(Exception):
-        """As the library's own HTTP client raises it: derived from nothing else."""
-
-    _library(monkeypatch, ConnectError("[Errno -3] Temporary failure in name resolution\nmore\nlines"))
-    monkeypatch.setattr(sys, "argv", ["frugan", "pull", "me/digits", str(tmp_path / "x")])
-    with pytest.raises(SystemExit) as ended:
-        run_command()
-    assert ended.value.code == 1
-    told = capsys.readouterr().err
-    assert "me/digits cannot be fetched: [Errno -3] Temporary failure in name resolution (ConnectError)" in told
-    assert "Traceback" not in told
-
-
-def test_without_the_package_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(BadInput, match=r"pip install 'frugan\[hub\]'"):
-        LibraryHub()
-
-
-def test_the_package_itself_without_a_network(tmp_path: Path) -> None:
-    """In a process of its own, with nobody at the other end."""
-    pytest.importorskip("huggingface_hub")
-    environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "home")}
-    call = [sys.executable, "-m", "frugan", "pull", "me/digits", str(tmp_path / "x")]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 1, done.stderr
-    assert "cannot be fetched" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_the_command(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _library(monkeypatch)
+def test_the_command(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "card"
-    words = ["card", str(made), "--out", str(out), "--licence", "cc-by-4.0", "--push", "me/digits", "--json"]
+    words = ["card", str(made), "--out", str(out), "--licence", "cc-by-4.0", "--json"]
     result = CliRunner().invoke(application(), words)
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout) == {"folder": str(out), "published": "there"}
-    result = CliRunner().invoke(application(), ["card", str(made), "--private"])
-    assert isinstance(result.exception, BadInput)
+    assert json.loads(result.stdout) == {"folder": str(out)}

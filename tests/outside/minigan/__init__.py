@@ -1,21 +1,17 @@
-"""A family in a package of its own: what docs/adding-a-family.md builds, and the smallest that trains.
+"""A family in a package of its own, of docs/adding-a-family.md: a GAN without classes, a hinge game, 16 pixels."""
 
-A generator and a discriminator without classes, a hinge game, 16 pixels.
-"""
-
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.family import BufferRule, Family, NoObjective, SheetRequest
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.contract.samples import SheetRequest
 from frugan.data.picture_needs import PictureNeeds
-from frugan.objectives.adversarial import hinge_fake, hinge_generator, hinge_real
+from frugan.objectives import hinge_fake, hinge_generator, hinge_real
 
 SIDE = 16
 
@@ -27,12 +23,6 @@ class MiniNetworks(BaseModel):
 
     channels: int = Field(8, ge=1, description="of every layer")
     latent_size: int = Field(16, ge=1, description="random numbers that a picture is made from")
-
-
-class MiniObjective(BaseModel):
-    """The recipe's section `objective`: nothing to choose."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Generator(nn.Module):
@@ -86,30 +76,18 @@ def fool(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
     return {"adversarial": hinge_generator(networks["D"](networks["G"](micro.draws["z"])))}
 
 
-class MiniGANFamily:
+class MiniGANFamily(Family):
     """What frugan asks of a family; see `frugan.contract.family.Family`."""
 
     name = "minigan"
     networks_type = MiniNetworks
-    objective_type = MiniObjective
-    optimizers = ("D", "G")
 
     def build(self, networks: MiniNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """Both networks."""
         with torch.device(device):
             return {"G": Generator(networks), "D": Discriminator(networks)}
 
-    def initialise(self, networks: MiniNetworks, built: Networks, seed: Callable[[str], int]) -> None:
-        """Orthogonal weights, each network from a random stream of its own."""
-        for name, network in built.items():
-            random = torch.Generator().manual_seed(seed(name))
-            for parameter in network.parameters():
-                if parameter.ndim > 1:
-                    nn.init.orthogonal_(parameter, generator=random)
-                else:
-                    nn.init.zeros_(parameter)
-
-    def phases(self, networks: MiniNetworks, objective: MiniObjective) -> tuple[Phase, ...]:
+    def phases(self, networks: MiniNetworks, objective: NoObjective) -> tuple[Phase, ...]:
         """D, then G."""
         draws = {"z": Draw("normal", (networks.latent_size,))}
         return (
@@ -117,55 +95,26 @@ class MiniGANFamily:
             Phase("G", ("G",), ("G", "D"), "G", (fool,), draws),
         )
 
-    @property
-    def optimizer_types(self) -> Mapping[str, type[BaseModel]]:
-        """The engine's own are enough."""
-        return {}
-
-    def sources(self, networks: MiniNetworks, objective: MiniObjective) -> Mapping[str, PictureNeeds]:
+    def sources(self, networks: MiniNetworks, objective: NoObjective) -> Mapping[str, PictureNeeds]:
         """One: pictures, whose classes are not read."""
         return {"images": PictureNeeds(SIDE, None)}
-
-    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
-        """The block in the middle of each."""
-        return dict.fromkeys(built, ("block",))
-
-    def forwards(self, networks: MiniNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """Each on zeros."""
-
-        def zeros(network: nn.Module, *shape: int) -> Tensor:
-            return torch.zeros(shape, device=next(network.parameters()).device)
-
-        return {
-            "G": lambda network, samples: network(zeros(network, samples, networks.latent_size)),
-            "D": lambda network, samples: network(zeros(network, samples, 3, SIDE, SIDE)),
-        }
-
-    def averaged(self) -> Mapping[str, BufferRule]:
-        """The generator."""
-        return {"G": "average"}
 
     def sample(self, networks: MiniNetworks, built: Networks, request: SheetRequest) -> Tensor:
         """Rows of samples [rows, columns, 3, 16, 16]."""
         device = next(built["G"].parameters()).device
         random = torch.Generator().manual_seed(request.seed)
-        count = request.rows * request.columns
-        z = torch.randn(count, networks.latent_size, generator=random).to(device) * request.truncation
-        pictures = torch.cat([built["G"](part) for part in z.split(request.micro_batch)])
+        z = torch.randn(request.rows * request.columns, networks.latent_size, generator=random) * request.truncation
+        pictures = torch.cat([built["G"](part) for part in z.to(device).split(request.micro_batch)])
         return pictures.view(request.rows, request.columns, 3, SIDE, SIDE)
 
-    def snapshots(self, networks: MiniNetworks) -> Mapping[str, SheetRequest]:
-        """One sheet."""
-        return {"samples": SheetRequest(seed=1, rows=4)}
+    def averaged(self) -> Mapping[str, BufferRule]:
+        """The generator."""
+        return {"G": "average"}
 
-    def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
-        """None: it knows no pretraining."""
-        return ()
+    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
+        """The block in the middle of each."""
+        return dict.fromkeys(built, ("block",))
 
-    def variants(self, networks: MiniNetworks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
-        """By width."""
-        return {"width": tuple({"channels": channels} for channels in (4, 8, 16))}
-
-    def tiny(self) -> tuple[MiniNetworks, MiniObjective]:
+    def tiny(self) -> tuple[MiniNetworks, NoObjective]:
         """Four channels."""
-        return MiniNetworks(channels=4), MiniObjective()
+        return MiniNetworks(channels=4), NoObjective()

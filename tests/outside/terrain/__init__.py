@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension
+from frugan.contract.family import BufferRule, Dimension, Family, SheetRequest
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.contract.samples import SheetRequest
-from frugan.objectives.adversarial import hinge_fake, hinge_generator, hinge_real
+from frugan.objectives import hinge_fake, hinge_generator, hinge_real
 from terrain.heights import HeightNeeds
 from terrain.signum import SignumSettings
 
@@ -84,7 +83,7 @@ def please(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
     return {"adversarial": hinge_generator(networks["judge"](networks["G"](micro.draws["z"])))}
 
 
-class TerrainFamily:
+class TerrainFamily(Family):
     """What frugan asks of a family; see `Family`."""
 
     name = "terrain"
@@ -125,17 +124,6 @@ class TerrainFamily:
         """The first layer of the judge."""
         return {"judge": ("hidden",)}
 
-    def forwards(self, networks: TerrainNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
-        """Each on zeros."""
-
-        def zeros(network: nn.Module, *shape: int) -> Tensor:
-            return torch.zeros(shape, device=next(network.parameters()).device)
-
-        return {
-            "G": lambda network, samples: network(zeros(network, samples, 4)),
-            "judge": lambda network, samples: network(zeros(network, samples, 1, SIDE, SIDE)),
-        }
-
     def averaged(self) -> Mapping[str, BufferRule]:
         """The generator."""
         return {"G": "average"}
@@ -152,10 +140,6 @@ class TerrainFamily:
     def snapshots(self, networks: TerrainNetworks) -> Mapping[str, SheetRequest]:
         """One sheet."""
         return {"heights": SheetRequest(seed=1, rows=4)}
-
-    def fresh_after(self, before: Any, now: Any) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     def variants(self, networks: TerrainNetworks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
         """By width."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.contract.data import SourceOptions, Workers
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.streams import random_order
 from frugan.errors import BadInput
 

@@ -1,5 +1,6 @@
 """A file format of its own: the generator's arrays in one .npz, there and back."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -7,40 +8,35 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from frugan.api.networks import save
-from frugan.api.weights import read_weights, weights_file
-from frugan.contract.formats import Conversion, Converted
+from frugan.contract.formats import Conversion, Converted, FileFormat, Imported, OurSide, Target
 from frugan.errors import BadInput
-from frugan.recipe.loading import load_recipe
 
 RECIPE = Path(__file__).parents[1] / "terrain.toml"
 
 
-class Npz:
+class Npz(FileFormat):
     """`--from terrain-npz`, `--to terrain-npz`."""
 
     program = "a generator of terrain in one .npz file"
     reads = frozenset({"overrides"})
     writes = frozenset({"replace"})
+    makes: frozenset[Target] = frozenset({"file"})
 
-    def read(self, asked: Conversion) -> Converted:
-        """Make a weights file.
+    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+        """Read a generator, of which a weights file is made.
 
         Raises:
-            BadInput: no such file, or arrays that do not fit the recipe.
+            BadInput: no such file, or no arrays.
         """
-        recipe = load_recipe(str(RECIPE), asked.overrides)
-        built = recipe.kind.build(recipe.networks)
+        recipe = ours.recipe(tomllib.loads(RECIPE.read_text("utf-8")), str(RECIPE))
         try:
             with np.load(asked.source, allow_pickle=False) as arrays:
-                state = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
-            built["G"].load_state_dict(state)
-        except (OSError, ValueError, BadZipFile, RuntimeError) as error:
+                state = {f"G.{key}": torch.from_numpy(arrays[key]) for key in arrays.files}
+        except (OSError, ValueError, BadZipFile) as error:
             raise BadInput(f"{asked.source}: not the generator of {RECIPE.name}: {error}") from error
-        save({"G": built["G"]}, recipe, asked.out)
-        return Converted({"weights": str(asked.out)}, [f"{asked.out}: {len(state)} arrays"])
+        return Imported(recipe, state, {"weights": str(asked.out)}, [f"{asked.out}: {len(state)} arrays"])
 
-    def write(self, asked: Conversion) -> Converted:
+    def write(self, asked: Conversion, ours: OurSide) -> Converted:
         """Write the averaged generator.
 
         Raises:
@@ -48,7 +44,7 @@ class Npz:
         """
         if asked.out.exists() and not asked.replace:
             raise BadInput(f"{asked.out}: is there already; add --replace")
-        tensors = read_weights(weights_file(asked.source, say=asked.say)).of(["G"])
+        tensors = {key: value for key, value in ours.weights("terrain").averages.items() if key.startswith("G.")}
         arrays: dict[str, Any] = {key.removeprefix("G."): tensor.numpy() for key, tensor in tensors.items()}
         np.savez(asked.out, **arrays)
-        return Converted({"file": str(asked.out)}, [f"{asked.out}: {len(tensors)} arrays"])
+        return Converted(asked.out, {"file": str(asked.out)}, [f"{asked.out}: {len(tensors)} arrays"])

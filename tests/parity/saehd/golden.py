@@ -25,8 +25,8 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.engine.training import Training
-from frugan.families.saehd import SAEHDFamily
 from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
+from frugan.families.saehd.family import SAEHDFamily
 from parity.saehd import weights
 from parity.saehd.weights import Array
 

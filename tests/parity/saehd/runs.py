@@ -14,7 +14,8 @@ from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import PhaseResult
-from frugan.families.saehd import flows, terms
+from frugan.families.saehd import phases
+from frugan.families.saehd.networks import code_of, decode, encode, swap_code
 from parity.float64 import InFloat64
 from parity.saehd import weights
 from parity.saehd.golden import BATCH, Batches, Recording
@@ -103,10 +104,10 @@ def pictures(case: Recording, networks: Mapping[str, nn.Module]) -> dict[str, Te
     """Both sides, the destination's mask and the swap of the first sample, by the recordings' names."""
     archi, batches = case.networks.letters, Batches()
     with torch.no_grad():
-        src, dst = (flows.encode(networks, batches.take(side, side, 0, 1)["warped"]) for side in ("src", "dst"))
-        src_src, _ = flows.decode(archi, networks, flows.code(archi, networks, src, "src"), "src")
-        dst_dst, dst_mask = flows.decode(archi, networks, flows.code(archi, networks, dst, "dst"), "dst")
-        swap, swap_mask = flows.decode(archi, networks, flows.swap_code(archi, networks, dst), "src")
+        src, dst = (encode(networks, batches.take(side, side, 0, 1)["warped"]) for side in ("src", "dst"))
+        src_src, _ = decode(archi, networks, code_of(archi, networks, src, "src"), "src")
+        dst_dst, dst_mask = decode(archi, networks, code_of(archi, networks, dst, "dst"), "dst")
+        swap, swap_mask = decode(archi, networks, swap_code(archi, networks, dst), "src")
     return {"src_src": src_src, "dst_dst": dst_dst, "dst_dstm": dst_mask, "src_dst": swap, "src_dstm": swap_mask}
 
 
@@ -127,7 +128,7 @@ def first_gradients(recording: Recording, *, float64: bool = False) -> dict[str,
                 if parameter.grad is not None
             }
 
-        return replace(phase, on_masters=catch)
+        return replace(phase, grad_hook=catch)
 
     with _as_recorded(float64, True):
         state, step, plan = recording.training(_dtype(float64))
@@ -148,7 +149,7 @@ def _as_recorded(float64: bool, on_cpu: bool) -> Iterator[None]:
     name = "total_variation_of_channels_and_rows"
     with (
         InFloat64() if float64 else nullcontext(),
-        patch.object(terms, name, total_variation_of_rows_and_columns) if on_cpu else nullcontext(),
+        patch.object(phases, name, total_variation_of_rows_and_columns) if on_cpu else nullcontext(),
     ):
         yield
 

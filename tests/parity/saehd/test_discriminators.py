@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.families.saehd.code_discriminator import CodeDiscriminator
-from frugan.families.saehd.patch_discriminator import PatchDiscriminator
-from frugan.families.saehd.receptive_field import stack_for
+from frugan.families.saehd.archi import stack_for
+from frugan.families.saehd.networks import CodeDiscriminator, PatchDiscriminator
 from parity.saehd.golden import arrays, nchw, record
 from parity.saehd.weights import fill, from_file, parameter_name
 

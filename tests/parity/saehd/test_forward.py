@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.families.saehd import flows
 from frugan.families.saehd.archi import Archi
+from frugan.families.saehd.networks import code_of, decode, encode, swap_code
 from parity.saehd.golden import ARCHIS, arrays, built, nchw, networks_of, record
 from parity.saehd.weights import Array
 
@@ -29,22 +29,22 @@ def networks(archi: str, letters: str | None = None) -> dict[str, nn.Module]:
 @torch.no_grad()
 def outputs(archi: Archi, nets: Mapping[str, nn.Module], x_src: Tensor, x_dst: Tensor) -> dict[str, Tensor]:
     """What the recordings hold, by their names."""
-    vectors = flows.encode(nets, x_src)
+    vectors = encode(nets, x_src)
     found = {"src__enc": vectors}
     if archi.kind == "df":
-        code = flows.code(archi, nets, vectors, "src")
+        code = code_of(archi, nets, vectors, "src")
         found["src__inter"] = code
         for side in ("src", "dst"):
             found[f"src__{side}_img"], found[f"src__{side}_mask"] = nets[f"decoder_{side}"](code)
     else:
         found |= {f"src__{name}": nets[name](vectors) for name in ("inter_AB", "inter_B")}
         for name, side in (("ABAB", "src"), ("BAB", "dst")):
-            code = flows.code(archi, nets, vectors, "src" if side == "src" else "dst")
+            code = code_of(archi, nets, vectors, "src" if side == "src" else "dst")
             found[f"src__{name}_img"], found[f"src__{name}_mask"] = nets["decoder"](code)
-    vectors = flows.encode(nets, x_dst)
-    swapped = flows.decode(archi, nets, flows.swap_code(archi, nets, vectors), "src")
+    vectors = encode(nets, x_dst)
+    swapped = decode(archi, nets, swap_code(archi, nets, vectors), "src")
     found["merge__src_dst_img"], found["merge__src_mask"] = swapped
-    found["merge__dst_mask"] = flows.decode(archi, nets, flows.code(archi, nets, vectors, "dst"), "dst")[1]
+    found["merge__dst_mask"] = decode(archi, nets, code_of(archi, nets, vectors, "dst"), "dst")[1]
     return found
 
 

@@ -6,12 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.families.saehd import patch_discriminator
+from frugan.families.saehd import networks
 from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.code_discriminator import CodeDiscriminator
-from frugan.families.saehd.inter import Inter
-from frugan.families.saehd.layers import Downscale, Residual, depth_to_space, pixel_norm, spread_leaky_relu
-from frugan.families.saehd.patch_discriminator import PatchDiscriminator
+from frugan.families.saehd.networks import (
+    CodeDiscriminator,
+    Downscale,
+    Inter,
+    PatchDiscriminator,
+    Residual,
+    depth_to_space,
+    pixel_norm,
+    spread_leaky_relu,
+)
 from parity.saehd.golden import arrays, nchw
 from parity.saehd.weights import from_file
 
@@ -55,7 +61,7 @@ def test_transposed_convolution(case: str, index: int) -> None:
     layer, expected = NARROW.upconvs[index], nchw(of["y"])
     assert isinstance(layer, nn.ConvTranspose2d)
     out = F.conv_transpose2d(nchw(of["x"]), from_file(of["w"]), from_file(of["b"]), layer.stride, layer.padding)  # type: ignore[arg-type]
-    assert error(patch_discriminator._cropped(out, expected), expected) <= LIMIT
+    assert error(networks._cropped(out, expected), expected) <= LIMIT
 
 
 def test_dense_layer() -> None:

@@ -4,10 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.objectives.blur import gaussian_blur
-from frugan.objectives.dssim import dssim
-from frugan.objectives.style import style_loss
-from frugan.objectives.total_variation import total_variation_of_channels_and_rows
+from frugan.objectives import dssim, gaussian_blur, style_loss, total_variation_of_channels_and_rows
 from parity.saehd.golden import arrays, nchw
 from parity.saehd.runs import total_variation_of_rows_and_columns
 

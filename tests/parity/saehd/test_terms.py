@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from frugan.families.saehd.config import SAEHDObjective
-from frugan.families.saehd.terms import FaceTargets, reconstruction
-from frugan.objectives.dssim import dssim
+from frugan.families.saehd.phases import FaceTargets, reconstruction
+from frugan.objectives import dssim
 from parity.saehd.errors import gradient_error, joint_error, loss_error
 from parity.saehd.golden import LONG, SHORT, recording
 from parity.saehd.runs import Run, first_gradients, run

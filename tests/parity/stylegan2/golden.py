@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from frugan.engine.normalisation_groups import set_normalisation_batch
-from frugan.families.stylegan2 import StyleGAN2Family
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
+from frugan.families.stylegan2.family import StyleGAN2Family
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "stylegan2"
 CASES = ("res32", "res64_cond")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.engine.layout import Layout
 from frugan.engine.prepared import prepared
-from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.stylegan2.family import StyleGAN2Family
 from parity.stylegan2.golden import CASES, Case, grouped, load
 
 STYLES, PICTURES, OUTPUTS = 1e-5, 3e-5, 1e-5

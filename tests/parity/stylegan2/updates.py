@@ -18,7 +18,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.training import Stage, Training
 from frugan.engine.update import PhaseResult
 from frugan.engine.working_weights import working_weights
-from frugan.families.stylegan2 import StyleGAN2Family
+from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.families.stylegan2.phases import PATH_LENGTH, phases
 from parity.stylegan2.golden import Case
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from frugan.api.data.remote_data import local_path
 from frugan.api.data.small_pictures import small_for_training
 from frugan.api.progress import Progress, Say
-from frugan.contract.data import Needs, OpenedSource, RunData, SourceOptions
+from frugan.contract.data import OpenedSource, RunData, SourceOptions, SourceSpec
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
+from frugan.data.source import local_path
 from frugan.engine.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
@@ -19,10 +19,12 @@ from frugan.folders import Folders
 from frugan.recipe.recipe import Recipe
 
 Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
-"""A path or address of shards, several by source name, or opened sources by name."""
+"""A path, several by source name, or opened sources by name."""
 
 
-def named_sources(data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, Needs]) -> dict[str, Path]:
+def named_sources(
+    data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, SourceSpec]
+) -> dict[str, Path]:
     """Give every source that a family needs its path.
 
     Args:
@@ -73,10 +75,10 @@ def open_sources(
     opened: dict[str, Any] = {}
     paths: dict[str, Path] | Path | None = None
     if isinstance(data, Mapping):
-        paths = {name: local_path(value, say) for name, value in data.items() if isinstance(value, str | Path)}
+        paths = {name: local_path(value) for name, value in data.items() if isinstance(value, str | Path)}
         opened = {name: value for name, value in data.items() if name not in paths}
     else:
-        paths = None if data is None else local_path(data, say)
+        paths = None if data is None else local_path(data)
     wanted = {name: need for name, need in needs.items() if name not in opened}
     where = dict.fromkeys(opened, "")
     for name, path in named_sources(paths, wanted).items() if wanted else ():

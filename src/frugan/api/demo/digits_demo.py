@@ -15,8 +15,8 @@ from frugan.api.sample.sample_grids import newest_sheet
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights, weights_file
-from frugan.contract.samples import SheetRequest
+from frugan.api.weights import Weights
+from frugan.contract.family import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.events import Event
@@ -59,7 +59,7 @@ def _pictures(digits: PictureSet) -> tuple[Tensor, Tensor]:
 
 def _generated(run: Path) -> tuple[Tensor, Tensor]:
     """PER_CLASS digits of each class from the run's averaged generator: [N, 3, R, R], and the classes asked for [N]."""
-    weights = read_weights(weights_file(run))
+    weights = Weights.open(run)
     networks = networks_from(weights)
     request = SheetRequest(seed=3, classes=range(10), columns=PER_CLASS, micro_batch=100)
     with prepared(networks["G"]):

@@ -14,15 +14,15 @@ from frugan.api.progress import Say
 from frugan.api.sample.sample_grids import newest_sheet, provenance
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.api.weights import read_weights, weights_file
+from frugan.api.weights import Weights
 from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.opencv import opencv
 from frugan.engine.events import Event
 from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.threads import threads_put_back
-from frugan.families.saehd import flows
 from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.networks import code_of, decode, encode, swap_code
 from frugan.recipe.loading import load_recipe
 from frugan.report.sheets import write_sheet
 
@@ -68,17 +68,17 @@ def _error(made: Tensor, truth: Tensor, mask: Tensor) -> float:
 
 def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
     """Swap and reconstruct unseen faces; the three errors and the picture."""
-    weights = read_weights(weights_file(run))
+    weights = Weights.open(run)
     networks, recipe = networks_from(weights), weights.recipe
     archi = SAEHDNetworks.model_validate(recipe.networks.model_dump()).letters
     source, inside_source = _unseen(Unseen.SOURCE)
     destination, _ = _unseen(Unseen.DESTINATION)
     truth, inside_truth = _unseen(Unseen.TRUTH)
     with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
-        vectors = flows.encode(networks, destination)
-        swap, _ = flows.decode(archi, networks, flows.swap_code(archi, networks, vectors), "src")
-        vectors = flows.encode(networks, source)
-        again, _ = flows.decode(archi, networks, flows.code(archi, networks, vectors, "src"), "src")
+        vectors = encode(networks, destination)
+        swap, _ = decode(archi, networks, swap_code(archi, networks, vectors), "src")
+        vectors = encode(networks, source)
+        again, _ = decode(archi, networks, code_of(archi, networks, vectors, "src"), "src")
     columns = (destination, swap, truth, source, again)
     sheet = torch.stack([column[:SHOWN] for column in columns], 1).flip(2) * 2 - 1  # [rows, columns, 3, R, R], RGB
     path = folder / "comparison.png"

@@ -7,8 +7,7 @@ from pathlib import Path
 from frugan.api.demo.digits_demo import DemoResult, demo
 from frugan.api.demo.stopped_demo import StoppedDemo
 from frugan.api.sample.sampling import sample
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import StyleMixing
+from frugan.contract.family import SheetRequest, StyleMixing
 from frugan.engine.events import Event
 
 RECIPE = "stylegan2-digits-32"

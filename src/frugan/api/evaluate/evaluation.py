@@ -16,12 +16,12 @@ from frugan.api.networks import networks_from
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
 from frugan.api.sample.opened_networks import device_and_precision
-from frugan.api.weights import read_weights, step_of, weights_file
+from frugan.api.weights import Weights
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
-from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
+from frugan.engine.checkpoint import NETWORKS_FILE
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import Order
 from frugan.engine.run_folder import RunFolder
@@ -41,7 +41,7 @@ DIGITS = "digits"
 
 
 def evaluate(
-    source: str | Path,
+    source: str | Path | Weights,
     data: str | Path | PictureSet | None = None,
     options: EvaluationOptions | None = None,
     *,
@@ -54,7 +54,7 @@ def evaluate(
     process, to rounding, and each of them returns these.
 
     Args:
-        source: run, checkpoint or weights file.
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
         data: the real pictures: anything that `train` takes, or an opened set; None: their moments alone are given, by
             the options' `reference`.
         options: how.
@@ -68,7 +68,7 @@ def evaluate(
 
 
 def truncation_curve(
-    source: str | Path,
+    source: str | Path | Weights,
     data: str | Path | PictureSet | None,
     truncations: Sequence[float],
     options: EvaluationOptions | None = None,
@@ -111,7 +111,7 @@ def is_first() -> bool:
 
 
 def _curve(
-    source: str | Path,
+    source: str | Path | Weights,
     data: str | Path | PictureSet | None,
     truncations: Sequence[float],
     options: EvaluationOptions,
@@ -120,33 +120,39 @@ def _curve(
     ranks: "RankGroup | None",
 ) -> list[Evaluation]:
     """Score alone, or as the first of several ranks, of which each draws a part."""
-    file = weights_file(Path(source), EMA_FILE if options.ema else NETWORKS_FILE, say)
-    weights = read_weights(file)
+    weights = _opened(source, options, say)
     recipe = weights.recipe
     asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
     _check(options, asked, recipe)
     device, _ = device_and_precision(weights, options.device, say)
     network = choose_network(options.network, options.network_file, device, say)
+    pin_arithmetic()
+    networks = networks_from(weights, device)  # at once: a run that goes on may delete the checkpoint
     if ranks is not None:
-        ranks.send((digest(file), network.digest))
+        ranks.send((digest(weights.path), network.digest))
     given = None if options.reference is None else _given(options.reference, network, recipe, say)
     pictures = None if data is None else _pictures(recipe, data, say, progress)
     doubt = None if pictures is None else other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
-    pin_arithmetic()
-    networks = networks_from(weights, device)
     if str(data) == DIGITS and not Path(DIGITS).exists() and options.split == "all":
         options = replace(options, split=UNSEEN_BY_THE_DEMO)
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given, ranks)
+    file, step = weights.path, weights.step
     averaged = file.name != NETWORKS_FILE
-    found = [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
+    found = [scorer.score(networks, draw, device, str(file), step, ema=averaged) for draw in asked]
     if doubt is not None:
         found = [replace(each, warnings=(doubt, *each.warnings)) for each in found]
     return _in_words(found, say)
 
 
-def _draw_along(source: str | Path, options: EvaluationOptions, ranks: "RankGroup") -> list[Evaluation]:
+def _opened(source: str | Path | Weights, options: EvaluationOptions, say: Say) -> Weights:
+    """The weights that are scored."""
+    weights = Weights.open(source, say)
+    return weights if options.ema else weights.trained
+
+
+def _draw_along(source: str | Path | Weights, options: EvaluationOptions, ranks: "RankGroup") -> list[Evaluation]:
     """Draw this rank's part of what the first one scores, until that is done.
 
     Returns:
@@ -156,17 +162,16 @@ def _draw_along(source: str | Path, options: EvaluationOptions, ranks: "RankGrou
         BadInput: this rank has other weights, or another feature network.
     """
     name = ranks.watch.names[ranks.rank]
-    file = weights_file(Path(source), EMA_FILE if options.ema else NETWORKS_FILE, quiet)
-    weights = read_weights(file)
+    weights = _opened(source, options, quiet)
     network = choose_network(options.network, options.network_file, ranks.device, quiet)
-    known: tuple[str, str] = ranks.send()
-    of_weights, of_network = known
-    if digest(file) != of_weights:
-        raise BadInput(f"{name}: {file} holds other weights there than on the first rank")
-    if network.digest != of_network:
-        raise BadInput(f"{name}: --network {options.network} is another network there than on the first rank")
     pin_arithmetic()
     networks = networks_from(weights, ranks.device)
+    known: tuple[str, str] = ranks.send()
+    of_weights, of_network = known
+    if digest(weights.path) != of_weights:
+        raise BadInput(f"{name}: {weights.path} holds other weights there than on the first rank")
+    if network.digest != of_network:
+        raise BadInput(f"{name}: --network {options.network} is another network there than on the first rank")
     artist = Artist(weights.recipe, lambda: (networks, network), ranks.device, ranks=ranks)
     while ranks.hear() is Order.DRAW:
         artist.help()

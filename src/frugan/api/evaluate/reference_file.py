@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from frugan.api.data.remote_data import local_path
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, reference_of
 from frugan.api.machine.devices import use_device
 from frugan.api.progress import Progress, Say
 from frugan.contract.data import SourceOptions
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.open_pictures import open_pictures
 from frugan.data.picture_set import open_prepared
 from frugan.data.set_file import is_prepared
+from frugan.data.source import local_path
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.errors import BadInput
 from frugan.folders import Folders
@@ -49,7 +49,7 @@ def write_reference(
     Raises:
         BadInput: no such pictures, fewer than two, no feature network, or `out` exists or is called otherwise.
     """
-    source, file = local_path(pictures, say), Path(out)
+    source, file = local_path(pictures), Path(out)
     if file.suffix != ".npz":
         raise BadInput(f"{file}: moments go into an .npz file; give it that ending")
     if file.exists():

@@ -28,8 +28,6 @@ READ = (
     "FRUGAN_RUNS",
     "FRUGAN_MOMENTS",
     "FRUGAN_CACHE",
-    "FRUGAN_SHARDS",
-    "FRUGAN_SHARDS_MOST",
     "FRUGAN_INCEPTION",
 )
 """Those that people set by hand."""

@@ -9,17 +9,18 @@ from frugan.api.model_card.card_facts import CardFacts, Told, newest_grid, taken
 from frugan.api.model_card.card_text import CARD, PICTURE, WEIGHTS, card_text
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Say, quiet
-from frugan.api.weights import Weights, read_weights, step_of, weights_file, weights_metadata
+from frugan.api.weights import Weights, weights_metadata
 from frugan.contract.data import RunData
+from frugan.contract.formats import RECIPE_FILE
 from frugan.engine.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.recipe.toml import RECIPE_FILE, dump_recipe
+from frugan.recipe.toml import dump_recipe
 from frugan.regular_files import json_object
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
-"""All that is written, and all that is published."""
+"""All that is written."""
 
 
 def write_card(run: str | Path, out: str | Path | None = None, *, licence: str = "", say: Say = quiet) -> Path:
@@ -37,20 +38,19 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
     Raises:
         BadInput: no run, without a checkpoint, or the folder holds other files.
     """
-    file = weights_file(Path(run), say=say)
-    folder = RunFolder(Path(run)) if RunFolder(Path(run)).exists else RunFolder.holding(file)
+    weights = Weights.open(run, say)
+    folder = RunFolder(Path(run)) if RunFolder(Path(run)).exists else RunFolder.holding(weights.path)
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
     target = Path(out) if out is not None else folder.path / "card"
     if others := sorted(each.name for each in (target.iterdir() if target.is_dir() else ()) if each.name not in FILES):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
-    weights = read_weights(file)
-    facts = _facts(folder, weights, file)
+    facts = _facts(folder, weights)
     target.mkdir(parents=True, exist_ok=True)
     metadata = weights_metadata(
         weights.recipe, weights.class_names, step=facts.step, licence=licence or weights.licence
     )
-    write_tensors(target / WEIGHTS, weights.tensors, metadata)
+    write_tensors(target / WEIGHTS, weights.read(), metadata)
     (target / RECIPE_FILE).write_text(dump_recipe(weights.recipe), "utf-8")
     if facts.grid is not None:
         shutil.copyfile(facts.grid.file, target / PICTURE)
@@ -60,15 +60,15 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
     return target
 
 
-def _facts(run: RunFolder, weights: Weights, file: Path) -> CardFacts:
-    told = told_by_events(run)
+def _facts(run: RunFolder, weights: Weights) -> CardFacts:
+    told, file = told_by_events(run), weights.path
     counts = parameter_counts(weights.recipe)
     saved = json_object(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
         name=run.path.resolve().name,
         recipe=weights.recipe,
         recipe_digest=weights_metadata(weights.recipe)["recipe_digest"],
-        step=step_of(file),
+        step=weights.step,
         images=saved["images"] if isinstance(saved.get("images"), int) else None,
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from frugan.api.model_card.card_facts import CardFacts, Scored
+from frugan.contract.formats import RECIPE_FILE
 from frugan.memory.sizes import show_size
 from frugan.metrics.provenance import Provenance
-from frugan.recipe.toml import RECIPE_FILE
 
 WEIGHTS, PICTURE, CARD = "weights.safetensors", "samples.png", "README.md"
 """Files beside the card, and its own."""

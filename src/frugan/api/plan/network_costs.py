@@ -1,5 +1,6 @@
 """`info`: what a recipe's networks cost."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from torch import nn
 
 from frugan.api.machine.devices import use_device
 from frugan.api.setup import training_of
-from frugan.api.weights import read_weights, weights_file
+from frugan.api.weights import Weights
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.prepared import prepared
-from frugan.memory.costs import NetworkCost, arithmetic_intensity, bound_by, network_cost
+from frugan.engine.training import networks_used
+from frugan.memory.costs import NetworkCost, Run, arithmetic_intensity, bound_by, network_cost, recorded_runs
 from frugan.memory.machine import Peaks, measure_latency, measure_peaks
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
@@ -91,6 +93,16 @@ def _filled(network: nn.Module, device: torch.device) -> nn.Module:
     return network
 
 
+def _runs(recipe: Recipe, built: Mapping[str, nn.Module], group: int) -> Mapping[str, Run]:
+    """One forward of each network: the family's own, or as its phases call it."""
+    own = recipe.kind.forwards(recipe.networks)
+    if own:
+        return own
+    training = training_of(recipe)
+    phases = training.phases
+    return recorded_runs(networks_used(built, phases), phases, training.stages[0].sources, group)
+
+
 def info(source: str, overrides: list[str] | None = None, *, device: str = "auto", latency: bool = True) -> RecipeInfo:
     """Count and time the networks of a recipe, or of a run or weights file.
 
@@ -105,7 +117,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
     """
     path = Path(source)
     if path.suffix != ".toml" and path.exists():
-        recipe = read_weights(weights_file(path)).recipe
+        recipe = Weights.open(path).recipe
     else:
         recipe = load_recipe(source, overrides or [])
     where, _ = use_device(device)
@@ -113,9 +125,9 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
     layout = Plan(1, precision).layout(where)
     peaks = measure_peaks(where, precision.dtype)
     group = recipe.training.normalisation_batch or 1
-    found: dict[str, NetworkInfo] = {}
+    costs: dict[str, NetworkInfo] = {}
     built = recipe.kind.build(recipe.networks, "meta")
-    for name, run in recipe.kind.forwards(recipe.networks).items():
+    for name, run in _runs(recipe, built, group).items():
         cost: NetworkCost = network_cost(built[name], run, group, layout=layout)
         seconds = None
         if latency:
@@ -123,7 +135,7 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
             with torch.no_grad(), prepared(network, layout):
                 seconds = measure_latency(lambda run=run, network=network: run(network, 1), where)  # type: ignore[misc]
         each = cost.per_sample
-        found[name] = NetworkInfo(
+        costs[name] = NetworkInfo(
             parameters=cost.parameters,
             macs=each.macs,
             bytes_moved=each.bytes_moved,
@@ -132,4 +144,4 @@ def info(source: str, overrides: list[str] | None = None, *, device: str = "auto
             saved_activation_bytes=each.saved_activation_bytes,
             latency_seconds=seconds,
         )
-    return RecipeInfo(source, recipe, str(where), precision.name, peaks, found)
+    return RecipeInfo(source, recipe, str(where), precision.name, peaks, costs)

@@ -12,7 +12,8 @@ from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, Sampler, generating, pixels
 from frugan.api.sample.opened_networks import open_networks
 from frugan.api.sample.sheet_requests import check_request, check_sheet
-from frugan.contract.samples import SheetRequest
+from frugan.api.weights import Weights
+from frugan.contract.family import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.report.sample_files import write_animation, write_npz, write_pngs
@@ -23,7 +24,7 @@ GAP = 2
 
 
 def draw(
-    source: str | Path,
+    source: str | Path | Weights,
     out: str | Path,
     request: DrawRequest | None = None,
     *,
@@ -38,7 +39,7 @@ def draw(
     Picture number i depends on the seed and on i alone, so that 100 more continue the first ones.
 
     Args:
-        source: run, checkpoint or weights file.
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
         out: folder.
         request: which pictures.
         npz: pictures in samples.npz; None: none is written.
@@ -85,7 +86,7 @@ def _warn_of_not_finite(generator: Sampler, path: Path, say: Say) -> None:
 
 
 def animate(
-    source: str | Path,
+    source: str | Path | Weights,
     path: str | Path,
     request: SheetRequest,
     *,
@@ -101,8 +102,7 @@ def animate(
     Raises:
         BadInput: as `sample`; or another ending.
     """
-    if Path(path).suffix not in (".gif", ".mp4"):
-        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
+    check_film_name(Path(path))
     opened = open_networks(source, device, say)
     request = request if request.interpolate is not None else replace(request, interpolate="latent")
     check_request(request, opened.recipe)
@@ -114,6 +114,16 @@ def animate(
     frames = pixels(drawn).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
     write_animation([_side_by_side(frame) for frame in frames], Path(path))
     return Path(path)
+
+
+def check_film_name(path: Path) -> None:
+    """Refuse a kind of file that no film is written as.
+
+    Raises:
+        BadInput: it is another one.
+    """
+    if path.suffix not in (".gif", ".mp4"):
+        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
 
 
 def _blocks(generator: Sampler, count: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:

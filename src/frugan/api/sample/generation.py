@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from frugan.api.defaults import STANDING_BATCHES
 from frugan.api.sample.style_requests import check_psi
+from frugan.contract.family import Noise, SheetRequest
 from frugan.contract.layers import GroupNormalised, Observer, Stateful
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import Noise
 from frugan.engine.layout import Layout
 from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.streams import derive_seed
@@ -51,6 +50,18 @@ class DrawRequest:
     standing_batches: int = STANDING_BATCHES
     standing_size: int | None = None
     micro_batch: int = 16
+
+    def sheet(self) -> SheetRequest:
+        """The same random inputs for a grid of samples."""
+        return SheetRequest(
+            seed=self.seed,
+            classes=self.classes,
+            truncation=self.truncation,
+            psi=self.psi,
+            psi_layers=self.psi_layers,
+            noise=self.noise,
+            micro_batch=self.micro_batch,
+        )
 
 
 class StandingStatistics(Observer):
@@ -125,16 +136,7 @@ class Sampler:
         group = self.recipe.training.normalisation_batch or 1
         whole = group * max(1, self.request.micro_batch // group)
         micro_batch = whole if self.request.statistics == "batch" else self.request.micro_batch
-        asked = SheetRequest(
-            seed=seed,
-            classes=labels.tolist(),
-            columns=1,
-            truncation=self.request.truncation,
-            psi=self.request.psi,
-            psi_layers=self.request.psi_layers,
-            noise=self.request.noise,
-            micro_batch=micro_batch,
-        )
+        asked = replace(self.request.sheet(), seed=seed, classes=labels.tolist(), columns=1, micro_batch=micro_batch)
         return self.recipe.kind.sample(self.recipe.networks, self.networks, asked)[:, 0]
 
     def _labels(self, seed: int, count: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from frugan.contract.samples import Previews, SheetRequest
+from frugan.contract.family import Previews, SheetRequest
 from frugan.recipe.recipe import Recipe
 
 

@@ -11,6 +11,7 @@ from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import DrawRequest, generating
 from frugan.api.sample.opened_networks import open_networks
 from frugan.api.sample.sheet_requests import check_sheet
+from frugan.api.weights import Weights
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
 from frugan.metrics.nearest import nearest_pictures
@@ -36,7 +37,7 @@ class MemorisationCheck:
 
 
 def check_memorisation(
-    source: str | Path,
+    source: str | Path | Weights,
     data: str | Path | PictureSet,
     out: str | Path,
     request: DrawRequest | None = None,
@@ -52,7 +53,7 @@ def check_memorisation(
     Nearest by pixels at 32 x 32: a copy shows, a change of pose or colour does not.
 
     Args:
-        source: run, checkpoint or weights file.
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
         data: what it was trained on.
         out: folder for nearest.png.
         samples, nearest: rows, and training pictures in each.

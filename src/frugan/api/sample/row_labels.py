@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 
 
 def row_labels(request: SheetRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import torch
 from frugan.api.progress import Say
 from frugan.api.sample.given_pictures import with_pictures
 from frugan.api.sample.row_labels import row_labels
-from frugan.contract.samples import Previews
+from frugan.contract.family import Previews
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState

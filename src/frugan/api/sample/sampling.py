@@ -18,7 +18,8 @@ from frugan.api.sample.opened_networks import open_networks
 from frugan.api.sample.row_labels import row_labels
 from frugan.api.sample.sheet_requests import check_request
 from frugan.api.sample.style_requests import words
-from frugan.contract.samples import SheetRequest
+from frugan.api.weights import Weights
+from frugan.contract.family import SheetRequest
 from frugan.engine.working_weights import working_weights
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
@@ -27,7 +28,7 @@ from frugan.report.sheets import not_finite, write_sheet
 
 
 def sample(
-    source: str | Path,
+    source: str | Path | Weights,
     out: str | Path,
     request: SheetRequest | None = None,
     *,
@@ -38,7 +39,7 @@ def sample(
     """Write sheets of samples from averaged networks, in the recipe's precision.
 
     Args:
-        source: run, checkpoint or weights file.
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
         out: folder for the pictures.
         request: what to draw; None: the family's own sheets. Without classes and interpolation: those sheets, by the
             other fields.
@@ -71,7 +72,7 @@ def sample(
             paths.append(folder / f"{name}.png")
             if line := not_finite(sheet):
                 say(f"{paths[-1].name}: {line}")
-            said = words(asked, row_labels(asked, sheet.shape[0], opened_networks.class_names))
+            said = words(asked, row_labels(asked, sheet.shape[0], opened_networks.weights.class_names))
             write_sheet(sheet, paths[-1], opened_networks.provenance, titles=said.titles, labels=said.labels)
             if asked.seeds and asked.interpolate is None:
                 paths += _one_by_one(sheet, asked, folder, opened_networks.provenance)

@@ -2,7 +2,7 @@
 
 from frugan.api.sample.generation import check_truncation
 from frugan.api.sample.style_requests import check_numbered, check_psi, extent
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe

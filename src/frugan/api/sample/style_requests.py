@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frugan.contract.samples import SheetRequest
-from frugan.contract.styles import Noise, Styled
+from frugan.contract.family import Noise, SheetRequest
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 
@@ -21,7 +20,7 @@ def check_psi(psi: float, layers: int | None, noise: Noise, recipe: Recipe) -> N
         BadInput: not a number, beyond all use, for no layer, or of a family without a mapping network.
     """
     asked = {"--psi": psi != 1, "--psi-layers": layers is not None, "--noise": noise != "const"}
-    if any(asked.values()) and not isinstance(recipe.kind, Styled):
+    if any(asked.values()) and not recipe.kind.styles(recipe.networks):
         named = ", ".join(name for name, given in asked.items() if given)
         raise BadInput(
             f"{named}: {recipe.family} has no mapping network, whose styles this would change; leave it out"
@@ -43,7 +42,7 @@ def check_numbered(request: SheetRequest, recipe: Recipe) -> None:
     """
     mixing = request.mixing
     for option, given in (("--seeds", bool(request.seeds)), ("--style-mixing", mixing is not None)):
-        if given and not isinstance(recipe.kind, Styled):
+        if given and not recipe.kind.styles(recipe.networks):
             raise BadInput(f"{option}: {recipe.family} has no mapping network and no styles; leave it out")
     if mixing is not None and (request.seeds or request.interpolate):
         raise BadInput("--style-mixing: not with --seeds, --interpolate or --animate; run it once for each")

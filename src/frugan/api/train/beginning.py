@@ -11,7 +11,6 @@ import torch
 
 from frugan.api.machine.devices import misspelt_cards, use_device
 from frugan.api.setup import training_of
-from frugan.api.train.class_tables import ClassStart
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
 from frugan.api.train.open_run import OpenRun
@@ -21,7 +20,7 @@ from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, rolled_back
 from frugan.api.train.share_choice import SHARES, ShareChoice, take_by_speed
 from frugan.api.train.stages import stages_of
-from frugan.api.train.starting_weights import refuse_untaught, start_from
+from frugan.api.train.starting_weights import Start, refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
 from frugan.api.weights import recipe_of, weights_metadata
 from frugan.data.run_data import other_pictures, read_run_data
@@ -48,21 +47,19 @@ Found = tuple[Checkpoint, dict[str, Any], list[str]]
 
 def begin(
     run: OpenRun,
-    init: str | Path | None,
+    start: Start | None,
     requests: Requests,
     stop: StopRequest,
     recovery: Recovery = NOTHING_HAPPENED,
-    init_classes: ClassStart | None = None,
 ) -> Loop:
     """Make ready to train: what the loop goes on from is loaded, said and written down.
 
     Args:
-        init: weights that a new run starts from.
+        start: what a new run starts from; None: first weights.
         recovery: what became of the run in this process so far.
-        init_classes: what a new run's tables of classes start from.
 
     Raises:
-        BadInput: the checkpoint is of another recipe, or damaged, or `init` cannot be used.
+        BadInput: the checkpoint is of another recipe, or damaged, or `start` cannot be used.
     """
     recipe, training = run.recipe, run.recipe.training
 
@@ -87,10 +84,10 @@ def begin(
 
     # What it goes on from.
     if found is not None:
-        _tell_resumed(run, found, state.step, before, init)
+        _tell_resumed(run, found, state.step, before, start)
         _tell_finished(run, state.step)
-    elif init is not None:
-        start_from(Path(init), recipe, state, run.class_names, run.choose, init_classes)
+    elif start is not None:
+        start_from(start, recipe, state, run.class_names, run.choose)
     else:
         refuse_untaught(state.networks)
 
@@ -203,7 +200,7 @@ def _precision(run: OpenRun, device: torch.device, saved: Mapping[str, Any] | No
     return precision
 
 
-def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, init: str | Path | None) -> None:
+def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, start: Start | None) -> None:
     checkpoint, saved, damage = found
     for fault in damage:
         run.choose(f"damaged checkpoint skipped: {fault}")
@@ -211,8 +208,8 @@ def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, init: s
         run.choose(f"set aside as {moved}; delete it when it is of no more use")
     run.log.write("resume", step=step)
     run.choose(f"resuming {run.folder.path} at step {step:,}")
-    if init is not None:
-        run.choose(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
+    if start is not None:
+        run.choose(f"--init {start.path} is ignored: the run exists and resumes from its own checkpoint")
     for key, change in differences(before.at_step(step), run.recipe.at_step(step)).items():
         run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
         run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")

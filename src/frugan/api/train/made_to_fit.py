@@ -14,14 +14,13 @@ from frugan.api.train.class_tables import (
     with_class_tables,
 )
 from frugan.api.train.starting_file import StartingWeights
-from frugan.contract.starting import HasClassTables, StartsElsewhere
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 
 
 def numbered_as_here(weights: StartingWeights, recipe: Recipe) -> StartingWeights:
     """The weights with the names that their tensors have in networks of this resolution."""
-    if weights.recipe is None or not isinstance(recipe.kind, StartsElsewhere):
+    if weights.recipe is None:
         return weights
     theirs, ours = weights.recipe.networks, recipe.networks
     named = {key: recipe.kind.counterpart(key, theirs, ours) for key in weights.tensors}
@@ -41,7 +40,7 @@ def with_classes(
     Raises:
         BadInput: they know another number of classes, and nobody said what to do; or a map of classes is wrong.
     """
-    if not isinstance(recipe.kind, HasClassTables):
+    if not recipe.kind.class_tables:
         return weights
     own = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
     every = {key: recipe.kind.class_dimension(key, recipe.networks) for key in own}

@@ -5,11 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from frugan.api.progress import Say
-from frugan.api.weights import read_weights as read_own
-from frugan.api.weights import weights_file
-from frugan.engine.checkpoint import EMA_FILE
-from frugan.engine.tensor_files import read_metadata, read_tensors
+from frugan.api.weights import Weights
 from frugan.recipe.recipe import Recipe
 
 AVERAGED = "_ema"
@@ -38,21 +34,19 @@ class StartingWeights:
         return {key.partition(".")[0] for key in self.tensors}
 
 
-def read_starting_weights(path: Path, content: str, say: Say) -> StartingWeights:
-    """Read the file that `content` of a path is; averages of another program's file are those that it names so.
+def read_starting_weights(weights: Weights, *, averages: bool) -> StartingWeights:
+    """Read a file; averages of another program's file are those that it names so.
 
     Raises:
-        BadInput: no such file, or a damaged one.
+        BadInput: a damaged file.
     """
-    file = weights_file(path, content, say)
-    if read_metadata(file).get("format") == "frugan":
-        own = read_own(file)
-        return StartingWeights(file, own.tensors, own.recipe, own.class_names)
-    tensors, _ = read_tensors(file)
+    if weights.ours:
+        return StartingWeights(weights.path, weights.read(), weights.recipe, weights.class_names)
+    tensors = weights.read()
     averaged = {
         f"{name.removesuffix(AVERAGED)}.{rest}": value
         for (name, _, rest), value in ((key.partition("."), value) for key, value in tensors.items())
         if name.endswith(AVERAGED)
     }
     kept = {key: value for key, value in tensors.items() if not key.partition(".")[0].endswith(AVERAGED)}
-    return StartingWeights(file, kept | averaged if content == EMA_FILE else averaged | kept, None)
+    return StartingWeights(weights.path, kept | averaged if averages else averaged | kept, None)

@@ -13,16 +13,16 @@ from frugan.api.data.sources import Data, advice, last_run_data, open_sources, r
 from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin, changed_fields
-from frugan.api.train.class_tables import ClassStart, parse_class_start
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
 from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.other_ranks import train_along
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
-from frugan.api.train.starting_weights import find_starting_weights
+from frugan.api.train.starting_weights import Start
 from frugan.api.train.trackers import following
 from frugan.contract.data import RunData
+from frugan.contract.formats import RECIPE_FILE
 from frugan.engine.disk_room import no_room
 from frugan.engine.events import Event, EventLog
 from frugan.engine.interrupt import StopRequest, stop_on_signals
@@ -38,7 +38,6 @@ from frugan.errors import BadInput
 from frugan.folders import Folders
 from frugan.recipe.loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
 from frugan.recipe.recipe import Recipe
-from frugan.recipe.toml import RECIPE_FILE
 
 
 def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -161,7 +160,7 @@ def _lead(asked: _Asked, ranks: Ranks, options: TrainingOptions) -> TrainingResu
     for line in _what_overrides_do(recipe, asked.overrides):
         say(line)
     run = _run_folder(recipe, loaded, asked.out)
-    class_start = _refuse_early(asked, loaded, run)
+    start = _refuse_early(asked, loaded, run)
     pictures = _open_pictures(asked, loaded, run)
     is_new = not run.path.exists()
     try:
@@ -192,7 +191,7 @@ def _lead(asked: _Asked, ranks: Ranks, options: TrainingOptions) -> TrainingResu
                 asked.map_classes,
                 ranks,
             )
-            return _until_it_ends(opened, asked.init, requests, stop, class_start)
+            return _until_it_ends(opened, start, requests, stop)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -203,11 +202,11 @@ def _lead(asked: _Asked, ranks: Ranks, options: TrainingOptions) -> TrainingResu
         raise
 
 
-def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> ClassStart | None:
+def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> Start | None:
     """Refuse what can be refused before the pictures are read.
 
     Returns:
-        What tables of classes start from.
+        What a new run starts from.
 
     Raises:
         BadInput: of the run's folder, its recipe, the room for it, or the weights that it starts from.
@@ -217,7 +216,7 @@ def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> ClassStart |
     _check_fields(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
-    return _class_start(asked.init, asked.init_classes)
+    return Start.of(asked.init, asked.init_classes)
 
 
 def _open_pictures(asked: _Asked, loaded: Recipe, run: RunFolder) -> _Pictures:
@@ -235,26 +234,7 @@ def _open_pictures(asked: _Asked, loaded: Recipe, run: RunFolder) -> _Pictures:
     return _Pictures(sources, known, trained_on)
 
 
-def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | None:
-    """What tables of classes start from.
-
-    Raises:
-        BadInput: the weights, or the file that it names, cannot be meant.
-    """
-    if init is None and classes is not None:
-        raise BadInput(f"--init-classes {classes}: goes with --init, whose classes it is about")
-    if init is not None:
-        find_starting_weights(Path(init))
-    return None if classes is None else parse_class_start(classes)
-
-
-def _until_it_ends(
-    run: OpenRun,
-    init: str | Path | None,
-    requests: Requests,
-    stop: StopRequest,
-    init_classes: ClassStart | None,
-) -> TrainingResult:
+def _until_it_ends(run: OpenRun, start: Start | None, requests: Requests, stop: StopRequest) -> TrainingResult:
     """Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
 
     Raises:
@@ -263,7 +243,7 @@ def _until_it_ends(
     recovery = NOTHING_HAPPENED
     while True:
         with run.log.subscribers_of_its_own():
-            loop = begin(run, init, requests, stop, recovery, init_classes)
+            loop = begin(run, start, requests, stop, recovery)
             device = loop.state.device
             try:
                 finished = loop.train(stop)

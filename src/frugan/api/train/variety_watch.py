@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.data import OpenedSource
-from frugan.contract.samples import SheetRequest
+from frugan.contract.family import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.plan import Plan

@@ -1,5 +1,9 @@
 """The segments that come before a JPEG's pixels.
 
+By hand, though Pillow lists segments too: where a length is damaged it goes on at whatever looks like the next marker,
+and takes frames that no decoder here reads. Of 20,000 damaged faces it opened 5,500 that are refused by name here; they
+would show at the step that samples them.
+
 Source: ITU-T T.81, annex B.
 """
 

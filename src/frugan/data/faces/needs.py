@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.data import SourceOptions, Workers
-from frugan.contract.data_settings import DataSettings
+from frugan.contract.settings import DataSettings
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face_type import FaceType
 from frugan.data.faces.faceset import Faceset, open_faceset

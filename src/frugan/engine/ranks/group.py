@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from frugan.contract.shared_group import SharedGroup
+from frugan.contract.layers import SharedGroup
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.layout import memory_of
 from frugan.engine.optimizer_shards import Shard

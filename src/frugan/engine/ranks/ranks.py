@@ -12,9 +12,8 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from frugan.contract.layers import Observer
+from frugan.contract.layers import Observer, SharedGroup
 from frugan.contract.phase import Phase, PhaseState
-from frugan.contract.shared_group import SharedGroup
 from frugan.engine.interrupt import StopRequest
 from frugan.engine.optimizer_shards import Shard
 from frugan.engine.plan import Plan

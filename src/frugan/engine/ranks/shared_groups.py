@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import GroupNormalised
-from frugan.contract.shared_group import SharedGroup
+from frugan.contract.layers import GroupNormalised, SharedGroup
 from frugan.errors import BadInput
 
 

@@ -6,11 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.families.biggan.blocks import DiscriminatorBlock
-from frugan.families.biggan.channels import discriminator_stages, stage_resolutions
-from frugan.families.biggan.config import BigGANNetworks
-from frugan.families.biggan.deep_blocks import DeepDiscriminatorBlock
-from frugan.families.biggan.layers import Layers
+from frugan.families.biggan.config import BigGANNetworks, discriminator_stages, stage_resolutions
+from frugan.families.biggan.layers import DeepDiscriminatorBlock, DiscriminatorBlock, Layers
 from frugan.nn.attention import SelfAttention
 
 

@@ -6,13 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frugan.families.biggan.blocks import GeneratorBlock
-from frugan.families.biggan.channels import BOTTOM, GENERATOR
-from frugan.families.biggan.config import BigGANNetworks
-from frugan.families.biggan.deep_blocks import DeepGeneratorBlock
-from frugan.families.biggan.layers import Layers
+from frugan.families.biggan.config import BOTTOM, GENERATOR, BigGANNetworks
+from frugan.families.biggan.layers import DeepGeneratorBlock, GeneratorBlock, Layers
 from frugan.nn.batch_norm import BatchNorm
-from frugan.nn.embedding import Embedding
+from frugan.nn.initialise import Embedding
 
 DEEP_BLOCKS = 2
 """Blocks per stage of BigGAN-deep's generator; the release's tables fit no other number."""

@@ -18,9 +18,7 @@ from frugan.contract.phase import Draw, MicroBatch, Networks, Part, Phase, Phase
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.discriminator import Discriminator
 from frugan.families.biggan.generator import Generator, latent_size
-from frugan.objectives.adversarial import ADVERSARIAL_LOSSES, AdversarialLoss, relativistic
-from frugan.objectives.gradient_penalty import r1_penalty
-from frugan.objectives.orthogonal import add_orthogonal_gradient
+from frugan.objectives import ADVERSARIAL_LOSSES, AdversarialLoss, add_orthogonal_gradient, r1_penalty, relativistic
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         sources=("images",),
         repeats=steps,
         shared_data=steps == 1,
-        on_masters=orthogonal("D", objective.discriminator_orthogonality),
+        grad_hook=orthogonal("D", objective.discriminator_orthogonality),
         carried=augmentation.carried(),
     )
     penalty = Phase(
@@ -198,7 +196,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         parts=g_parts,
         draws={**draws, **augmentation.draws(*g_sees, shape=shape)},
         sources=g_sources,
-        on_masters=orthogonal("G", objective.generator_orthogonality),
+        grad_hook=orthogonal("G", objective.generator_orthogonality),
         carried=augmentation.carried(),
     )
     return (

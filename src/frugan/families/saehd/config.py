@@ -4,10 +4,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from frugan.contract.field_marks import CHANGEABLE, restarts
+from frugan.contract.settings import CHANGEABLE, restarts
 from frugan.data.faces.needs import ColourTransfer, FaceTypeOption
-from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.receptive_field import nearest_patch, stack_for
+from frugan.families.saehd.archi import Archi, nearest_patch, stack_for
 
 LEAST_RESOLUTION, MOST_RESOLUTION = 64, 640
 PATCHES = (3, 640)

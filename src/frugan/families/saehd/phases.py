@@ -1,20 +1,168 @@
-"""SAEHD's training step: the autoencoder, then the discriminators that are switched on.
+"""SAEHD's training step: its loss terms, the autoencoder, then the discriminators that are switched on.
 
-Each side is a part of its own unless a style term couples them, so that the source's activations are gone before the
-destination's are made.
+Source: DeepFaceLab's behaviour.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.families.saehd import flows, terms
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
-from frugan.families.saehd.terms import FaceTargets
-from frugan.objectives.adversarial import non_saturating_generator
+from frugan.families.saehd.networks import Side, code_of, decode, decoder_name, encode, network_names, swap_code
+from frugan.objectives import (
+    dssim,
+    eager_gradient,
+    gaussian_blur,
+    non_saturating_fake,
+    non_saturating_generator,
+    non_saturating_real,
+    style_loss,
+    total_variation_of_channels_and_rows,
+)
+
+# The loss terms of SAEHD, each a mean over the samples.
+#
+# Source: DeepFaceLab's behaviour. Every weight below is its own; R is the resolution.
+
+
+@dataclass(frozen=True)
+class FaceTargets:
+    """What one side's networks shall make of a micro-batch, fp32.
+
+    Attributes:
+        picture: [B, 3, R, R] in [0, 1].
+        mask: [B, 1, R, R].
+        soft: the mask, blurred and clipped at a half, times two: 1 inside, falling off outside. [B, 1, R, R].
+        eyes_mouth: [B, 1, R, R], or None if it is not wanted.
+    """
+
+    picture: Tensor
+    mask: Tensor
+    soft: Tensor
+    eyes_mouth: Tensor | None
+
+    @classmethod
+    def of(cls, pictures: Mapping[str, Tensor], objective: SAEHDObjective) -> "FaceTargets":
+        """From a source's tensors."""
+        picture, mask = pictures["target"], pictures["mask"]
+        side = picture.shape[-1]
+        if objective.blur_out_mask:
+            picture = _smooth_outside(picture, mask, side / 128)
+        soft = gaussian_blur(mask, max(1, side // 32)).clamp(0, 0.5) * 2
+        return cls(picture, mask, soft, pictures.get("eyes_mouth"))
+
+    def seen(self, x: Tensor, objective: SAEHDObjective) -> Tensor:
+        """The part of a picture that counts: all of it, or what the soft mask lets through."""
+        return x * self.soft if objective.masked_training else x
+
+
+def _smooth_outside(picture: Tensor, mask: Tensor, radius: float) -> Tensor:
+    """Blur what is outside the mask, without letting the inside bleed into it."""
+    outside = 1 - mask
+    weight = 1 - gaussian_blur(mask, radius)
+    weight = torch.where(weight == 0, torch.ones_like(weight), weight)
+    return picture * mask + gaussian_blur(picture * outside, radius) / weight * outside
+
+
+def _mean_dssim(a: Tensor, b: Tensor, divisor: float) -> Tensor:
+    return dssim(a, b, int(a.shape[-1] / divisor)).mean()
+
+
+def reconstruction(side: Side, targets: FaceTargets, picture: Tensor, mask: Tensor, objective: SAEHDObjective) -> Terms:
+    """How far a side's face and mask are from what they shall be.
+
+    Args:
+        picture, mask: what the decoder made, [B, 3, R, R] and [B, 1, R, R].
+
+    Raises:
+        ValueError: the mask of eyes and mouth is wanted and missing.
+    """
+    constants = [targets.picture, targets.mask, targets.soft]
+    if objective.eyes_mouth_prio:
+        if targets.eyes_mouth is None:
+            raise ValueError("eyes_mouth_prio is on, and the pictures hold no mask of eyes and mouth")
+        constants.append(targets.eyes_mouth)
+
+    def loss(made: Sequence[Tensor], given: Sequence[Tensor]) -> Terms:
+        here = FaceTargets(given[0], given[1], given[2], given[3] if objective.eyes_mouth_prio else None)
+        return _reconstruction(side, here, made[0], made[1], objective)
+
+    return eager_gradient(loss, (picture, mask), constants)
+
+
+def _reconstruction(
+    side: Side, targets: FaceTargets, picture: Tensor, mask: Tensor, objective: SAEHDObjective
+) -> Terms:
+    wanted, made = (targets.seen(x, objective).contiguous() for x in (targets.picture, picture))  # as blurs take them
+    if picture.shape[-1] < 256:
+        structure = 10 * _mean_dssim(wanted, made, 11.6)
+    else:
+        structure = 5 * _mean_dssim(wanted, made, 11.6) + 5 * _mean_dssim(wanted, made, 23.2)
+    terms = {
+        f"{side}/dssim": structure,
+        f"{side}/mse": 10 * (wanted - made).square().mean(),
+        f"{side}/mask": 10 * (targets.mask - mask).square().mean(),
+    }
+    if targets.eyes_mouth is not None:
+        difference = targets.picture * targets.eyes_mouth - picture * targets.eyes_mouth
+        terms[f"{side}/eyes_mouth"] = 300 * difference.abs().mean()
+    return terms
+
+
+def face_style(power: float, made: Tensor, style: Tensor) -> Terms:
+    """Colours of the swapped face towards those of the destination's.
+
+    Args:
+        power: face_style_power, 0 to 100.
+        made: the swap times its own mask. [B, 3, R, R].
+        style: the destination's reconstruction times its own mask. [B, 3, R, R].
+    """
+    return {"src/face_style": style_loss(made, style, made.shape[-1] // 8).mean() * (10000 * power / 100)}
+
+
+def background_style(power: float, swap: Tensor, target: Tensor, soft: Tensor) -> Terms:
+    """The swap's surroundings towards the destination's.
+
+    Args:
+        power: bg_style_power, 0 to 100.
+        swap: the swapped face. [B, 3, R, R].
+        target: the destination's picture. [B, 3, R, R].
+        soft: soft mask of the *source* face: the original computes a mask of the swap and then overwrites it. Kept.
+    """
+    around = 1 - soft
+    swap, target = swap * around, target * around
+    structure = _mean_dssim(swap, target, 11.6)
+    return {"src/bg_style": 10 * (power / 100) * (structure + (swap - target).square().mean())}
+
+
+def fooling(power: float, logits: tuple[Tensor, Tensor]) -> Terms:
+    """The generated face passes for a real one, in patches and pixels."""
+    return {"gan": power * (non_saturating_generator(logits[0]) + non_saturating_generator(logits[1]))}
+
+
+def quiet_background(targets: FaceTargets, picture: Tensor) -> Terms:
+    """Against the noise that a masked GAN term would leave around the face."""
+    around = 1 - targets.soft
+    return {
+        "gan_variation": 1e-6 * total_variation_of_channels_and_rows(picture).mean(),
+        "gan_background": 0.02 * (picture * around - targets.picture * around).square().mean(),
+    }
+
+
+def judged(real: bool, logits: tuple[Tensor, ...]) -> Terms:
+    """A discriminator's loss on one kind of input; each of its outputs counts a half."""
+    loss = non_saturating_real if real else non_saturating_fake
+    return {"real" if real else "fake": 0.5 * torch.stack([loss(x) for x in logits]).sum()}
+
+
+# SAEHD's training step: the autoencoder, then the discriminators that are switched on.
+#
+# Each side is a part of its own unless a style term couples them, so that the source's activations are gone before the
+# destination's are made.
 
 
 @dataclass(frozen=True)
@@ -35,75 +183,75 @@ class Faces:
 
     def dst(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """The destination's loss."""
-        vectors = flows.encode(networks, micro.pictures["dst"]["warped"])
-        picture, mask = flows.decode(self.archi, networks, self._code(networks, vectors, "dst"), "dst")
-        return terms.reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective)
+        vectors = encode(networks, micro.pictures["dst"]["warped"])
+        picture, mask = decode(self.archi, networks, self._code(networks, vectors, "dst"), "dst")
+        return reconstruction("dst", self._targets(micro, "dst"), picture, mask, self.objective)
 
     def both(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """Both sides' losses with the style terms, which couple them."""
         objective = self.objective
         src, dst = self._targets(micro, "src"), self._targets(micro, "dst")
-        found = self._src(networks, micro, src)
-        vectors = flows.encode(networks, micro.pictures["dst"]["warped"])
+        terms = self._src(networks, micro, src)
+        vectors = encode(networks, micro.pictures["dst"]["warped"])
         codes = self._code(networks, vectors, "dst")
-        picture, mask = flows.decode(self.archi, networks, codes, "dst")
-        found |= terms.reconstruction("dst", dst, picture, mask, objective)
-        swap_codes = codes if self.archi.kind == "df" else flows.swap_code(self.archi, networks, vectors)
+        picture, mask = decode(self.archi, networks, codes, "dst")
+        terms |= reconstruction("dst", dst, picture, mask, objective)
+        swap_codes = codes if self.archi.kind == "df" else swap_code(self.archi, networks, vectors)
         if objective.face_style_power:
             # The style may change how a code is drawn, not the code: only the decoder learns from this.
-            swap, swap_mask = flows.decode(self.archi, networks, swap_codes.detach(), "src")
+            swap, swap_mask = decode(self.archi, networks, swap_codes.detach(), "src")
             style = (picture * mask).detach()
-            found |= terms.face_style(objective.face_style_power, swap * swap_mask.detach(), style)
+            terms |= face_style(objective.face_style_power, swap * swap_mask.detach(), style)
         if objective.bg_style_power:
-            swap, _mask = flows.decode(self.archi, networks, swap_codes, "src")
-            found |= terms.background_style(objective.bg_style_power, swap, dst.picture, src.soft)
-        return found
+            swap, _mask = decode(self.archi, networks, swap_codes, "src")
+            terms |= background_style(objective.bg_style_power, swap, dst.picture, src.soft)
+        return terms
 
     def real_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """The code discriminator takes the destination's codes for real."""
-        return terms.judged(True, (self._judged_code(networks, micro, "dst"),))
+        return judged(True, (self._judged_code(networks, micro, "dst"),))
 
     def fake_code(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """And the source's for not."""
-        return terms.judged(False, (self._judged_code(networks, micro, "src"),))
+        return judged(False, (self._judged_code(networks, micro, "src"),))
 
     def real_face(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """The patch discriminator sees source faces as they are."""
         targets = self._targets(micro, "src")
-        return terms.judged(True, networks["patch_discriminator"](targets.seen(targets.picture, self.objective)))
+        return judged(True, networks["patch_discriminator"](targets.seen(targets.picture, self.objective)))
 
     def fake_face(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """And as the autoencoder makes them."""
         with torch.no_grad():
-            vectors = flows.encode(networks, micro.pictures["src"]["warped"])
-            picture, _mask = flows.decode(self.archi, networks, self._code(networks, vectors, "src"), "src")
+            vectors = encode(networks, micro.pictures["src"]["warped"])
+            picture, _mask = decode(self.archi, networks, self._code(networks, vectors, "src"), "src")
         seen = self._targets(micro, "src").seen(picture, self.objective)
-        return terms.judged(False, networks["patch_discriminator"](seen))
+        return judged(False, networks["patch_discriminator"](seen))
 
     def _src(self, networks: Networks, micro: MicroBatch, targets: FaceTargets) -> Terms:
         objective = self.objective
-        codes = self._code(networks, flows.encode(networks, micro.pictures["src"]["warped"]), "src")
-        picture, mask = flows.decode(self.archi, networks, codes, "src")
-        found = terms.reconstruction("src", targets, picture, mask, objective)
+        codes = self._code(networks, encode(networks, micro.pictures["src"]["warped"]), "src")
+        picture, mask = decode(self.archi, networks, codes, "src")
+        terms = reconstruction("src", targets, picture, mask, objective)
         if objective.true_face_power:
             logits = networks["code_discriminator"](codes)
-            found["true_face"] = objective.true_face_power * non_saturating_generator(logits)
+            terms["true_face"] = objective.true_face_power * non_saturating_generator(logits)
         if objective.gan_power:
             logits = networks["patch_discriminator"](targets.seen(picture, objective))
-            found |= terms.fooling(objective.gan_power, logits)
+            terms |= fooling(objective.gan_power, logits)
             if objective.masked_training:
-                found |= terms.quiet_background(targets, picture)
-        return found
+                terms |= quiet_background(targets, picture)
+        return terms
 
-    def _judged_code(self, networks: Networks, micro: MicroBatch, side: flows.Side) -> Tensor:
+    def _judged_code(self, networks: Networks, micro: MicroBatch, side: Side) -> Tensor:
         with torch.no_grad():
-            codes = self._code(networks, flows.encode(networks, micro.pictures[side]["warped"]), side)
+            codes = self._code(networks, encode(networks, micro.pictures[side]["warped"]), side)
         return torch.as_tensor(networks["code_discriminator"](codes))
 
-    def _code(self, networks: Networks, vectors: Tensor, side: flows.Side) -> Tensor:
-        return flows.code(self.archi, networks, vectors, side)
+    def _code(self, networks: Networks, vectors: Tensor, side: Side) -> Tensor:
+        return code_of(self.archi, networks, vectors, side)
 
-    def _targets(self, micro: MicroBatch, side: flows.Side) -> FaceTargets:
+    def _targets(self, micro: MicroBatch, side: Side) -> FaceTargets:
         return FaceTargets.of(micro.pictures[side], self.objective)
 
 
@@ -120,7 +268,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
             f"it to 0, or choose a df archi instead of {networks.archi}"
         )
     faces = Faces(archi, objective)
-    autoencoder = flows.network_names(archi)
+    autoencoder = network_names(archi)
     helpers = {"code_discriminator": objective.true_face_power, "patch_discriminator": objective.gan_power}
     coupled = bool(objective.face_style_power or objective.bg_style_power)
 
@@ -136,7 +284,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
 
     # Without random warp liae's shared code would learn the source's look from undistorted faces: it rests.
     rests = archi.kind == "liae" and not objective.random_warp
-    found = [
+    step_phases = [
         phase(
             "autoencoder",
             updates=autoencoder,
@@ -146,7 +294,7 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
         )
     ]
     if objective.true_face_power and not asked.pretrain:
-        found.append(
+        step_phases.append(
             phase(
                 "code_discriminator",
                 updates=("code_discriminator",),
@@ -155,9 +303,9 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
             )
         )
     if objective.gan_power:
-        decoder = flows.decoder_name(archi, "src")
+        decoder = decoder_name(archi, "src")
         inters = ("inter",) if archi.kind == "df" else ("inter_AB",)
-        found.append(
+        step_phases.append(
             phase(
                 "patch_discriminator",
                 updates=("patch_discriminator",),
@@ -165,4 +313,4 @@ def phases(networks: SAEHDNetworks, asked: SAEHDObjective) -> tuple[Phase, ...]:
                 parts=(faces.real_face, faces.fake_face),
             )
         )
-    return tuple(found)
+    return tuple(step_phases)

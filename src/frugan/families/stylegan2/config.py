@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from frugan.augment.settings import AugmentationSettings
+from frugan.augment.augmentation import AugmentationSettings
 from frugan.contract.data import Channels
-from frugan.contract.field_marks import ADDED, CHANGEABLE
+from frugan.contract.settings import ADDED, CHANGEABLE
 
 RESOLUTIONS = (8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_CHANNELS = 4096

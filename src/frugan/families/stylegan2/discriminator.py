@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
-from frugan.families.stylegan2.mapping import Mapping
+from frugan.families.stylegan2.generator import Mapping
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter
 from frugan.nn.minibatch_std import MinibatchStd
@@ -116,8 +116,8 @@ class Discriminator(nn.Module):
         picture: Tensor | None = pictures
         for side in self.sides:
             x, picture = self.get_submodule(f"b{side}")(x, picture)
-        found = cast(Tensor, self.b4(x, picture))
+        outputs = cast(Tensor, self.b4(x, picture))
         if not self.conditional:
-            return found
+            return outputs
         wanted = self.mapping(None, classes)  # [N, features]
-        return torch.div((found * wanted).sum(1, keepdim=True), math.sqrt(wanted.shape[1]))
+        return torch.div((outputs * wanted).sum(1, keepdim=True), math.sqrt(wanted.shape[1]))

@@ -16,16 +16,16 @@ from torch import Tensor
 from frugan.augment.augmentation import Augmentation
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
-from frugan.families.stylegan2.generator import Generator
-from frugan.families.stylegan2.synthesis import noise_size
-from frugan.objectives.adversarial import (
+from frugan.families.stylegan2.generator import Generator, noise_size
+from frugan.objectives import (
     non_saturating_fake,
     non_saturating_generator,
     non_saturating_real,
+    path_length_penalty,
+    path_lengths,
+    r1_penalty,
     relativistic,
 )
-from frugan.objectives.gradient_penalty import r1_penalty
-from frugan.objectives.path_length import path_length_penalty, path_lengths
 
 PATH_LENGTH = "path_length"
 """Name of the running mean of path lengths among what phases carry."""
@@ -164,7 +164,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
     shape = (networks.channels, networks.resolution, networks.resolution)
     paired = objective.loss == "relativistic"
     played = draws if paired else {**draws, **own_classes}  # of pairs, the generated picture has the real one's class
-    found = [
+    step_phases = [
         Phase(
             name="G",
             updates=("G",),
@@ -177,7 +177,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
         )
     ]
     if objective.path_length_weight:
-        found.append(
+        step_phases.append(
             Phase(
                 name="G_path",
                 updates=("G",),
@@ -192,7 +192,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
             )
         )
-    found.append(
+    step_phases.append(
         Phase(
             name="D",
             updates=("D",),
@@ -205,7 +205,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
         )
     )
     if objective.r1_gamma:
-        found.append(
+        step_phases.append(
             Phase(
                 name="D_r1",
                 updates=("D",),
@@ -219,4 +219,4 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
                 carried=augmentation.carried(),
             )
         )
-    return tuple(found)
+    return tuple(step_phases)

@@ -1,1 +1,0 @@
-"""Files of the programs that BigGAN comes from."""

@@ -1,1 +1,0 @@
-"""DeepFaceLab and DeepFaceLive: their models become runs, and runs become their models."""

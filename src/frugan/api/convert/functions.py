@@ -1,0 +1,122 @@
+"""Conversions of the programs that people come from, as functions; `convert` knows all formats."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from frugan.api.convert.formats import convert
+from frugan.api.data.sources import Data
+from frugan.api.progress import Say
+from frugan.contract.formats import Conversion, Converted
+
+
+def from_leras(
+    source: str | Path, out: str | Path, *, name: str | None = None, overrides: Sequence[str] = (), say: Say = print
+) -> Converted:
+    """Make a run of a DeepFaceLab SAEHD model; `train` with the recipe in it goes on.
+
+    Args:
+        source: DeepFaceLab's folder for models.
+        out: folder for the run; must not be there, or be empty.
+        name: of the model, where the folder holds several.
+        overrides: `key.sub=value` words for what the model has no option for, such as training.precision=fp32.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: files are missing, damaged or do not fit each other; nothing is written then.
+        OSError: the disk is full or the folder cannot be written; nothing is left then.
+    """
+    return convert(Conversion(Path(source), Path(out), say, overrides=overrides, name=name), made_by="leras")
+
+
+def to_leras(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    data: Data | None = None,
+    say: Say = print,
+) -> Converted:
+    """Write a run as a DeepFaceLab SAEHD model, which that program goes on with: the inverse of `from_leras`.
+
+    Args:
+        source: run or checkpoint.
+        folder: DeepFaceLab's folder for models; made if missing.
+        name: of the model; None: as it was imported, else the name of the run folder.
+        replace: a model of that name may be there; its files are moved to a folder in `folder`.
+        data: faces to compare with the options, as for training.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: nothing to write, the faces do not fit, or a model of that name is there.
+        OSError: the disk is full or the folder cannot be written.
+    """
+    asked = Conversion(Path(source), Path(folder), say, name=name, replace=replace, data=data)
+    return convert(asked, to="leras")
+
+
+def to_dfm(
+    source: str | Path,
+    path: str | Path,
+    *,
+    half: bool = False,
+    replace: bool = False,
+    data: Data | None = None,
+    say: Say = print,
+) -> Converted:
+    """Write a run as a DFM file, with which DeepFaceLive swaps faces.
+
+    Args:
+        source: run or checkpoint.
+        path: the file; must end in ".dfm".
+        half: convolutions in half precision.
+        replace: the file may be there.
+        data: faces to compare with the options, as for training.
+        say: is given lines.
+
+    Returns:
+        With the largest difference of any colour or mask between file and networks, on test pictures; the range is 1.
+
+    Raises:
+        BadInput: nothing to write, the faces do not fit, the file is there, onnx or onnxruntime are missing, or the
+            file would not compute what the networks do.
+        OSError: the disk is full or the path cannot be written.
+    """
+    return convert(Conversion(Path(source), Path(path), say, half=half, replace=replace, data=data), to="dfm")
+
+
+def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = print) -> Converted:
+    """Convert a snapshot of the PyTorch programs of StyleGAN2 (and of StyleGAN2 in StyleGAN3's); nothing in it is run.
+
+    Args:
+        source: network-snapshot-….pkl.
+        out: a new .safetensors file with the averaged generator and the discriminator; or a new folder with the
+            generator as trained, its average, the discriminator, and a recipe to fine-tune them by.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: not a snapshot of StyleGAN2, damaged, or hostile; or `out` is there. Nothing is written then.
+        OSError: the disk is full or `out` cannot be written; nothing is left then.
+    """
+    return convert(Conversion(Path(source), Path(out), say), made_by="stylegan-pickle")
+
+
+def to_stylegan_safetensors(
+    source: str | Path, out: str | Path, *, replace: bool = False, say: Say = print
+) -> Converted:
+    """Write "G.…", "D.…" and "G_ema.…", with the names and shapes of StyleGAN2-ADA for PyTorch.
+
+    The file's metadata name, under "init_kwargs", what that program's classes are made with. A snapshot pickle itself
+    cannot be written: it would have to contain that program's source text.
+
+    Args:
+        source: run, checkpoint or weights file.
+        out: the .safetensors file.
+        replace: it may be there.
+        say: is given a line for everything that does not simply go over.
+
+    Raises:
+        BadInput: nothing to write, of another family, or the file is there.
+        OSError: the disk is full or the file cannot be written.
+    """
+    return convert(Conversion(Path(source), Path(out), say, replace=replace), to="stylegan-safetensors")

@@ -1,1 +1,0 @@
-"""Snapshots of the programs that StyleGAN2 comes from."""

@@ -1,0 +1,64 @@
+"""What was found: of this machine, with its cure, or by a check of the self-test."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+State = Literal["fine", "limited", "impossible", "passed", "failed", "not checked"]
+"""Of the machine: nothing to do; training works and could work better; training cannot work. Of a check: the others."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found.
+
+    Attributes:
+        name: of what was looked at, a word or two; of a check what was tried: "memory saving recompute".
+        state: whether training is possible, and as it should be; whether a check went as it should.
+        line: what was found, or why it was not looked at.
+        cure: what to do about it; None: nothing.
+        values: figures for a program, and for people who read the record of a card that they do not have. Nothing in
+            them says who or where someone is: they are attached to reports.
+        subject: what a check was made on, a family's name or a recipe's; None: this is no check.
+    """
+
+    name: str
+    state: State
+    line: str
+    cure: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    subject: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program and for the record; checks have names of their own for the same."""
+        values = asdict(self)
+        subject = values.pop("subject")
+        if subject is None:
+            return values
+        return {
+            "check": self.name,
+            "subject": subject,
+            "verdict": self.state,
+            "line": self.line,
+            "figures": values["values"],
+        }
+
+
+def finding(name: str, line: str, cure: str | None = None, /, **values: object) -> Finding:
+    """Of the machine: as it should be, unless there is something to do."""
+    return Finding(name, "limited" if cure else "fine", line, cure, values)
+
+
+def judged(check: str, subject: str, line: str, /, *, passed: bool, **figures: object) -> Finding:
+    """Of a check that was made."""
+    return Finding(check, "passed" if passed else "failed", line, None, figures, subject)
+
+
+def left_out(check: str, subject: str, why: str) -> Finding:
+    """Of a check that cannot be made here."""
+    return Finding(check, "not checked", why, subject=subject)
+
+
+def training_is_possible(findings: Iterable[Finding]) -> bool:
+    """Whether nothing that was found stands in the way."""
+    return all(each.state != "impossible" for each in findings)

@@ -1,0 +1,199 @@
+"""Steps of a tiny training, run in one way and in another, which must agree."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from frugan.contract.phase import MicroBatch, Phase
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.trial import Way, begin
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.engine.probe import Probe
+from frugan.engine.state import TrainingState
+from frugan.engine.training import Training
+from frugan.engine.update import PhaseResult
+from frugan.memory.plan_space import SaverName
+
+HOST = torch.device("cpu")
+EXACT = 1e-5
+"""In float64, where losses alone are fp32: 1.4e-6 was seen where a batch is split."""
+EXACT_ON_CARDS = 1e-4
+"""Sums that run in another order there; no card has been seen yet."""
+FP32_TERMS, FP32_GRADIENTS = 5e-4, 5e-3
+"""Relative; 6e-7 and 5e-6 were seen on a processor. What has eleven bits, as TF32 and fp16 do, was 0.001 to 0.002 and
+0.007 to 0.024 away."""
+HALF_TERMS = 0.1
+"""Relative, of bf16's 8 bits; 0.015 was seen on a processor, 0.002 in fp16."""
+FOUND_SCALE = 256.0
+"""A loss scale such as fp16 comes down to; at its first one gradients within losses may be infinite."""
+SMALL = 0.1
+"""Terms nearer to zero are compared as if they were so large."""
+REFUSED = ("during selective activation checkpoint", "under selective activation checkpoint")
+"""What torch says of activations that are computed in place, and of double backward: the planner then offers none."""
+SAME_STEP = "same step as the processor's"
+ONLY_BESIDE_A_CARD: tuple[SaverName, ...] = ("offload", "ema-on-host", "optimizer-on-host")
+
+
+def same_as_the_processor(subject: Training, device: torch.device) -> Finding:
+    """One step on a card against the same step on the processor, both in float64."""
+    there, here = begin(subject, Way(device, exact=True)), begin(subject, Way(HOST, exact=True))
+    there.run()
+    here.run()
+    difference, where = largest_difference(there.tensors(), here.tensors())
+    return judged(
+        SAME_STEP,
+        subject.family,
+        f"largest difference {difference:.1e} ({where}), in float64",
+        passed=difference < EXACT_ON_CARDS,
+        difference=difference,
+        limit=EXACT_ON_CARDS,
+        where=where,
+    )
+
+
+def fp32_arithmetic(subject: Training, device: torch.device) -> Finding:
+    """One step in fp32 against the processor's in float64: losses and gradient norms."""
+    exact, here = begin(subject, Way(HOST, exact=True)).run(), begin(subject, Way(device)).run()
+    terms, where = _terms_apart(exact, here, SMALL)
+    gradients = max(
+        _apart(float(a.gradients.norm), float(b.gradients.norm), 1e-6) for a, b in zip(exact, here, strict=True)
+    )
+    return judged(
+        "fp32 against float64",
+        subject.family,
+        f"losses differ by {terms:.1e} ({where}), gradient norms by {gradients:.1e}",
+        passed=terms < FP32_TERMS and gradients < FP32_GRADIENTS and _all_accepted(here),
+        losses=terms,
+        gradients=gradients,
+        limits=[FP32_TERMS, FP32_GRADIENTS],
+    )
+
+
+def half_precision(subject: Training, device: torch.device, precision: Precision) -> Finding:
+    """One step in half precision against the same in fp32, on the same device."""
+    trial = begin(subject, Way(device, precision))
+    for scale in trial.state.loss_scales.values():
+        scale.scale.clamp_(max=FOUND_SCALE)
+    full, half = begin(subject, Way(device)).run(), trial.run()
+    difference, where = _terms_apart(full, half, SMALL)
+    finite = all(result.finite_terms() for result in half)
+    same = all(torch.equal(a.terms[n], b.terms[n]) for a, b in zip(full, half, strict=True) for n in a.terms)
+    line = f"losses differ by {difference:.1%} ({where})"
+    if not finite:
+        line = f"losses are not finite in {precision.name}: set training.precision=fp32 on this card"
+    elif same:
+        line = f"losses are fp32's to the last digit: {precision.name} has not been used"
+    return judged(
+        f"{precision.name} against fp32",
+        subject.family,
+        line,
+        passed=finite and not same and difference < HALF_TERMS,
+        losses=difference if finite else None,
+        limit=HALF_TERMS,
+        finite=finite,
+    )
+
+
+def memory_saving(subject: Training, device: torch.device, saver: SaverName) -> Finding:
+    """One step with a memory saving against the same without, in float64."""
+    check, on_card = f"memory saving {saver}", device.type == "cuda"
+    if saver == "shard-optimizer":
+        return left_out(check, subject.family, "this process is alone: there is nobody to share it with")
+    if not on_card and saver in ONLY_BESIDE_A_CARD:
+        return left_out(check, subject.family, "host and device are one memory here")
+    plain, saving = begin(subject, Way(device, exact=True)), begin(subject, Way(device, exact=True, saver=saver))
+    if saving.plan == plain.plan:
+        return left_out(check, subject.family, "this kind of model has nothing that it could save")
+    try:
+        saving.run()
+    except RuntimeError as error:
+        if saver != "keep-products" or not any(words in str(error) for words in REFUSED):
+            raise
+        return left_out(check, subject.family, "never offered: torch refuses it for these networks")
+    plain.run()
+    difference, where = largest_difference(plain.tensors(), saving.tensors())
+    limit = EXACT_ON_CARDS if on_card else EXACT
+    line = f"largest difference {difference:.1e} ({where})"
+    unused = saver == "offload" and saving.sent.count == 0
+    return judged(
+        check,
+        subject.family,
+        "nothing went to host memory" if unused else line,
+        passed=difference < limit and not unused,
+        difference=difference,
+        limit=limit,
+        where=where,
+    )
+
+
+class _RunsOut(Probe):
+    """Lets memory run out at the first micro-batch that is as large as the batch, as torch says it."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+
+    def micro_batch_begins(self, state: TrainingState, phase: Phase, micro: MicroBatch) -> MicroBatch:
+        """See `Probe`."""
+        if micro.size == self._batch:
+            raise torch.OutOfMemoryError("out of memory on purpose")
+        return micro
+
+
+def out_of_memory_is_survived(subject: Training, device: torch.device) -> Finding:
+    """Memory that runs out in a step: the phase is repeated by a smaller plan, and the step is the same as without."""
+    batch, asked = subject.batch, list[str]()
+
+    def smaller(plan: Plan, phase: str, message: str) -> Plan:
+        asked.append(phase)
+        return replace(plan, micro_batch=subject.micro_batch)
+
+    free, tight = begin(subject, Way(device, exact=True)), begin(subject, Way(device, exact=True), _RunsOut(batch))
+    tight.step.run(tight.state, tight.plan, next_plan=smaller)
+    free.run()
+    difference, where = largest_difference(free.tensors(), tight.tensors())
+    limit = EXACT_ON_CARDS if device.type == "cuda" else EXACT
+    return judged(
+        "out of memory, on purpose",
+        subject.family,
+        f"repeated by a smaller plan in phase {asked[0]}; largest difference {difference:.1e} ({where})"
+        if asked
+        else "nothing was repeated",
+        passed=bool(asked) and difference < limit,
+        difference=difference,
+        limit=limit,
+        repeated=len(asked),
+    )
+
+
+def largest_difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> tuple[float, str]:
+    """Largest absolute difference between two sets of tensors, and where it is; what is missing is infinitely far."""
+    if one.keys() != other.keys():
+        return math.inf, ", ".join(sorted(one.keys() ^ other.keys())[:3])
+    return max((_or_infinite(float((one[name].double() - other[name].double()).abs().max())), name) for name in one)
+
+
+def _terms_apart(one: list[PhaseResult], other: list[PhaseResult], least: float) -> tuple[float, str]:
+    """Largest relative difference of losses, and of which."""
+    apart = [
+        (_apart(float(a.terms[name].mean()), float(b.terms[name].mean()), least), f"{a.phase}/{name}")
+        for a, b in zip(one, other, strict=True)
+        for name in a.terms
+    ]
+    return max(apart)
+
+
+def _apart(one: float, other: float, least: float) -> float:
+    return _or_infinite(abs(one - other) / max(abs(one), least))
+
+
+def _or_infinite(difference: float) -> float:
+    """NaN is infinitely far from everything; in a maximum it would go unseen."""
+    return math.inf if math.isnan(difference) else difference
+
+
+def _all_accepted(results: list[PhaseResult]) -> bool:
+    return all(bool(result.accepted) for result in results)

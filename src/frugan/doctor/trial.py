@@ -1,0 +1,160 @@
+"""A small training of any family, begun anew for each thing that is tried on it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from frugan.api.setup import training_of
+from frugan.contract.family import Family
+from frugan.contract.phase import Networks
+from frugan.doctor.made_pictures import HostDraws, MadePictures
+from frugan.engine.ema import EmaSettings
+from frugan.engine.offload import HostCopies
+from frugan.engine.optimizers import AdamSettings
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision
+from frugan.engine.probe import Probe
+from frugan.engine.state import TrainingState
+from frugan.engine.step import Step
+from frugan.engine.training import Training
+from frugan.engine.update import PhaseResult
+from frugan.memory.plan_space import SaverName
+from frugan.recipe.recipe import Recipe
+
+FP32 = Precision("fp32", torch.float32, "tried")
+WEIGHTS_SEED, STREAMS_SEED = 3, 7
+RATE = 1e-2
+LARGE_EPS = 1e-2
+"""Keeps Adam from turning rounding noise in gradients that are truly zero into whole steps."""
+
+
+def tiny_subject(family: Family) -> Training:
+    """A family as its contract tests have it, every term on."""
+    settings = AdamSettings(learning_rate=RATE, eps=LARGE_EPS)
+    return Training.of_family(family, settings=settings, ema=EmaSettings(decay=0.9), weights_seed=WEIGHTS_SEED)
+
+
+def recipe_subject(recipe: Recipe, name: str) -> Training:
+    """A recipe, from its first step on, as steps are written."""
+    return replace(training_of(recipe), name=name, compiled=False, make_sheets=None)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a step is run.
+
+    Attributes:
+        device: where.
+        precision: of the working weights.
+        exact: in float64 throughout, in which only faults differ; losses are fp32 all the same.
+        saver: one memory saving; None: none.
+        micro_batch: samples in one forward; None: the batch.
+    """
+
+    device: torch.device
+    precision: Precision = FP32
+    exact: bool = False
+    saver: SaverName | None = None
+    micro_batch: int | None = None
+
+
+@dataclass
+class Trial:
+    """A training that has begun.
+
+    Attributes:
+        state, step, plan: of the engine.
+        sent: copies of activations that went to host memory.
+    """
+
+    state: TrainingState
+    step: Step
+    plan: Plan
+    sent: "Sent"
+
+    def run(self) -> list[PhaseResult]:
+        """Run the next step."""
+        return self.step.run(self.state, self.plan)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training moves, on the host."""
+        state = self.state
+        found = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
+        found |= {f"average of {n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
+        found |= {f"carried {name}": value for name, value in state.carried.items()}
+        for name, optimizer in state.optimizers.items():
+            for i, slots in enumerate(optimizer.state.values()):
+                found |= {f"optimizer {name}.{i}.{slot}": v for slot, v in slots.items()}
+        return {name: value.detach().to("cpu", copy=True) for name, value in found.items()}
+
+
+@dataclass
+class Sent(HostCopies):
+    """Takes small tensors to host memory too, and counts.
+
+    Attributes:
+        count: sent so far.
+    """
+
+    count: int = 0
+
+    def is_worth_it(self, tensor: Tensor) -> bool:
+        """See `HostCopies`."""
+        return True
+
+    def send(self, tensor: Tensor) -> Tensor:
+        """See `HostCopies`."""
+        self.count += 1
+        return super().send(tensor)
+
+
+@dataclass
+class _Sending(Probe):
+    sent: Sent = field(default_factory=Sent)
+
+    def host_copies(self) -> HostCopies:
+        return self.sent
+
+
+def begin(subject: Training, way: Way, probe: Literal["sending"] | Probe = "sending") -> Trial:
+    """Begin a training; the same each time but for the way.
+
+    Args:
+        probe: is told where the step is; "sending": one that lets small tensors go to the host too.
+    """
+    networks = subject.make()
+    for network in networks.values():
+        network.to(way.device, torch.float64 if way.exact else torch.float32)
+    plan = plan_by(subject, networks, way)
+    told = _Sending() if probe == "sending" else probe
+    step = subject.step(MadePictures(subject.stages[0].sources), HostDraws(STREAMS_SEED), probe=told)
+    sent = told.sent if isinstance(told, _Sending) else Sent()
+    return Trial(subject.state(plan, way.device, networks=networks), step, plan, sent)
+
+
+def plan_by(subject: Training, networks: Networks, way: Way) -> Plan:
+    """The plan of a way."""
+    plan, blocks = Plan(way.micro_batch or subject.batch, way.precision), subject.recomputable(networks)
+    savings: dict[SaverName, Callable[[], Plan]] = {
+        "micro-batch": lambda: replace(plan, micro_batch=subject.micro_batch),
+        "recompute": lambda: replace(plan, recompute=blocks),
+        "keep-products": lambda: replace(plan, recompute=blocks, keep_products=True),
+        "offload": lambda: replace(plan, recompute=blocks, offload=True),
+        "dense-slices": lambda: replace(plan, in_slices=plain_dense(networks)),
+        "ema-on-host": lambda: replace(plan, ema_on_host=True),
+        "shard-optimizer": lambda: plan,
+        "optimizer-on-host": lambda: replace(plan, optimizer_on_host=True),
+    }
+    return plan if way.saver is None else savings[way.saver]()
+
+
+def plain_dense(networks: Networks) -> dict[str, tuple[str, ...]]:
+    """Every plain dense layer, however small."""
+    found = {
+        name: tuple(key for key, module in network.named_modules() if type(module) is nn.Linear)
+        for name, network in networks.items()
+    }
+    return {name: layers for name, layers in found.items() if layers}

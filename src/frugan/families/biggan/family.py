@@ -1,0 +1,239 @@
+"""BigGAN, BigGAN-deep, SAGAN and SNGAN: class-conditional generators with a projection discriminator.
+
+Source: Brock et al. 2018 (arXiv 1809.11096). Parameter names are those of the PyTorch release by its first author.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from frugan.contract.family import BufferRule, Dimension, Family, Piece, SheetRequest
+from frugan.contract.phase import Networks, Phase
+from frugan.data.picture_needs import PictureNeeds
+from frugan.errors import BadInput
+from frugan.families.biggan.config import GENERATOR, RESOLUTIONS, BigGANNetworks, BigGANObjective, discriminator_stages
+from frugan.families.biggan.discriminator import Discriminator
+from frugan.families.biggan.generator import DEEP_BLOCKS, Generator
+from frugan.families.biggan.phases import phases
+from frugan.nn.initialise import initialise
+from frugan.nn.latents import arc, class_ends, line
+
+_BLOCK = re.compile(r"([GD])\.blocks\.(\d+)\.(\d+)\.(.+)")
+_ATTENTION = frozenset({"theta", "phi", "g", "o", "gamma"})
+_TABLES = re.compile(r"G\.blocks\.\d+\.\d+\.bn\d\.(?:gain|bias)\.weight")
+_EMBEDDING_U = re.compile(r"D\.embed\.u\d+")
+
+WIDTHS = (16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192)
+"""Channel multipliers tried; the published ones are 64, 96 and 128."""
+
+
+class BigGANFamily(Family):
+    """The family contract for BigGAN."""
+
+    name = "biggan"
+    networks_type = BigGANNetworks
+    objective_type = BigGANObjective
+    optimizers = ("D", "G")
+    class_tables = True
+
+    def build(self, networks: BigGANNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+        """Generator "G" and discriminator "D"."""
+        with torch.device(device):
+            return {"G": Generator(networks), "D": Discriminator(networks)}
+
+    def initialise(self, networks: BigGANNetworks, built: Networks, seed: Callable[[str], int]) -> None:
+        """Each network from a random stream of its own."""
+        hows = {"G": networks.generator_initialisation, "D": networks.discriminator_initialisation}
+        for name, how in hows.items():
+            device = next(built[name].parameters()).device
+            initialise(built[name], how, torch.Generator(device).manual_seed(seed(name)))
+
+    def phases(self, networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase, ...]:
+        """D, then G."""
+        return phases(networks, objective)
+
+    def sources(self, networks: BigGANNetworks, objective: BigGANObjective) -> Mapping[str, PictureNeeds]:
+        """One: pictures with classes."""
+        return {"images": PictureNeeds(networks.resolution, networks.classes, networks.channels)}
+
+    def recomputable(self, built: Networks) -> dict[str, tuple[str, ...]]:
+        """Every residual and attention block."""
+        return {
+            network: tuple(
+                f"blocks.{i}.{j}"
+                for i, stage in enumerate(module.blocks)  # type: ignore[arg-type]
+                for j in range(len(stage))
+            )
+            for network, module in built.items()
+        }
+
+    def forwards(self, networks: BigGANNetworks) -> Mapping[str, Callable[[nn.Module, int], object]]:
+        """The generator on zero latents, the discriminator on grey pictures; class 0."""
+        side, channels = networks.resolution, networks.channels
+
+        def generate(network: nn.Module, samples: int) -> Tensor:
+            generator = cast(Generator, network)
+            device = next(network.buffers()).device
+            classes = torch.zeros(samples, dtype=torch.int64, device=device)
+            z = torch.zeros(samples, generator.latent_size, device=device)
+            return cast(Tensor, generator(z, generator.embed(classes)))
+
+        def discriminate(network: nn.Module, samples: int) -> Tensor:
+            device = next(network.buffers()).device
+            classes = torch.zeros(samples, dtype=torch.int64, device=device)
+            return cast(Tensor, network(torch.zeros(samples, channels, side, side, device=device), classes))
+
+        return {"G": generate, "D": discriminate}
+
+    def averaged(self) -> Mapping[str, BufferRule]:
+        """The generator; its running statistics and singular vectors are averaged like weights, as in the release."""
+        return {"G": "average"}
+
+    @torch.no_grad()
+    def sample(self, networks: BigGANNetworks, built: Networks, request: SheetRequest) -> Tensor:
+        """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
+
+        Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
+        straight line (or latents along an arc), ends included, from one class to another (one latent), one latent to
+        another (one class), or both.
+
+        Raises:
+            BadInput: styles nearer to the mean one are asked for: there are none.
+        """
+        if request.psi != 1:
+            raise BadInput(f"psi {request.psi:g}: BigGAN has no styles; truncation makes its latents shorter")
+        generator = cast(Generator, built["G"])
+        device = next(generator.buffers()).device
+        random = torch.Generator().manual_seed(request.seed)
+
+        def latents(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator.latent_size, generator=random) * request.truncation
+
+        def conditions(labels: Tensor) -> Tensor:
+            return generator.mixable(labels.to(device)).float().cpu()
+
+        columns = request.columns
+        if request.interpolate is None:
+            rows = list(request.classes) if request.classes is not None else list(range(min(networks.classes, 10)))
+            z = latents(len(rows), columns)  # [rows, columns, Z]
+            y = conditions(torch.tensor(rows))[:, None].expand(-1, columns, -1)
+        else:
+            start, end = class_ends(request.classes, request.rows, networks.classes, random)  # [rows] each
+            z_start, z_end = latents(2, len(start))
+            if request.interpolate == "class":
+                z_end = z_start
+            if request.interpolate == "latent":
+                end = start
+            z = (arc if request.spherical else line)(z_start, z_end, columns)
+            y = line(conditions(start), conditions(end), columns)
+        pictures: list[Tensor] = [
+            generator(part_z.to(device), part_y.to(device)).cpu()
+            for part_z, part_y in zip(
+                z.flatten(0, 1).split(request.micro_batch), y.flatten(0, 1).split(request.micro_batch), strict=True
+            )
+        ]
+        grid = torch.cat(pictures)  # [rows*columns, C, R, R]
+        return grid.view(*z.shape[:2], *grid.shape[1:])
+
+    def snapshots(self, networks: BigGANNetworks) -> Mapping[str, SheetRequest]:
+        """Ten classes by ten samples, and ten interpolations of class and latent together."""
+        return {
+            "samples": SheetRequest(seed=1, classes=range(min(networks.classes, 10))),
+            "interpolation": SheetRequest(seed=2, interpolate="both"),
+        }
+
+    def piece_of(self, key: str) -> Piece:
+        """Where the tensor "network.parameter" belongs: "G.blocks.2.0.conv1.weight" to conv1 of G's blocks.2."""
+        match = _BLOCK.fullmatch(key)
+        if match is None:
+            network, _, path = key.partition(".")
+            block, _, rest = path.partition(".")
+            return Piece(network, block, rest.partition(".")[0] if block == "output_layer" else "")
+        network, block, position, path = match.groups()
+        layer = path.partition(".")[0]
+        if layer in _ATTENTION:
+            return Piece(network, f"blocks.{block}", "attention")
+        return Piece(network, f"blocks.{block}", layer if position == "0" else f"{position}.{layer}")
+
+    def counterpart(self, key: str, theirs: BigGANNetworks, ours: BigGANNetworks) -> str | None:
+        """Name here of a tensor of other networks; None: there is none.
+
+        Networks of another resolution have a stage more or less. Stages that agree, counted from the coarsest on and
+        from the picture on, are each other's counterparts; what lies between them is new.
+        """
+        if theirs.architecture != ours.architecture:
+            return None
+        match = _BLOCK.fullmatch(key)
+        if match is None or theirs.resolution == ours.resolution:
+            return key
+        network, position, path = match[1], match[3], match[4]
+        deep = ours.architecture == "biggan-deep"
+        flat = DEEP_BLOCKS if deep and network == "G" else 1
+        stage, within = divmod(int(match[2]), flat)
+        tables = [_stages(network, of.resolution, deep=deep) for of in (theirs, ours)]
+        here = _stage_counterpart(stage, *tables)
+        return None if here is None else f"{network}.blocks.{here * flat + within}.{position}.{path}"
+
+    def class_dimension(self, key: str, networks: BigGANNetworks) -> int | None:
+        """Dimension of the tensor "network.parameter" that runs over the classes; None: none does."""
+        if key in ("G.shared.weight", "D.embed.weight"):
+            return 0
+        if networks.shared_embedding is None and _TABLES.fullmatch(key):
+            return 0
+        return 1 if _EMBEDDING_U.fullmatch(key) else None
+
+    def variants(self, networks: BigGANNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
+        """Resolutions of the same channels, and channels of the same resolution, smallest first."""
+        ratio = networks.discriminator_channels / networks.generator_channels
+        attention = max((0, *networks.generator_attention, *networks.discriminator_attention))
+        widths = sorted({*WIDTHS, networks.generator_channels})
+        return {
+            "resolution": tuple(
+                {"resolution": r} for r in sorted(RESOLUTIONS[networks.architecture]) if r >= attention
+            ),
+            "width": tuple(
+                {"generator_channels": width, "discriminator_channels": max(1, round(width * ratio))}
+                for width in widths
+            ),
+        }
+
+    def tiny(self) -> tuple[BigGANNetworks, BigGANObjective]:
+        """32 pixels, 8 channels, hierarchical, with attention in both networks."""
+        networks = BigGANNetworks(
+            resolution=32,
+            classes=3,
+            generator_channels=2,
+            discriminator_channels=2,
+            latent_size=8,
+            shared_embedding=4,
+            generator_attention=(16,),
+            discriminator_attention=(16,),
+        )
+        return networks, BigGANObjective()
+
+
+def _stages(network: str, resolution: int, *, deep: bool) -> list[tuple[int | None, int]]:
+    """Channels in and out of each stage, the coarsest one first for the generator, the finest for the discriminator."""
+    if network == "G":
+        return list(GENERATOR[resolution])
+    return [(stage.inputs, stage.outputs) for stage in discriminator_stages(resolution, deep=deep)]
+
+
+def _stage_counterpart(
+    stage: int, theirs: list[tuple[int | None, int]], ours: list[tuple[int | None, int]]
+) -> int | None:
+    if stage >= len(theirs):
+        return None
+    alike = 0
+    while alike < min(len(theirs), len(ours)) and theirs[alike] == ours[alike]:
+        alike += 1
+    if stage < alike:
+        return stage
+    from_the_end = len(theirs) - stage
+    here = len(ours) - from_the_end
+    if here < alike or theirs[stage:] != ours[here:]:
+        return None
+    return here

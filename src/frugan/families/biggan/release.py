@@ -1,0 +1,511 @@
+"""The folder in which BigGAN-PyTorch keeps an experiment's weights: one set of files, or several.
+
+`G.pth`, `D.pth`, `G_ema.pth` (state dicts), `G_optim.pth`, `D_optim.pth` (Adam's) and `state_dict.pth` (counters and
+options); earlier and best ones beside them with a suffix: `G_copy0.pth`, `G_best1.pth`.
+"""
+
+import re
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from frugan.contract.formats import (
+    RECIPE_FILE,
+    WEIGHTS_SUFFIX,
+    Conversion,
+    Converted,
+    FileFormat,
+    Imported,
+    OurSide,
+    RecipeValues,
+    Say,
+    Target,
+    Trained,
+)
+from frugan.contract.name_table import NameTable, Row
+from frugan.data.wording import first_lines
+from frugan.errors import BadInput
+from frugan.families.biggan.family import BigGANFamily
+from frugan.families.biggan.release_recipe import (
+    DEFAULTS,
+    exported_options,
+    lines_of_differences,
+    next_lines,
+    release_recipe,
+)
+from frugan.pickles.torch_files import Layer, read_torch_file
+
+_BUFFERS = re.compile(
+    r"(?:.*\.)?(?:u\d+|sv\d+|stored_mean|stored_var|running_mean|running_var|accumulation_counter|num_batches_tracked)"
+)
+COUNTER = "accumulation_counter"
+
+
+def release_table(*, own_batch_norm: bool) -> NameTable:
+    """Names within a network.
+
+    Args:
+        own_batch_norm: the checkpoint is of option `mybn`, whose statistics lie one level deeper.
+    """
+    deeper = [
+        Row("{path}.bn.stored_mean", "{path}.stored_mean"),
+        Row("{path}.bn.stored_var", "{path}.stored_var"),
+        Row("{path}.bn." + COUNTER, None),
+    ]
+    return NameTable([*(deeper if own_batch_norm else []), Row("{path}", "{path}")], {"path": ".+"})
+
+
+def is_parameter(name: str) -> bool:
+    """Whether a tensor of a state dict is a parameter, and no buffer."""
+    return _BUFFERS.fullmatch(name) is None
+
+
+def parameter_order(names: Iterable[str]) -> list[str]:
+    """Parameters of a state dict, in order."""
+    return [name for name in names if is_parameter(name)]
+
+
+def averaged_statistics(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """State dict whose accumulated statistics are means: sums are divided by their counter where it is above zero."""
+    counters = {name.removesuffix(COUNTER): value for name, value in tensors.items() if name.endswith(f".{COUNTER}")}
+    found = dict(tensors)
+    for path, counter in counters.items():
+        count = float(counter)
+        for statistic in ("stored_mean", "stored_var"):
+            if count > 0 and (name := f"{path}{statistic}") in found:
+                found[name] = found[name] / count
+    return found
+
+
+FIRST_COUNTERS: Mapping[str, Any] = {
+    "itr": 0,
+    "epoch": 0,
+    "save_num": 0,
+    "save_best_num": 0,
+    "best_IS": 0,
+    "best_FID": 999999,
+}
+"""As that program begins."""
+
+FORMAT = "biggan-pytorch"
+STATE = "state_dict"
+OPTIMIZERS = ("G", "D")
+NETWORKS = ("G", "D", "G_ema")
+SLOTS = ("exp_avg", "exp_avg_sq")
+COUNTERS = ("itr", "epoch", "save_num", "save_best_num", "best_IS", "best_FID")
+_PLAIN = (int, float, bool, str, type(None))
+
+
+@dataclass(frozen=True)
+class AdamState:
+    """Adam's state for one network.
+
+    Attributes:
+        settings: learning rate, betas, eps: that training went on with.
+        slots: parameter -> "exp_avg", "exp_avg_sq", "step" -> tensor; a parameter that never had a gradient has none.
+    """
+
+    settings: Mapping[str, Any]
+    slots: Mapping[str, Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class ReleaseCheckpoint:
+    """What a set of files holds.
+
+    Attributes:
+        folder: that it lies in.
+        suffix: of its files: "", "copy0", "best1".
+        networks: "G", "D", "G_ema" -> state dict, as far as they are there.
+        optimizers: "G", "D" -> Adam's state.
+        options: of the training program; plain values only.
+        counters: iterations done, best scores and the like.
+    """
+
+    folder: Path
+    suffix: str
+    networks: Mapping[str, Mapping[str, Tensor]]
+    optimizers: Mapping[str, AdamState]
+    options: Mapping[str, Any]
+    counters: Mapping[str, Any] = field(default_factory=dict)
+
+    def file(self, name: str) -> Path:
+        """Where a part of it lies: "G", "G_optim", "state_dict"."""
+        return self.folder / file_name(name, self.suffix)
+
+
+def file_name(name: str, suffix: str) -> str:
+    """Name of a file of a set."""
+    return f"{name}_{suffix}.pth" if suffix else f"{name}.pth"
+
+
+def all_names() -> tuple[str, ...]:
+    """Of the files that a set may have."""
+    return (*NETWORKS, *(f"{name}_optim" for name in OPTIMIZERS), STATE)
+
+
+def suffixes(folder: Path) -> list[str]:
+    """Sets of files in a folder, by the suffixes of their networks; "" is the newest."""
+    found = (_suffix(path.stem) for path in folder.glob("*.pth"))
+    return sorted({suffix for suffix in found if suffix is not None})
+
+
+def _suffix(stem: str) -> str | None:
+    for name in sorted(NETWORKS, key=len, reverse=True):
+        if stem == name:
+            return ""
+        if stem.startswith(f"{name}_") and not stem.startswith(f"{name}_optim"):
+            return stem.removeprefix(f"{name}_")
+    return None
+
+
+def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) -> ReleaseCheckpoint:
+    """Read a set of files; nothing in them is run.
+
+    Args:
+        folder: of the experiment's weights.
+        suffix: of the set: "" (the newest), "copy0", "best1".
+        optimizers: whether Adam's state is wanted.
+
+    Raises:
+        BadInput: files are missing, damaged, hostile, or of another program.
+    """
+    if not folder.is_dir():
+        what = "a file" if folder.is_file() else "no such folder"
+        raise BadInput(
+            f"{folder}: {what}; expected the folder of an experiment below BigGAN-PyTorch's weights folder, "
+            "with G.pth, D.pth and state_dict.pth in it"
+        )
+    known = suffixes(folder)
+    if suffix not in known:
+        there = ", ".join(repr(each) for each in known if each) or "none with a suffix"
+        named = f"a set named {suffix!r}" if suffix else "a set without a suffix (G.pth)"
+        raise BadInput(f"{folder}: {named} is not there; expected one of: {there} (--name NAME)")
+    state = _state(folder / file_name(STATE, suffix))
+    networks = {name: _network(path) for name in NETWORKS if (path := folder / file_name(name, suffix)).is_file()}
+    found = {
+        name: _adam(path, networks[name])
+        for name in OPTIMIZERS
+        if optimizers and name in networks and (path := folder / file_name(f"{name}_optim", suffix)).is_file()
+    }
+    options = {key: _plain(value) for key, value in state["config"].items() if type(value) is not Layer}
+    counters = {name: _plain(state[name]) for name in COUNTERS if name in state}
+    return ReleaseCheckpoint(folder, suffix, networks, found, options, counters)
+
+
+def _state(path: Path) -> dict[str, Any]:
+    state = read_torch_file(path)
+    if type(state) is not dict or type(state.get("config")) is not dict:
+        raise BadInput(f"{path}: holds no options (config); expected BigGAN-PyTorch's state_dict.pth")
+    itr = state.get("itr")
+    if type(itr) is not int or itr < 0:
+        raise BadInput(f"{path}: itr is {itr if type(itr) in _PLAIN else type(itr).__name__!r}; expected iterations")
+    if not all(type(key) is str for key in state["config"]):
+        raise BadInput(f"{path}: has options without names")
+    return state
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars become Python's; what is neither plain nor one of them is a word for it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if type(value) in _PLAIN else f"({type(value).__name__})"
+
+
+def _network(path: Path) -> dict[str, Tensor]:
+    read = read_torch_file(path)
+    if type(read) is not dict or not read or not all(type(value) is np.ndarray for value in read.values()):
+        raise BadInput(f"{path}: holds no state dict; expected names and tensors")
+    if not all(type(key) is str for key in read):
+        raise BadInput(f"{path}: holds tensors without names")
+    return {key: torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape)) for key, value in read.items()}
+
+
+def _adam(path: Path, network: Mapping[str, Tensor]) -> AdamState:
+    """Adam's state by the names of the parameters, in whose order its lists are."""
+    read = read_torch_file(path)
+    groups = read.get("param_groups") if type(read) is dict else None
+    states = read.get("state") if type(read) is dict else None
+    if type(groups) is not list or len(groups) != 1 or type(groups[0]) is not dict or type(states) is not dict:
+        raise BadInput(f"{path}: holds no optimizer state with one group of parameters")
+    order, indices = parameter_order(network), groups[0].get("params")
+    if type(indices) is not list or len(indices) != len(order) or not all(type(index) is int for index in indices):
+        count = len(indices) if type(indices) is list else "no"
+        raise BadInput(f"{path}: is of {count} parameters; the network beside it has {len(order)}")
+    if unknown := states.keys() - set(indices):
+        raise BadInput(f"{path}: has state of parameters that it does not list: {_few(unknown)}")
+    slots = {
+        name: _slots(states[index], network[name], name, path)
+        for index, name in zip(indices, order, strict=True)
+        if index in states
+    }
+    return AdamState({key: value for key, value in groups[0].items() if key != "params"}, slots)
+
+
+def _slots(state: Any, parameter: Tensor, name: str, path: Path) -> dict[str, Tensor]:
+    if type(state) is not dict:
+        raise BadInput(f"{path}: {name} has no state; expected Adam's")
+    step = state.get("step")
+    if type(step) is np.ndarray and step.ndim == 0:
+        step = step.item()
+    if not isinstance(step, int | float):
+        raise BadInput(f"{path}: {name} has no count of steps; expected Adam's state")
+    found = {"step": torch.tensor(float(step))}
+    for slot in SLOTS:
+        value = state.get(slot)
+        if type(value) is not np.ndarray or value.shape != tuple(parameter.shape):
+            shape = list(value.shape) if type(value) is np.ndarray else "missing"
+            raise BadInput(f"{path}: {slot} of {name} is {shape}; expected {list(parameter.shape)}")
+        found[slot] = torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape))
+    return found
+
+
+def _few(values: Iterable[Any]) -> str:
+    listed = sorted(map(str, values))
+    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+
+
+class BigGANPyTorch(FileFormat):
+    """A checkpoint folder of the PyTorch release."""
+
+    program = "a checkpoint of BigGAN-PyTorch"
+    reads = frozenset({"overrides", "name", "raw", "verify"})
+    writes = frozenset({"replace"})
+    makes: frozenset[Target] = frozenset({"run", "file"})
+
+    def read(self, asked: Conversion, ours: OurSide) -> Imported:
+        """Read a checkpoint: for a run both networks; for a file the averaged generator (`raw`: as it was trained), and
+        the discriminator if there is one."""
+        to_file = asked.out.suffix == WEIGHTS_SUFFIX
+        checkpoint = _complete(read_checkpoint(asked.source, asked.name or "", optimizers=not to_file), asked.say)
+        if not to_file and (missing := [n for n in ("G", "D") if n not in checkpoint.networks]):
+            raise BadInput(
+                f"{checkpoint.file(missing[0])}: missing; training goes on with both networks. Weights alone become a "
+                f"file: frugan convert {asked.source} weights{WEIGHTS_SUFFIX} --from {FORMAT}"
+            )
+        iteration, options = int(checkpoint.counters["itr"]), checkpoint.options
+        rates = {} if to_file else _own_rates(checkpoint)
+        recipe = release_recipe(options, iteration, rates, str(checkpoint.file(STATE)), ours, trains=not to_file)
+        parts = tuple(checkpoint.networks)
+        asked.say(f"{recipe.summary}; {', '.join(parts)} at iteration {iteration:,}")
+        facts = {"path": str(asked.out), "networks": list(parts), "step": iteration}
+        headline = f"{asked.out}: {recipe.summary}, iteration {iteration:,}"
+        if to_file:
+            networks = _chosen(checkpoint, recipe, asked, ours)
+            lines = [headline, *next_lines(asked.out, recipe, ours, discriminator="D" in parts)]
+            return Imported(recipe, networks, facts, lines, step=iteration, parts=parts)
+        for line in lines_of_differences(recipe, options):
+            asked.say(line)
+        networks = _translated(checkpoint, "G", recipe, ours) | _translated(checkpoint, "D", recipe, ours)
+        average = "G_ema" if "G_ema" in parts else "G"
+        if average == "G" and options["ema"] is True:
+            asked.say(f"{checkpoint.file('G_ema')} is not there: the average starts as a copy of G")
+        return Imported(
+            recipe,
+            networks,
+            facts,
+            [headline, f"Next: frugan train {asked.out / RECIPE_FILE} --data PICTURES --out {asked.out}"],
+            averages=_translated(checkpoint, average, recipe, ours),
+            optimizers=_optimizer(checkpoint, "G", asked.say) | _optimizer(checkpoint, "D", asked.say),
+            step=iteration,
+            event={"format": FORMAT, "options": options, "counters": checkpoint.counters, "set": checkpoint.suffix},
+            parts=parts,
+        )
+
+    def write(self, asked: Conversion, ours: OurSide) -> Converted:
+        """Write G.pth, D.pth, G_ema.pth, Adam's states and state_dict.pth, as far as there is something for them.
+
+        With `replace` all such files go, also those that the new ones have none of.
+        """
+        trained, folder = ours.weights("biggan"), asked.out
+        imported = trained.imported() or {}
+        imported = imported if imported.get("format") == FORMAT else {}
+        options, lines = exported_options(trained.recipe, imported.get("options"), ours)
+        for line in lines:
+            asked.say(line)
+        files = _states(trained, options)
+        if trained.optimizers is not None and trained.step:
+            files |= _adam_files(trained.optimizers(), files, trained.recipe)
+        else:
+            asked.say(f"{trained.path}: no optimizer state beside it; that program begins with fresh statistics")
+        counters = {**FIRST_COUNTERS, **imported.get("counters", {}), "itr": trained.step}
+        if imported and imported.get("counters", {}).get("itr") != trained.step:
+            asked.say("epoch, best_IS and best_FID are those of the imported checkpoint")
+        files[STATE] = {**counters, "config": options | _activations(options)}
+        _write(folder, files, replace=asked.replace)
+        written = [file_name(name, "") for name in files]
+        where = f"--weights_root {folder.parent} --experiment_name {folder.name}"
+        return Converted(
+            folder,
+            {"folder": str(folder), "files": written, "step": trained.step},
+            [
+                f"{folder}: {', '.join(written)} at iteration {trained.step:,}",
+                f"In that program: train.py --resume {where}, with the options in state_dict.pth",
+            ],
+            step=trained.step,
+            networks=tuple(name for name in NETWORKS if name in files),
+        )
+
+
+def _complete(checkpoint: ReleaseCheckpoint, say: Say) -> ReleaseCheckpoint:
+    """The checkpoint with all options: what an older version of that program did not write is as by default."""
+    if missing := [name for name in DEFAULTS if name not in checkpoint.options]:
+        shown = ", ".join(f"{name} {DEFAULTS[name]}" for name in missing)
+        say(f"{checkpoint.file(STATE)}: says nothing of some options, which are taken as by default: {shown}")
+    return replace(checkpoint, options={**DEFAULTS, **checkpoint.options})
+
+
+def _own_rates(checkpoint: ReleaseCheckpoint) -> dict[str, dict[str, Any]]:
+    """ "G", "D" -> Adam's settings as the optimizer's file has them, which are those that training goes on with."""
+    rates: dict[str, dict[str, Any]] = {}
+    for name, state in checkpoint.optimizers.items():
+        file, own = checkpoint.file(f"{name}_optim"), state.settings
+        betas = own.get("betas")
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise BadInput(f"{file}: has no betas; expected Adam's state")
+        rates[name] = {"learning_rate": own.get("lr"), "beta1": betas[0], "beta2": betas[1], "eps": own.get("eps")}
+        if not all(type(value) in (int, float) for value in rates[name].values()):
+            raise BadInput(f"{file}: its rate, betas and eps are no numbers")
+        if own.get("weight_decay", 0) or own.get("amsgrad", False):
+            raise BadInput(f"{file}: weight_decay and amsgrad have no recipe field")
+    return rates
+
+
+def _chosen(checkpoint: ReleaseCheckpoint, recipe: RecipeValues, asked: Conversion, ours: OurSide) -> dict[str, Tensor]:
+    """Tensors "network.parameter" of the generator, and of the discriminator if there is one."""
+    wanted, other = ("G", "G_ema") if asked.raw else ("G_ema", "G")
+    generator = wanted if wanted in checkpoint.networks else other
+    if generator not in checkpoint.networks:
+        raise BadInput(f"{checkpoint.folder}: holds no generator (G_ema.pth or G.pth); nothing could be drawn with it")
+    if generator != wanted:
+        asked.say(f"{checkpoint.file(wanted)} is not there: {generator} is used instead")
+    tensors = _translated(checkpoint, generator, recipe, ours)
+    if "D" not in checkpoint.networks:
+        asked.say(f"{checkpoint.file('D')} is not there: in training it starts afresh")
+        return tensors
+    return tensors | _translated(checkpoint, "D", recipe, ours)
+
+
+def _translated(checkpoint: ReleaseCheckpoint, name: str, recipe: RecipeValues, ours: OurSide) -> dict[str, Tensor]:
+    """Tensors "network.parameter" of a network, all of which must be the recipe's.
+
+    Raises:
+        BadInput: names are missing or left over, or shapes are others.
+    """
+    own = "G" if name == "G_ema" else name
+    network = BigGANFamily().build(recipe.networks, "meta")[own]
+    expected = {key: tuple(value.shape) for key, value in network.state_dict().items()}
+    table = release_table(own_batch_norm=checkpoint.options["mybn"] is True)
+    read = table.to_ours(averaged_statistics(checkpoint.networks[name]), expected)
+    if read.faults:
+        raise BadInput(
+            f"{checkpoint.file(name)}: not the network that its options stand for:\n  {first_lines(read.faults)}"
+        )
+    tensors = {f"{own}.{key}": value.float() for key, value in read.tensors.items()}
+    ours.load({own: network}, tensors, str(checkpoint.file(name)))  # copies nothing: there is no data on "meta"
+    return tensors
+
+
+def _optimizer(checkpoint: ReleaseCheckpoint, name: str, say: Say) -> dict[str, Tensor]:
+    """Adam's state as a checkpoint of ours names it."""
+    file = checkpoint.file(f"{name}_optim")
+    adam = checkpoint.optimizers.get(name)
+    if adam is None:
+        say(f"{file} is not there: the optimizer's statistics start afresh")
+        return {}
+    if unmoved := set(parameter_order(checkpoint.networks[name])) - adam.slots.keys():
+        keys = first_lines(sorted(f"{name}.{key}" for key in unmoved), ", ")
+        say(f"{file}: has no state for {keys}, which starts afresh")
+    table = release_table(own_batch_norm=False)  # of parameters, which are named alike
+    found: dict[str, Tensor] = {}
+    for key, slots in adam.slots.items():
+        (own,) = table.to_ours({key: slots["exp_avg"]}).tensors
+        found |= {f"{name}/{name}.{own}/{slot}": value for slot, value in slots.items()}
+    return found
+
+
+def _activations(options: Mapping[str, Any]) -> dict[str, nn.Module]:
+    """That program keeps the layers themselves among its options."""
+    return {f"{name}_activation": nn.ReLU(inplace=options[f"{name}_nl"] != "relu") for name in ("G", "D")}
+
+
+def _states(trained: Trained, options: Mapping[str, Any]) -> dict[str, Any]:
+    """File -> state dict."""
+    own_norm = options["mybn"] is True
+    built = BigGANFamily().build(trained.recipe.networks, "meta")
+    files: dict[str, Any] = {}
+    for name, weights, own in (
+        ("G", trained.networks, "G"),
+        ("D", trained.networks, "D"),
+        ("G_ema", trained.averages, "G"),
+    ):
+        tensors = {key.removeprefix(f"{own}."): value for key, value in weights.items() if key.startswith(f"{own}.")}
+        if not tensors or (name == "G_ema" and not options["ema"]):
+            continue
+        ordered = {key: tensors[key] for key in built[own].state_dict()}
+        state = release_table(own_batch_norm=own_norm).to_theirs(ordered).tensors
+        files[name] = OrderedDict(_with_counters(state) if own_norm else state)
+    if "G" not in files:
+        raise BadInput(f"{trained.path}: holds no generator")
+    return files
+
+
+def _with_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """State dict with the counts of accumulated batches that `mybn` keeps: 0, because its statistics are no sums."""
+    found: dict[str, Tensor] = {}
+    for key, value in tensors.items():
+        found[key] = value
+        if key.endswith(".bn.stored_var"):
+            found[key.removesuffix("stored_var") + COUNTER] = torch.zeros(1)
+    return found
+
+
+def _adam_files(tensors: Mapping[str, Tensor], files: Mapping[str, Any], recipe: RecipeValues) -> dict[str, Any]:
+    """File -> Adam's state, in the order of the parameters of the network beside it."""
+    table = release_table(own_batch_norm=False)  # of parameters, which are named alike
+    found: dict[str, Any] = {}
+    for name in ("G", "D"):
+        if name not in files:
+            continue
+        of = recipe.optimizers[name]
+        order = parameter_order(files[name])
+        state = {}
+        for index, key in enumerate(order):
+            (own,) = table.to_ours({key: files[name][key]}).tensors
+            slots = {slot: tensors.get(f"{name}/{name}.{own}/{slot}") for slot in ("step", *SLOTS)}
+            if all(value is not None for value in slots.values()):
+                state[index] = slots
+        betas = (of["beta1"], of["beta2"])
+        adam = torch.optim.Adam([torch.zeros(())], lr=of["learning_rate"], betas=betas, eps=of["eps"])
+        (group,) = adam.state_dict()["param_groups"]  # with all that torch keeps there
+        found[f"{name}_optim"] = {"state": state, "param_groups": [group | {"params": list(range(len(order)))}]}
+    return found
+
+
+def _write(folder: Path, files: Mapping[str, Any], *, replace: bool) -> None:
+    there = [name for name in (file_name(each, "") for each in all_names()) if (folder / name).exists()]
+    if there and not replace:
+        raise BadInput(f"{folder / there[0]}: is there already; choose another folder, or add --replace")
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder}: is no folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(mkdtemp(prefix=f".{folder.name}.unfinished-", dir=folder.parent))
+    try:
+        for name, content in files.items():
+            torch.save(content, beside / file_name(name, ""))
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            (beside / file_name(name, "")).replace(folder / file_name(name, ""))
+        for name in there:
+            if not any(name == file_name(each, "") for each in files):
+                (folder / name).unlink()  # of another state, which that program would go on with
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

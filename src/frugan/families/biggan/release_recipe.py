@@ -1,0 +1,521 @@
+"""Options of BigGAN-PyTorch's training program, as a checkpoint keeps them, and the recipe fields that they stand for.
+
+Options that change networks or training in a way that no recipe field has are refused by their names. Some of them
+matter only where training goes on: weights to draw pictures with can be had all the same.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from frugan.contract.formats import RECIPE_FILE, WEIGHTS_SUFFIX, OurSide, RecipeValues
+from frugan.errors import BadInput
+from frugan.families.biggan.config import discriminator_channels_at, generator_channels_at
+from frugan.pickles.wording import shown_value
+
+FINE_TUNING = "biggan-finetune-128"
+"""The recipe that converted networks are fine-tuned by."""
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "dataset": "I128_hdf5",
+        "augment": False,
+        "num_workers": 8,
+        "pin_memory": True,
+        "shuffle": False,
+        "load_in_mem": False,
+        "use_multiepoch_sampler": False,
+        "model": "BigGAN",
+        "G_param": "SN",
+        "D_param": "SN",
+        "G_ch": 64,
+        "D_ch": 64,
+        "G_depth": 1,
+        "D_depth": 1,
+        "D_wide": True,
+        "G_shared": False,
+        "shared_dim": 0,
+        "dim_z": 128,
+        "z_var": 1.0,
+        "hier": False,
+        "cross_replica": False,
+        "mybn": False,
+        "G_nl": "relu",
+        "D_nl": "relu",
+        "G_attn": "64",
+        "D_attn": "64",
+        "norm_style": "bn",
+        "seed": 0,
+        "G_init": "ortho",
+        "D_init": "ortho",
+        "skip_init": False,
+        "G_lr": 5e-5,
+        "D_lr": 2e-4,
+        "G_B1": 0.0,
+        "D_B1": 0.0,
+        "G_B2": 0.999,
+        "D_B2": 0.999,
+        "batch_size": 64,
+        "G_batch_size": 0,
+        "num_G_accumulations": 1,
+        "num_D_steps": 2,
+        "num_D_accumulations": 1,
+        "split_D": False,
+        "num_epochs": 100,
+        "parallel": False,
+        "G_fp16": False,
+        "D_fp16": False,
+        "D_mixed_precision": False,
+        "G_mixed_precision": False,
+        "accumulate_stats": False,
+        "num_standing_accumulations": 16,
+        "G_eval_mode": False,
+        "save_every": 2000,
+        "num_save_copies": 2,
+        "num_best_copies": 2,
+        "which_best": "IS",
+        "no_fid": False,
+        "test_every": 5000,
+        "num_inception_images": 50000,
+        "hashname": False,
+        "base_root": "",
+        "data_root": "data",
+        "weights_root": "weights",
+        "logs_root": "logs",
+        "samples_root": "samples",
+        "pbar": "mine",
+        "name_suffix": "",
+        "experiment_name": "",
+        "config_from_name": False,
+        "ema": False,
+        "ema_decay": 0.9999,
+        "use_ema": False,
+        "ema_start": 0,
+        "adam_eps": 1e-8,
+        "BN_eps": 1e-5,
+        "SN_eps": 1e-8,
+        "num_G_SVs": 1,
+        "num_D_SVs": 1,
+        "num_G_SV_itrs": 1,
+        "num_D_SV_itrs": 1,
+        "G_ortho": 0.0,
+        "D_ortho": 0.0,
+        "toggle_grads": True,
+        "which_train_fn": "GAN",
+        "load_weights": "",
+        "resume": False,
+        "logstyle": "%3.3e",
+        "log_G_spectra": False,
+        "log_D_spectra": False,
+        "sv_log_interval": 10,
+    }
+)
+"""Of its options, where nothing else is said."""
+
+
+Options = Mapping[str, Any]
+
+ARCHITECTURES = MappingProxyType({"BigGAN": "biggan", "BigGANdeep": "biggan-deep"})
+INITIALISATIONS = MappingProxyType({"ortho": "orthogonal", "N02": "normal", "xavier": "xavier", "glorot": "xavier"})
+ACTIVATIONS = frozenset({"relu", "inplace_relu", "ir"})
+DEEP_GENERATOR_DEPTH = 2
+
+
+def network_values(options: Options) -> dict[str, Any]:
+    """Values of a recipe's `networks` section.
+
+    Raises:
+        BadInput: an option is missing, of another type, or asks for networks that are not built here.
+    """
+    _only(options, "norm_style", ("bn",), "instance, group, layer or no normalisation is not built here")
+    _only(options, "G_param", ("SN",), "a generator without spectral norm is not built here")
+    _only(options, "D_param", ("SN",), "a discriminator without spectral norm is not built here")
+    _only(options, "cross_replica", (False,), "its statistics are not those that its networks were trained with")
+    for name in ("G_nl", "D_nl"):
+        _only(options, name, tuple(sorted(ACTIVATIONS)), "other activations are not built here")
+    architecture = _word(options, "model", ARCHITECTURES)
+    deep = architecture == "biggan-deep"
+    resolution = _number(options, "resolution")
+    for one, other in (("num_G_SVs", "num_D_SVs"), ("num_G_SV_itrs", "num_D_SV_itrs")):
+        if _number(options, one) != _number(options, other):
+            raise BadInput(
+                f"{one} {options[one]}, {other} {options[other]}: both networks have the same number here, so these "
+                "cannot be carried over"
+            )
+    shared = _flag(options, "G_shared")
+    attention = {name: _attention(options, name, resolution, deep=deep) for name in ("G_attn", "D_attn")}
+    if deep and _number(options, "G_depth") != DEEP_GENERATOR_DEPTH:
+        raise BadInput(f"G_depth {options['G_depth']}: expected {DEEP_GENERATOR_DEPTH}, the depth of its tables")
+    return {
+        "architecture": architecture,
+        "resolution": resolution,
+        "classes": _number(options, "n_classes"),
+        "generator_channels": _number(options, "G_ch"),
+        "discriminator_channels": _number(options, "D_ch"),
+        "latent_size": _number(options, "dim_z"),
+        "shared_embedding": (_number(options, "shared_dim") or _number(options, "dim_z")) if shared else None,
+        "hierarchical_latent": _flag(options, "hier"),
+        "generator_attention": attention["G_attn"],
+        "discriminator_attention": attention["D_attn"],
+        "discriminator_wide": _flag(options, "D_wide"),
+        "blocks_per_stage": _number(options, "D_depth") if deep else 2,
+        "generator_initialisation": _word(options, "G_init", INITIALISATIONS),
+        "discriminator_initialisation": _word(options, "D_init", INITIALISATIONS),
+        "batch_norm_eps": _float(options, "BN_eps"),
+        "running_variance": "biased" if _flag(options, "mybn") else "unbiased",
+        "spectral_norm_eps": _float(options, "SN_eps"),
+        "power_iterations": _number(options, "num_G_SV_itrs"),
+        "singular_values": _number(options, "num_G_SVs"),
+        # its table for 32 pixels is wrong, and with it where attention stands
+        "reference_attention_at_32": bool(resolution == 32 and attention["D_attn"]),
+    }
+
+
+def training_values(options: Options) -> dict[str, Any]:
+    """Values of the sections that say how it is trained.
+
+    Raises:
+        BadInput: an option is missing, of another type, or asks for a training that is not done here.
+    """
+    _only(options, "which_train_fn", ("GAN",), "that program then trains nothing")
+    for name in ("G_fp16", "D_fp16", "G_mixed_precision", "D_mixed_precision"):
+        _only(options, name, (False,), "its half-precision weights and optimizer state are not read")
+    size, own_size = _number(options, "batch_size"), _number(options, "G_batch_size")
+    batch = size * _number(options, "num_D_accumulations")
+    generated = max(size, own_size) * _number(options, "num_G_accumulations")
+    if own_size > size:
+        raise BadInput(
+            f"G_batch_size {own_size}: the generator is updated on batches of another size than the discriminator's "
+            f"{size}, which no recipe field has"
+        )
+    if generated != batch:
+        raise BadInput(
+            f"num_G_accumulations {options['num_G_accumulations']}, num_D_accumulations "
+            f"{options['num_D_accumulations']}: the generator is updated on {generated:,} samples and the "
+            f"discriminator on {batch:,}, which no recipe field has"
+        )
+    return {
+        "objective": {
+            "loss": "hinge",
+            "discriminator_steps": _number(options, "num_D_steps"),
+            "generator_orthogonality": _float(options, "G_ortho"),
+            "discriminator_orthogonality": _float(options, "D_ortho"),
+        },
+        "data": {"flip": _flag(options, "augment") and not str(options.get("dataset", "")).endswith("_hdf5")},
+        "training": {
+            "batch": batch,
+            "normalisation_batch": size,
+            "duration": "endless",
+            "seed": _number(options, "seed"),
+        },
+        "optimizers": {name: _adam(options, name) for name in ("D", "G")},
+        "ema": {
+            "decay": _float(options, "ema_decay") if _flag(options, "ema") else 0.0,
+            "start": f"{_number(options, 'ema_start') if _flag(options, 'ema') else 0} steps",
+        },
+        "saving": {
+            "checkpoint_every": f"{max(1, _number(options, 'save_every'))} steps",
+            "snapshot_every": f"{max(1, _number(options, 'save_every'))} steps",
+            "keep_checkpoints": max(1, _number(options, "num_save_copies")),
+        },
+    }
+
+
+def _adam(options: Options, network: str) -> dict[str, Any]:
+    return {
+        "learning_rate": _float(options, f"{network}_lr"),
+        "beta1": _float(options, f"{network}_B1"),
+        "beta2": _float(options, f"{network}_B2"),
+        "eps": _float(options, "adam_eps"),
+    }
+
+
+def _attention(options: Options, name: str, resolution: int, *, deep: bool) -> list[int]:
+    """Sides with attention; what stands at none of a network's blocks is passed over, as that program does."""
+    text = _given(options, name)
+    if not isinstance(text, str) or not all(part.isdigit() and len(part) < 5 for part in text.split("_")):
+        raise BadInput(f"{name} {shown_value(text)}: expected sides such as 64 or 32_64, or 0")
+    try:
+        sides: Mapping[int, int]
+        if name == "G_attn":
+            sides = generator_channels_at(resolution)
+        else:
+            sides = discriminator_channels_at(resolution, deep=deep, reference_at_32=resolution == 32)
+    except KeyError:
+        return []  # the resolution is refused elsewhere, with words
+    return sorted({int(part) for part in text.split("_")} & set(sides))
+
+
+def _only(options: Options, name: str, allowed: tuple[Any, ...], why: str) -> None:
+    value = _given(options, name)
+    if not any(type(value) is type(each) and value == each for each in allowed):
+        expected = " or ".join(str(each) for each in allowed)
+        raise BadInput(f"{name} {shown_value(value)}: {why}; expected {expected}")
+
+
+def _word(options: Options, name: str, known: Mapping[str, str]) -> str:
+    value = _given(options, name)
+    if not isinstance(value, str) or value not in known:
+        raise BadInput(f"{name} {shown_value(value)}: expected one of {', '.join(known)}")
+    return known[value]
+
+
+def _number(options: Options, name: str) -> int:
+    value = _given(options, name)
+    if type(value) is not int or value < 0:
+        raise BadInput(f"{name} {shown_value(value)}: expected a whole number")
+    return value
+
+
+def _float(options: Options, name: str) -> float:
+    value = _given(options, name)
+    if type(value) not in (int, float):
+        raise BadInput(f"{name} {shown_value(value)}: expected a number")
+    return float(value)
+
+
+def _flag(options: Options, name: str) -> bool:
+    value = _given(options, name)
+    if type(value) is not bool:
+        raise BadInput(f"{name} {shown_value(value)}: expected True or False")
+    return value
+
+
+def _given(options: Options, name: str) -> Any:
+    if name not in options:
+        raise BadInput(f"option {name} is missing; expected all options of BigGAN-PyTorch's train.py")
+    return options[name]
+
+
+MOST_PIXELS = 256
+"""Of its discriminators."""
+LAST_NORM_EPS = 1e-5
+"""Of the generator's last normalisation there, whatever BN_eps says."""
+
+
+def options_of(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Options that stand for a recipe's fields, and a line for what that program has no option for.
+
+    Args:
+        recipe: as a dict, of the step in question.
+        adam: settings of the optimizers "D" and "G".
+
+    Raises:
+        BadInput: that program builds no such networks.
+    """
+    _check_networks(recipe["networks"])
+    networks, objective, training, ema = (recipe[name] for name in ("networks", "objective", "training", "ema"))
+    deep = networks["architecture"] == "biggan-deep"
+    batch = training["batch"]
+    size = training["normalisation_batch"] or batch
+    words = {"architecture": _inverse(ARCHITECTURES), "initialisation": _inverse(INITIALISATIONS)}
+    averaging = ema["decay"] > 0
+    options = {
+        "model": words["architecture"][networks["architecture"]],
+        "resolution": networks["resolution"],
+        "n_classes": networks["classes"],
+        "G_ch": networks["generator_channels"],
+        "D_ch": networks["discriminator_channels"],
+        "G_depth": DEEP_GENERATOR_DEPTH if deep else 1,
+        "D_depth": networks["blocks_per_stage"] if deep else 1,
+        "D_wide": networks["discriminator_wide"],
+        "G_shared": networks["shared_embedding"] is not None,
+        "shared_dim": networks["shared_embedding"] or 0,
+        "dim_z": networks["latent_size"],
+        "hier": networks["hierarchical_latent"],
+        "mybn": networks["running_variance"] == "biased",
+        "G_attn": _sides(networks["generator_attention"]),
+        "D_attn": _sides(networks["discriminator_attention"]),
+        "G_init": words["initialisation"][networks["generator_initialisation"]],
+        "D_init": words["initialisation"][networks["discriminator_initialisation"]],
+        "BN_eps": networks["batch_norm_eps"],
+        "SN_eps": networks["spectral_norm_eps"],
+        "num_G_SVs": networks["singular_values"],
+        "num_D_SVs": networks["singular_values"],
+        "num_G_SV_itrs": networks["power_iterations"],
+        "num_D_SV_itrs": networks["power_iterations"],
+        "num_D_steps": objective["discriminator_steps"],
+        "G_ortho": objective["generator_orthogonality"],
+        "D_ortho": objective["discriminator_orthogonality"],
+        "seed": training["seed"],
+        "batch_size": size,
+        "num_G_accumulations": batch // size,
+        "num_D_accumulations": batch // size,
+        "adam_eps": adam["G"]["eps"],
+        "ema": averaging,
+        "use_ema": averaging,
+    }
+    if averaging:
+        options |= {"ema_decay": ema["decay"], "ema_start": ema["start"]}
+    for name, settings in adam.items():
+        options |= {
+            f"{name}_lr": settings["learning_rate"],
+            f"{name}_B1": settings["beta1"],
+            f"{name}_B2": settings["beta2"],
+        }
+    return options, _without_counterpart(recipe, adam)
+
+
+def _check_networks(networks: Mapping[str, Any]) -> None:
+    at_32 = networks["resolution"] == 32 and networks["discriminator_attention"]
+    if at_32 and not networks["reference_attention_at_32"]:
+        raise BadInput(
+            "networks.discriminator_attention at 32 pixels: BigGAN-PyTorch puts it after every block, and could not "
+            "load these weights; networks.reference_attention_at_32=true trains such a discriminator"
+        )
+    if networks["channels"] != 3:
+        raise BadInput(f"networks.channels {networks['channels']}: BigGAN-PyTorch draws pictures in colour only")
+    if networks["resolution"] > MOST_PIXELS:
+        raise BadInput(f"networks.resolution {networks['resolution']}: BigGAN-PyTorch has no such discriminator")
+
+
+def _without_counterpart(recipe: Mapping[str, Any], adam: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    networks, objective = recipe["networks"], recipe["objective"]
+    odd = {
+        "objective.loss": objective["loss"] != "hinge",
+        "objective.r1_gamma": objective["r1_gamma"] != 0,
+        "objective.augmentation": objective["augmentation"]["method"] is not None,
+        "objective.generator_learns": not objective["generator_learns"],
+        "networks.frozen_discriminator_blocks": networks["frozen_discriminator_blocks"] != 0,
+        "networks.output_norm_eps": networks["output_norm_eps"] != LAST_NORM_EPS,
+        "optimizers.D.eps": adam["D"]["eps"] != adam["G"]["eps"],
+        "optimizers.*.final_learning_rate": any(each.get("final_learning_rate") is not None for each in adam.values()),
+        "ema.schedule": recipe["ema"]["schedule"] != "constant",
+    }
+    return [f"{field}: that program has no option for it" for field, differs in odd.items() if differs]
+
+
+def _sides(sides: Any) -> str:
+    return "_".join(map(str, sides)) or "0"
+
+
+def _inverse(words: Mapping[str, str]) -> dict[str, str]:
+    """Ours -> the first of theirs."""
+    found: dict[str, str] = {}
+    for theirs, ours in words.items():
+        found.setdefault(ours, theirs)
+    return found
+
+
+def release_recipe(
+    options: Options,
+    iteration: int,
+    own_rates: Mapping[str, Mapping[str, Any]],
+    where: str,
+    ours: OurSide,
+    *,
+    trains: bool,
+) -> RecipeValues:
+    """Networks and training as in a checkpoint's options.
+
+    Args:
+        iteration: that it has reached.
+        own_rates: "G", "D" -> Adam's settings as the optimizer's file has them, which training goes on with.
+        where: the options come from, for messages.
+        trains: whether training goes on, so that its options count; else it is fine-tuned by other settings.
+
+    Raises:
+        BadInput: an option is missing, or has no counterpart here, by its name.
+    """
+    try:
+        networks = network_values(options)
+        training = training_values(options) if trains else {}
+    except BadInput as error:
+        hint = "" if not trains else "; weights to draw with or to fine-tune (OUT.safetensors) may still be had"
+        raise BadInput(f"{where}: option {error}{hint if _of_training(options) else ''}") from error
+    about = {
+        "summary": f"{options['model']} at {networks['resolution']} pixels, imported",
+        "source": f"checkpoint of BigGAN-PyTorch at iteration {iteration:,}",
+    }
+    if trains:
+        training["optimizers"] |= own_rates
+    rest = training if trains else fine_tuning(ours)
+    return ours.recipe({"family": "biggan", "about": about, "networks": networks, **rest}, where)
+
+
+def _of_training(options: Options) -> bool:
+    """Whether it is the training that is refused, and the networks are not."""
+    try:
+        network_values(options)
+    except BadInput:
+        return False
+    return True
+
+
+def lines_of_differences(recipe: RecipeValues, options: Options) -> Iterator[str]:
+    """Lines for what of the training does not simply go over."""
+    if recipe.values["training"]["duration"] == "endless":
+        yield f"num_epochs {options.get('num_epochs')}: counts passes over pictures; training.duration is endless here"
+    if options.get("parallel") is True:
+        yield (
+            f"parallel: how many cards shared a batch of {options['batch_size']} is not written down, and with it over "
+            f"how many samples batches were normalised; training.normalisation_batch={options['batch_size']} is for "
+            "one, a quarter of that for four"
+        )
+    if options.get("split_D") is True:
+        yield "split_D: real and generated pictures are always judged apart here"
+    if options.get("ema") is not True:
+        yield "ema False: the average is a copy of the generator (ema.decay = 0)"
+
+
+def exported_options(
+    recipe: RecipeValues, before: Mapping[str, Any] | None, ours: OurSide
+) -> tuple[dict[str, Any], list[str]]:
+    """All options, and a line for what that program has no option for.
+
+    Args:
+        recipe: as it is at the step of the export.
+        before: options as they were imported; those that the recipe has changed since are as it has them. None: the
+            run was made of no such checkpoint.
+    """
+    now, lines = _stated(recipe)
+    if before is None:
+        return {**DEFAULTS, **now}, lines
+    values = {"family": "biggan", "networks": network_values(before), **training_values(before)}
+    then, _ = _stated(ours.recipe(values, "the imported options"))
+    return {**DEFAULTS, **before, **{k: v for k, v in now.items() if v != then[k]}}, lines
+
+
+def _stated(recipe: RecipeValues) -> tuple[dict[str, Any], list[str]]:
+    values = recipe.values | {"ema": recipe.values["ema"] | {"start": recipe.averages_from}}
+    return options_of(values, recipe.optimizers)
+
+
+def fine_tuning(ours: OurSide) -> dict[str, Any]:
+    """All sections of the recipe for it that ships but what it is and its networks."""
+    values = _shipped(ours)
+    return {name: value for name, value in values.items() if name not in ("family", "rule", "about", "networks")}
+
+
+def next_lines(path: Path, recipe: RecipeValues, ours: OurSide, *, discriminator: bool) -> list[str]:
+    """What to do with weights now; to fine-tune them, by a recipe whose networks are made theirs.
+
+    Args:
+        discriminator: whether there is one to start from; what does not know anything is not frozen.
+    """
+    lines = [f"Next: frugan sample {path} --out samples"]
+    started = f"--init {path} --init-classes mean --data PICTURES --out RUN"
+    if path.suffix != WEIGHTS_SUFFIX:
+        return [*lines, f"Or: frugan train {path / RECIPE_FILE} networks.classes=N {started}"]
+    differing = _differing_networks(recipe, ours, discriminator=discriminator)
+    words = [f"networks.{name}={value}" for name, value in differing]
+    return [*lines, f"Or: frugan train {shlex.join([FINE_TUNING, 'networks.classes=N', *words])} {started}"]
+
+
+def _differing_networks(recipe: RecipeValues, ours: OurSide, *, discriminator: bool) -> list[tuple[str, str]]:
+    """Fields of its networks that have to be set to these networks' values, but for the number of classes."""
+    theirs, own = dict(recipe.values["networks"]), _shipped(ours)["networks"]
+    frozen = "frozen_discriminator_blocks"
+    if discriminator:
+        theirs[frozen] = own[frozen]
+    values = {key: "none" if value is None else json.dumps(value) for key, value in theirs.items()}
+    return [(key, values[key]) for key, value in theirs.items() if key != "classes" and own[key] != value]
+
+
+def _shipped(ours: OurSide) -> dict[str, Any]:
+    shipped = ours.shipped(FINE_TUNING)
+    assert shipped is not None
+    return shipped.values

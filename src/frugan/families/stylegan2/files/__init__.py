@@ -1,1 +1,0 @@
-"""Files of the programs that StyleGAN2 comes from."""

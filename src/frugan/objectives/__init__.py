@@ -1,1 +1,0 @@
-"""Losses and regularisers: pure functions on tensors."""

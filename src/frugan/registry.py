@@ -1,0 +1,76 @@
+"""What ships and what other packages bring, by name: kinds of model, and formats of other programs."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any
+
+from frugan.errors import BadInput
+
+FAMILIES, FORMATS = "frugan.families", "frugan.formats"
+"""Entry points of these groups in other packages give a class without arguments, under the name that it goes by."""
+
+WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format"})
+
+SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        FAMILIES: {
+            "biggan": "frugan.families.biggan.family:BigGANFamily",
+            "saehd": "frugan.families.saehd.family:SAEHDFamily",
+            "stylegan2": "frugan.families.stylegan2.family:StyleGAN2Family",
+        },
+        FORMATS: {
+            "leras": "frugan.families.saehd.leras:Leras",
+            "dfm": "frugan.families.saehd.dfm:Dfm",
+            "biggan-pytorch": "frugan.families.biggan.release:BigGANPyTorch",
+            "biggan-tfhub": "frugan.families.biggan.hub:BigGANHub",
+            "stylegan-pickle": "frugan.families.stylegan2.snapshot:StyleGANPickle",
+            "stylegan-safetensors": "frugan.families.stylegan2.snapshot:StyleGANSafetensors",
+        },
+    }
+)
+"""Group -> name -> module and class; imported when one is asked for: a plan of one family reads no other."""
+
+
+def names(group: str) -> list[str]:
+    """Names of all that there is of a group, sorted."""
+    return sorted({*SHIPPED[group], *_others(group, tuple(sys.path))})
+
+
+def made(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
+    """What goes by a name, and the entry point that it comes from; None: it ships.
+
+    Args:
+        also: names that are known elsewhere, for messages.
+
+    Raises:
+        BadInput: nothing goes by it, or the package that has it cannot be imported.
+    """
+    if name in SHIPPED[group]:
+        module, _, kind = SHIPPED[group][name].partition(":")
+        return getattr(import_module(module), kind)(), None
+    word, entry = WORDS[group], _others(group, tuple(sys.path)).get(name)
+    if entry is None:
+        raise BadInput(
+            f"{word} {name!r} is unknown; expected one of: {', '.join([*also, *names(group)])}. Another package may "
+            "bring one: is it installed in this environment?"
+        )
+    try:
+        return entry.load()(), entry
+    except (ImportError, AttributeError, TypeError) as error:
+        raise BadInput(
+            f"{word} {name!r} of another package ({entry.value}) cannot be loaded: {error}; reinstall it, or ask its "
+            "author"
+        ) from error
+
+
+@cache
+def _others(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """Entry points of other packages, by name; read anew where `sys.path` is another.
+
+    A training asks 60 times, and each time every installed package's file would be read: 10 ms.
+    """
+    return MappingProxyType({entry.name: entry for entry in entry_points(group=group)})

@@ -1,0 +1,61 @@
+"""A card that is none: memory by the tracker, and refusals as CUDA's, on a processor."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frugan.doctor.card_tools import CudaCard, Taken
+from memory.ceiling import Ceiling
+
+
+class Impatient(TorchDispatchMode):
+    """Refuses to look at a value, in CUDA's words."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket is torch.ops.aten._local_scalar_dense:
+            raise RuntimeError("called a synchronizing CUDA operation")
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass
+class MadeUpCard(CudaCard):
+    """Answers what a card is asked.
+
+    Attributes:
+        takes: factor on what is taken.
+        room: bytes.
+        waited: times that it was waited for.
+    """
+
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    takes: float = 1.0
+    room: int = 2**40
+    waited: int = 0
+
+    def wait(self) -> None:
+        self.waited += 1
+
+    def room_bytes(self) -> int:
+        return self.room
+
+    @contextmanager
+    def watched(self) -> Iterator[Taken]:
+        taken = Taken()
+        with Ceiling(2**60, []) as tracker:
+            yield taken
+            taken.allocated_bytes = taken.reserved_bytes = int(tracker.peak_bytes * self.takes)
+            taken.kept_bytes = tracker.live_bytes
+
+    @contextmanager
+    def capped(self, more_bytes: int) -> Iterator[None]:
+        with Ceiling(more_bytes, []):
+            yield
+
+    @contextmanager
+    def refusing_to_wait(self) -> Iterator[None]:
+        with Impatient():
+            yield

@@ -1,0 +1,79 @@
+"""What a step asks of a card does not creep up: three small recipes at every run, all that ship in `make test-long`."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmark_programs import FOLDER, program
+from contract import made_up
+from contract.made_up import MadeUpFamily
+from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
+from memory.tasks import plan_of, task
+
+if TYPE_CHECKING:
+    import step_counts
+else:
+    step_counts = program("step_counts")
+
+RECORD = FOLDER / "results" / "counts.json"
+ALLOWED = 0.02
+"""Share by which a count may be above the record."""
+CASES = step_counts.shipped_cases()
+AT_EVERY_RUN = ("biggan-digits-32", "saehd-demo-64", "stylegan2-digits-32")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in AT_EVERY_RUN else pytest.mark.long)
+        for name in step_counts.shipped_cases()
+    ],
+)
+def test_no_step_is_dearer_than_recorded(name: str) -> None:
+    recorded = json.loads(RECORD.read_text("utf-8"))["cases"]
+    renewal = f'renew the record on purpose: python benchmarks/counts.py "{name}" --renew'
+    assert name in recorded, f"{name} is not in the record: {renewal}"
+    for step, found in step_counts.count_case(CASES[name]).items():
+        assert step in recorded[name], f"{name} has no step {step!r} in the record: {renewal}"
+        before, now = recorded[name][step], found.total
+        assert now.syncs == 0, f"{name}, {step}: the host waits for {now.syncs} values; it must not"
+        for what in ("launches", "bytes_moved", "flops"):
+            count = getattr(now, what)
+            assert count <= before[what] * (1 + ALLOWED), (
+                f"{name}, {step}: {what} {count:,}, recorded {before[what]:,}; make it cheaper, or {renewal}"
+            )
+
+
+def test_the_record_holds_what_ships_and_nothing_else() -> None:
+    recorded = json.loads(RECORD.read_text("utf-8"))["cases"]
+    assert list(recorded) == list(CASES), "python benchmarks/counts.py renews all of it"
+
+
+def test_a_wait_is_seen_and_counted_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looks(networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
+        terms = made_up._penalty(1.0, networks, micro, state)
+        return terms if next(iter(terms.values())).item() > 0 else {}
+
+    calm = task(MadeUpFamily())
+    stage = calm.stages[0]
+    phases = tuple(replace(p, parts=(looks,)) if p.name == "penalty" else p for p in stage.phases)
+    nosy = replace(stage, phases=phases)
+    plan = plan_of(calm, 4)
+    assert step_counts.count_step(calm, plan, stage).total.syncs == 0
+    found = step_counts.count_step(calm, plan, nosy)
+    assert found.total.syncs == found.by(0)["penalty"].syncs > 0
+
+
+def test_places_and_phases_add_up() -> None:
+    of = task(MadeUpFamily())
+    found = step_counts.count_step(of, plan_of(of, 4), of.stages[0])
+    for part in range(3):
+        assert sum(found.by(part).values(), step_counts.Counts()) == found.total
+    assert {"critic", "penalty", "maker", "averages"} == set(found.by(0))
+    assert {"prepare", "losses", "carry", "update", "critic", "maker"} <= set(found.by(1))
+    usual = step_counts.count_step(of, plan_of(of, 4), of.stages[0], step=1)
+    assert set(found.by(0)) - set(usual.by(0)) == {"penalty"}
+    # a backward is at home where its forward was
+    assert found.by_operation["maker", "maker", "convolution_backward"].flops > 0
