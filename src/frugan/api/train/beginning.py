@@ -20,7 +20,7 @@ from frugan.api.train.opening import Opening
 from frugan.api.train.other_ranks import beginning_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, rolled_back
-from frugan.api.train.share_choice import SHARES, ShareChoice, take_by_speed
+from frugan.api.train.share_choice import SHARES, ShareChoice
 from frugan.api.train.stages import stages_of
 from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
@@ -29,7 +29,7 @@ from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import NETWORKS_FILE, Checkpoint, newest_whole, restore, set_aside_newer
 from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop, RunningStage
+from frugan.engine.loop import Loop
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
@@ -116,12 +116,7 @@ def begin(
     shares.plans = run.ranks.gather(plan.as_json())
     kept |= shares.kept(run.ranks)
 
-    def by_speed(loop: Loop, stage: RunningStage) -> None:
-        loop.plan, samples = take_by_speed(run.ranks, stage.step, loop.state, loop.plan, planner)
-        taken = ShareChoice(samples, run.ranks.gather(loop.plan.as_json()))
-        kept.update(taken.kept(run.ranks))
-
-    opening = Opening(recipe, run.name, run.choose, stop, saved, kept, by_speed if shares.to_time else None)
+    opening = Opening(recipe, run.name, run.choose, stop, saved, kept)
     return Loop(
         state=state,
         plan=plan,

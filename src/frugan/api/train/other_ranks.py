@@ -21,7 +21,7 @@ from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import seed_after
 from frugan.api.train.result import TrainingResult
 from frugan.api.train.scores import PartOfScores
-from frugan.api.train.share_choice import ShareChoice, own_plan, take_by_speed
+from frugan.api.train.share_choice import ShareChoice, own_plan
 from frugan.contract.data import OpenedSource, RunData
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.freed_memory import freed_memory_kept
@@ -88,7 +88,7 @@ def beginning_of(run: OpenRun, plan: Plan, budget_bytes: int | None, rollbacks: 
         budget_bytes=budget_bytes,
         rollbacks=rollbacks,
         shares=shares.samples,
-        own_plans=shares.samples is not None or shares.to_time,
+        own_plans=shares.samples is not None,
         plans=shares.plans,
     )
 
@@ -171,14 +171,9 @@ def _along(
             backward = backward_of(recipe, device, quiet, aloud)
             yield setup_of(recipe, step).step(feed, Streams(seed), ranks=ranks, backward=backward)
 
-    def by_speed(step: Step, in_force: Plan) -> Plan:
-        found, _ = take_by_speed(ranks, step, state, in_force, planner)
-        ranks.gather(found.as_json())
-        return found
-
     draw = PartOfScores(recipe, ranks)
     with freed_memory_kept(device.type == "cpu"):
-        return follow(ranks, state, plan, stage, planner.next, by_speed, draw), state.step
+        return follow(ranks, state, plan, stage, planner.next, draw), state.step
 
 
 def _state(recipe: Recipe, plan: Plan, ranks: RankGroup) -> TrainingState:

@@ -17,7 +17,6 @@ def follow(
     plan: Plan,
     stages: Callable[[int], AbstractContextManager[Step]],
     next_plan: NextPlan,
-    by_speed: Callable[[Step, Plan], Plan],
     draw: Callable[[TrainingState, Plan], None],
 ) -> Order:
     """Take part in a training until the first rank ends it.
@@ -25,7 +24,6 @@ def follow(
     Args:
         stages: opens what runs from a step on; its data are closed with it.
         next_plan: gives a plan that takes less when memory runs out on this rank; the other ranks keep theirs.
-        by_speed: takes its share by the time that a step takes on each rank, and gives a plan for it.
         draw: draws this rank's part of pictures that are scored; leaves no trace in the state.
 
     Returns:
@@ -51,9 +49,6 @@ def follow(
             elif order is Order.COLLECT:
                 with ranks.collected(state):
                     pass
-            elif order is Order.TIME:
-                assert step is not None, "the first rank opens a stage before it times a step"
-                in_force = by_speed(step, in_force)
             else:
                 assert step is not None, "the first rank opens a stage before the first step"
                 step.run(state, in_force, next_plan=smaller)

@@ -44,8 +44,6 @@ class Order(IntEnum):
     OVER = 4
     AGAIN = 5
     """Training begins again, from an earlier checkpoint."""
-    TIME = 6
-    """Time a step, and take shares by that."""
     COLLECT = 7
     """Give the first rank what of the optimizers' state is shared out."""
     DRAW = 8
