@@ -2,8 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +133,7 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
     found["fp16"] = _collected(ranks, _run(rig_of(MadeUpFamily(), ranks, precision=FP16, shard_optimizer=True)))
     found["fp16 whole"] = _run(rig_of(MadeUpFamily(), ranks, precision=FP16)).tensors()
 
-    with _collecting(ranks, rig):
+    with ranks.collected(rig.state):
         if ranks.rank == 0:
             save_checkpoint(folder / "checkpoints", rig.state, {}, {})
     rig.run(1)
@@ -143,7 +142,7 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
     whole = _restored(ranks, folder / "checkpoints")
     whole.run(1)
     found["resumed"] = {"on": _collected(ranks, rig), "again": _collected(ranks, again), "whole": whole.tensors()}
-    found["apart"] = [_agree(ranks, rig)]
+    found["apart"] = [ranks.agree(rig.state)]
     torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
 
@@ -152,18 +151,9 @@ def _run(rig: Rig) -> Rig:
     return rig
 
 
-@contextmanager
-def _collecting(ranks: RankGroup, rig: Rig) -> Iterator[None]:
-    """As the loops do it: the others are told first."""
-    if ranks.rank != 0:
-        ranks.hear()
-    with ranks.collected(rig.state):
-        yield
-
-
 def _collected(ranks: RankGroup, rig: Rig) -> dict[str, Tensor]:
     """Everything that training moves; on the first rank alone the whole state of optimizers."""
-    with _collecting(ranks, rig):
+    with ranks.collected(rig.state):
         found = rig.tensors()
     return {key: value for key, value in found.items() if ranks.rank == 0 or not key.startswith("optimizer")}
 
@@ -274,20 +264,13 @@ def _apart(ranks: RankGroup) -> dict[str, Any]:
     rig = rig_of(MadeUpFamily(), ranks)
     rig.run(1)
     before = rig.tensors()
-    asked = [_agree(ranks, rig)]
+    asked = [ranks.agree(rig.state)]
     if ranks.rank == ranks.size - 1:
         with torch.no_grad():
             next(rig.state.networks["critic"].parameters()).view(-1)[0] += 1e-9
             rig.state.step = 7
-    asked.append(_agree(ranks, rig))
+    asked.append(ranks.agree(rig.state))
     return {"agreed": asked, "before": before, "state": rig.tensors(), "step": rig.state.step}
-
-
-def _agree(ranks: RankGroup, rig: Rig) -> bool:
-    """As the loops do it: the others are told first."""
-    if ranks.rank != 0:
-        ranks.hear()
-    return ranks.agree(rig.state)
 
 
 def _resumed(ranks: RankGroup, folder: Path) -> dict[str, Any]:

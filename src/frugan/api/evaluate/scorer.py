@@ -107,7 +107,7 @@ class Scorer:
         where: the pictures' place, for the provenance.
         say, progress: see `evaluate`.
         given: moments from a file, for the Fréchet distance.
-        ranks: that draw a part of the pictures each, this one the first of them; None: this process draws all.
+        ranks: that draw a part of the pictures each; the first one scores them. None: this process draws all.
     """
 
     recipe: Recipe
@@ -158,21 +158,33 @@ class Scorer:
         step: int,
         *,
         ema: bool,
-    ) -> Evaluation:
-        """Draw pictures and score them.
+    ) -> Evaluation | None:
+        """Draw pictures and score them; every rank calls it.
 
         Args:
             weights, step, ema: for the provenance: where the networks come from, and whether they are averages.
+
+        Returns:
+            None on all ranks but the first.
         """
-        _ = self.metrics  # what cannot be measured is refused before anything is drawn
-        reference = self._reference()
-        warnings = self._doubts(draw, reference)
+        artist = Artist(self.recipe, lambda: (networks, self.network), device, self.progress, self.ranks)
+        if self.ranks is not None and self.ranks.rank != 0:
+            with artist.drawing(None):
+                return None
+        try:
+            _ = self.metrics  # what cannot be measured is refused before anything is drawn
+            reference = self._reference()
+            warnings = self._doubts(draw, reference)
+        except BaseException:
+            with artist.drawing(None):  # no other rank waits for what does not come
+                raise
 
         # Draw, all ranks together, and measure what was drawn.
-        artist = Artist(self.recipe, lambda: (networks, self.network), device, self.progress, self.ranks)
         dimensions, samples = reference.rows.shape[1], self.options.samples
         task = DrawTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
-        with artist.drawing(task) as (drawn, store):
+        with artist.drawing(task) as together:
+            assert together is not None  # this is the first rank
+            drawn, store = together
             if drawn.pictures_not_finite:
                 raise BadInput(
                     f"{drawn.pictures_not_finite} of {samples} pictures hold values that are not finite: the "

@@ -2,7 +2,9 @@
 
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,22 +17,21 @@ from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.class_tables import ClassStart, parse_class_start
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
-from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.other_ranks import train_along
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
+from frugan.api.train.run import TrainRun
 from frugan.api.train.starting_weights import find_starting_weights
 from frugan.api.train.trackers import following
 from frugan.contract.data import RunData
 from frugan.engine.disk_room import no_room
-from frugan.engine.events import Event, EventLog
-from frugan.engine.interrupt import StopRequest, stop_on_signals
+from frugan.engine.events import Event, EventLog, NoEvents
+from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.out_of_memory import release_memory
 from frugan.engine.ranks.asked_shares import parse_shares
 from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.ranks import OneRank, Order, Ranks
-from frugan.engine.requests import KEYS_HINT, Requests, listening
+from frugan.engine.ranks.ranks import OneRank, Ranks
+from frugan.engine.requests import KEYS_HINT, SIGNALS, listening
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Diverged
 from frugan.engine.threads import threads_put_back
@@ -94,116 +95,188 @@ def train(
         BadInput: anything given that cannot be used; nothing is lost then.
         TrainingFailed: training stopped by itself.
     """
-    options = options or TrainingOptions()
-    asked = _Asked(
-        recipe,
-        data,
-        out,
-        overrides,
-        init,
-        init_classes,
-        map_classes,
-        _while_it_can(say),
-        _while_it_can(show),
-        progress,
-    )
+    say, show = _while_it_can(say), _while_it_can(show)
+    with ExitStack() as opened:
+        ranks, options = opened.enter_context(_joined(options or TrainingOptions(), say))
+        if ranks.rank == 0:
+            loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+            for line in _what_overrides_do(recipe, overrides):
+                say(line)
+            folder = _run_folder(recipe, loaded, out)
+            class_start = _refuse_early(loaded, folder, init, init_classes)
+            pictures = _open_pictures(recipe, loaded, folder, data, map_classes, say, progress)
+            command = _command(folder, data, options, ranks)
+            run = opened.enter_context(_written(loaded, pictures, folder, options, ranks, command, say, show))
+            run = replace(run, init=init, class_start=class_start)
+        else:
+            run = opened.enter_context(_followed(data, options, ranks, say))
+
+        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
+        recovery = NOTHING_HAPPENED
+        while True:
+            with run.log.subscribers_of_its_own():
+                loop = begin(run, recovery)
+                device = loop.state.device
+                try:
+                    finished = loop.train(run.stop)
+                    threads = torch.get_num_threads()
+                    return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
+                except Diverged as error:
+                    recovery = ranks.send(recover(run, error, recovery, device) if run.is_first else recovery)
+            del loop  # before the next one takes its room
+            release_memory(device)
+
+
+@contextmanager
+def _joined(options: TrainingOptions, say: Say) -> Iterator[tuple[Ranks, TrainingOptions]]:
+    """The processes that train together, and the options with this one's device."""
     place = Place.here()
     if place.alone:
-        return _lead(asked, OneRank(), options)
+        yield OneRank(), options
+        return
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     if options.shares is not None:
         parse_shares(options.shares, place.size)
     device = device_of_rank(options.device, place)
     with joined(place, device) as ranks:
-        options = replace(options, device=str(device))
-        if ranks.rank != 0:
-            return train_along(ranks, data, options, asked.say)
-        asked.say(ranks_in_words(ranks))
-        return _lead(asked, ranks, options)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What `train` was called with, in its words."""
-
-    recipe: str | Recipe
-    data: Data
-    out: str | Path | None
-    overrides: Sequence[str]
-    init: str | Path | None
-    init_classes: str | None
-    map_classes: Mapping[str, str] | None
-    say: Say
-    show: Callable[[Event], None]
-    progress: Progress | None
+        if ranks.rank == 0:
+            say(ranks_in_words(ranks))
+        yield ranks, replace(options, device=str(device))
 
 
 @dataclass(frozen=True)
 class _Pictures:
-    """Opened pictures.
+    """Opened pictures, and the run that they are for.
 
     Attributes:
-        sources: by name.
+        sources: by name; empty where another rank is told of them.
+        name: of the recipe.
         known: what the run was trained on last; empty: it is new.
         trained_on: what it is trained on now, with the names of its classes.
+        map_classes: as for `train`.
     """
 
     sources: Mapping[str, Any]
+    name: str
     known: Mapping[str, RunData]
     trained_on: Mapping[str, RunData]
+    map_classes: Mapping[str, str] | None
 
 
-def _lead(asked: _Asked, ranks: Ranks, options: TrainingOptions) -> TrainingResult:
-    """Train alone, or as the first of several ranks."""
-    recipe, say = asked.recipe, asked.say
-    loaded = load_recipe(recipe, asked.overrides) if isinstance(recipe, str) else recipe
-    for line in _what_overrides_do(recipe, asked.overrides):
-        say(line)
-    run = _run_folder(recipe, loaded, asked.out)
-    class_start = _refuse_early(asked, loaded, run)
-    pictures = _open_pictures(asked, loaded, run)
-    is_new = not run.path.exists()
+_Told = tuple[Mapping[str, Any], _Pictures, Path]
+"""What the first rank tells the others of a run: its recipe as JSON, its pictures, its folder."""
+
+
+@contextmanager
+def _written(
+    recipe: Recipe,
+    pictures: _Pictures,
+    folder: RunFolder,
+    options: TrainingOptions,
+    ranks: Ranks,
+    command: str | None,
+    say: Say,
+    show: Callable[[Event], None],
+) -> Iterator[TrainRun]:
+    """The run as the first rank has it: locked, with its events and what may be asked for while it goes on."""
+    is_new = not folder.path.exists()
     try:
         with (
-            run.locked(say),
+            folder.locked(say),
             threads_put_back(),
             stop_on_signals(say) as stop,
-            listening(run.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
-            EventLog(run.events, _keeps_events(loaded)) as log,
-            following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
+            listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
+            EventLog(folder.events, _keeps_events(recipe)) as log,
+            following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
             if keys and ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
-            log.subscribe(asked.show)
+            log.subscribe(show)
             log.subscribe(follow)
             ranks.pass_on(stop)
-            opened = OpenRun(
-                loaded,
-                recipe if isinstance(recipe, str) else loaded.family,
-                pictures.sources,
-                pictures.trained_on,
-                run,
-                log,
-                options,
-                say,
-                _command(run, asked.data, options, ranks),
-                pictures.known,
-                asked.map_classes,
-                ranks,
+            told: _Told = (recipe.model_dump(mode="json"), replace(pictures, sources={}), folder.path)
+            ranks.send(told)
+            for _ in _TURNS:
+                ranks.wait_for_all()  # the others open their pictures
+            yield TrainRun(
+                recipe=recipe,
+                name=pictures.name,
+                sources=pictures.sources,
+                data=pictures.trained_on,
+                folder=folder,
+                log=log,
+                options=options,
+                say=say,
+                stop=stop,
+                requests=requests,
+                command=command,
+                ranks=ranks,
             )
-            return _until_it_ends(opened, asked.init, requests, stop, class_start)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        raise OSError(error.errno, error.strerror, str(run.path)) from error  # a write does not say to where
+        raise OSError(error.errno, error.strerror, str(folder.path)) from error  # a write does not say to where
     except BadInput:
-        if is_new and not run.exists:
-            shutil.rmtree(run.path, ignore_errors=True)
+        if is_new and not folder.exists:
+            shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> ClassStart | None:
+_TURNS = (True, False)
+"""Whether the first ranks of each machine open pictures now: what is prepared of them, is prepared once on each."""
+
+
+@contextmanager
+def _followed(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) -> Iterator[TrainRun]:
+    """The run as any rank but the first has it, which touches no run folder.
+
+    Raises:
+        BadInput: this rank has other pictures than the first one.
+    """
+    with stop_on_signals(quiet) as stop, _requests_ignored():
+        ranks.pass_on(stop)
+        nothing: Any = None
+        told: _Told = ranks.send(nothing)
+        values, pictures, path = told
+        recipe = parse_recipe(values, "the first rank's recipe")
+        sources: Mapping[str, Any] = {}
+        for turn in _TURNS:
+            if turn == (Place.here().local_rank == 0):
+                sources = open_sources(recipe, data, quiet, None, pictures.known, pictures.map_classes)
+            ranks.wait_for_all()
+        for source, known in pictures.trained_on.items():
+            if sources[source].digest != known.digest:
+                raise BadInput(f"{ranks.name}: --data holds other pictures for {source!r} there than on the first rank")
+        yield TrainRun(
+            recipe=recipe,
+            name=pictures.name,
+            sources=sources,
+            data=pictures.trained_on,
+            folder=RunFolder(path),
+            log=NoEvents(),
+            options=options,
+            say=lambda line: say(f"{ranks.name}: {line}"),
+            stop=stop,
+            ranks=ranks,
+        )
+
+
+@contextmanager
+def _requests_ignored() -> Iterator[None]:
+    """Signals that ask the first rank for something shall not end the others."""
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _refuse_early(
+    loaded: Recipe, run: RunFolder, init: str | Path | None, init_classes: str | None
+) -> ClassStart | None:
     """Refuse what can be refused before the pictures are read.
 
     Returns:
@@ -217,22 +290,31 @@ def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> ClassStart |
     _check_fields(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
-    return _class_start(asked.init, asked.init_classes)
+    return _class_start(init, init_classes)
 
 
-def _open_pictures(asked: _Asked, loaded: Recipe, run: RunFolder) -> _Pictures:
+def _open_pictures(
+    recipe: str | Recipe,
+    loaded: Recipe,
+    run: RunFolder,
+    data: Data,
+    map_classes: Mapping[str, str] | None,
+    say: Say,
+    progress: Progress | None,
+) -> _Pictures:
     """Open the pictures, and find out what their classes are called in the run."""
     known = last_run_data(run)
-    sources = open_sources(loaded, asked.data, asked.say, asked.progress, known, asked.map_classes)
-    if isinstance(asked.recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
         for line in advice(loaded, sources):
-            asked.say(line)
-    trained_on = run_data_of(loaded, sources, known, asked.map_classes)
-    if asked.map_classes is not None and not known:
-        asked.say("--map-class is ignored: a new run takes its classes from its pictures")
+            say(line)
+    trained_on = run_data_of(loaded, sources, known, map_classes)
+    if map_classes is not None and not known:
+        say("--map-class is ignored: a new run takes its classes from its pictures")
     for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
-        asked.say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
-    return _Pictures(sources, known, trained_on)
+        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
+    name = recipe if isinstance(recipe, str) else loaded.family
+    return _Pictures(sources, name, known, trained_on, map_classes)
 
 
 def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | None:
@@ -246,33 +328,6 @@ def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | N
     if init is not None:
         find_starting_weights(Path(init))
     return None if classes is None else parse_class_start(classes)
-
-
-def _until_it_ends(
-    run: OpenRun,
-    init: str | Path | None,
-    requests: Requests,
-    stop: StopRequest,
-    init_classes: ClassStart | None,
-) -> TrainingResult:
-    """Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
-
-    Raises:
-        TrainingFailed: it stopped by itself.
-    """
-    recovery = NOTHING_HAPPENED
-    while True:
-        with run.log.subscribers_of_its_own():
-            loop = begin(run, init, requests, stop, recovery, init_classes)
-            device = loop.state.device
-            try:
-                finished = loop.train(stop)
-                return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
-            except Diverged as error:
-                recovery = recover(run, error, recovery, device)
-                run.ranks.tell(Order.AGAIN)
-        del loop  # before the next one takes its room
-        release_memory(device)
 
 
 def _keeps_events(recipe: Recipe) -> Callable[[OSError], bool]:
