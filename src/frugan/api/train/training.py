@@ -104,12 +104,24 @@ def train(
                 say(line)
             folder = _run_folder(recipe, loaded, out)
             class_start = _refuse_early(loaded, folder, init, init_classes)
-            pictures = _open_pictures(recipe, loaded, folder, data, map_classes, say, progress)
-            command = _command(folder, data, options, ranks)
-            run = opened.enter_context(_written(loaded, pictures, folder, options, ranks, command, say, show))
-            run = replace(run, init=init, class_start=class_start)
+            sources, told = _open_pictures(recipe, loaded, folder, data, map_classes, say, progress)
+            run = TrainRun(
+                recipe=loaded,
+                name=told.name,
+                sources=sources,
+                data=told.data,
+                folder=folder,
+                log=NoEvents(),
+                options=options,
+                say=say,
+                init=init,
+                class_start=class_start,
+                command=_command(folder, data, options, ranks),
+                ranks=ranks,
+            )
+            run = opened.enter_context(_locked(run, told, show))
         else:
-            run = opened.enter_context(_followed(data, options, ranks, say))
+            run = opened.enter_context(_taken_part_in(data, options, ranks, say))
 
         # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
         recovery = NOTHING_HAPPENED
@@ -146,40 +158,28 @@ def _joined(options: TrainingOptions, say: Say) -> Iterator[tuple[Ranks, Trainin
 
 
 @dataclass(frozen=True)
-class _Pictures:
-    """Opened pictures, and the run that they are for.
+class _Told:
+    """What the first rank tells the others of a run, so that they need nothing of its folder.
 
     Attributes:
-        sources: by name; empty where another rank is told of them.
-        name: of the recipe.
+        recipe: JSON values.
+        name, folder, data: as in `TrainRun`.
         known: what the run was trained on last; empty: it is new.
-        trained_on: what it is trained on now, with the names of its classes.
         map_classes: as for `train`.
     """
 
-    sources: Mapping[str, Any]
+    recipe: Mapping[str, Any]
     name: str
+    folder: Path
+    data: Mapping[str, RunData]
     known: Mapping[str, RunData]
-    trained_on: Mapping[str, RunData]
     map_classes: Mapping[str, str] | None
 
 
-_Told = tuple[Mapping[str, Any], _Pictures, Path]
-"""What the first rank tells the others of a run: its recipe as JSON, its pictures, its folder."""
-
-
 @contextmanager
-def _written(
-    recipe: Recipe,
-    pictures: _Pictures,
-    folder: RunFolder,
-    options: TrainingOptions,
-    ranks: Ranks,
-    command: str | None,
-    say: Say,
-    show: Callable[[Event], None],
-) -> Iterator[TrainRun]:
+def _locked(run: TrainRun, told: _Told, show: Callable[[Event], None]) -> Iterator[TrainRun]:
     """The run as the first rank has it: locked, with its events and what may be asked for while it goes on."""
+    folder, options, say = run.folder, run.options, run.say
     is_new = not folder.path.exists()
     try:
         with (
@@ -187,32 +187,18 @@ def _written(
             threads_put_back(),
             stop_on_signals(say) as stop,
             listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
-            EventLog(folder.events, _keeps_events(recipe)) as log,
+            EventLog(folder.events, _keeps_events(run.recipe)) as log,
             following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
-            if keys and ranks.size == 1:  # torchrun keeps the console to itself
+            if keys and run.ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
             log.subscribe(show)
             log.subscribe(follow)
-            ranks.pass_on(stop)
-            told: _Told = (recipe.model_dump(mode="json"), replace(pictures, sources={}), folder.path)
-            ranks.send(told)
+            run.ranks.pass_on(stop)
+            run.ranks.send(told)
             for _ in _TURNS:
-                ranks.wait_for_all()  # the others open their pictures
-            yield TrainRun(
-                recipe=recipe,
-                name=pictures.name,
-                sources=pictures.sources,
-                data=pictures.trained_on,
-                folder=folder,
-                log=log,
-                options=options,
-                say=say,
-                stop=stop,
-                requests=requests,
-                command=command,
-                ranks=ranks,
-            )
+                run.ranks.wait_for_all()  # the others open their pictures
+            yield replace(run, log=log, stop=stop, requests=requests)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -228,7 +214,7 @@ _TURNS = (True, False)
 
 
 @contextmanager
-def _followed(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) -> Iterator[TrainRun]:
+def _taken_part_in(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) -> Iterator[TrainRun]:
     """The run as any rank but the first has it, which touches no run folder.
 
     Raises:
@@ -238,22 +224,21 @@ def _followed(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) -> I
         ranks.pass_on(stop)
         nothing: Any = None
         told: _Told = ranks.send(nothing)
-        values, pictures, path = told
-        recipe = parse_recipe(values, "the first rank's recipe")
+        recipe = parse_recipe(told.recipe, "the first rank's recipe")
         sources: Mapping[str, Any] = {}
         for turn in _TURNS:
             if turn == (Place.here().local_rank == 0):
-                sources = open_sources(recipe, data, quiet, None, pictures.known, pictures.map_classes)
+                sources = open_sources(recipe, data, quiet, None, told.known, told.map_classes)
             ranks.wait_for_all()
-        for source, known in pictures.trained_on.items():
+        for source, known in told.data.items():
             if sources[source].digest != known.digest:
                 raise BadInput(f"{ranks.name}: --data holds other pictures for {source!r} there than on the first rank")
         yield TrainRun(
             recipe=recipe,
-            name=pictures.name,
+            name=told.name,
             sources=sources,
-            data=pictures.trained_on,
-            folder=RunFolder(path),
+            data=told.data,
+            folder=RunFolder(told.folder),
             log=NoEvents(),
             options=options,
             say=lambda line: say(f"{ranks.name}: {line}"),
@@ -301,8 +286,8 @@ def _open_pictures(
     map_classes: Mapping[str, str] | None,
     say: Say,
     progress: Progress | None,
-) -> _Pictures:
-    """Open the pictures, and find out what their classes are called in the run."""
+) -> tuple[Mapping[str, Any], _Told]:
+    """Open the pictures, find out what their classes are called in the run, and what other ranks need of both."""
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
     if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
@@ -314,7 +299,7 @@ def _open_pictures(
     for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
         say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
     name = recipe if isinstance(recipe, str) else loaded.family
-    return _Pictures(sources, name, known, trained_on, map_classes)
+    return sources, _Told(loaded.model_dump(mode="json"), name, run.path, trained_on, known, map_classes)
 
 
 def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | None:
