@@ -11,7 +11,7 @@ import torch
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine import loop, optimizer_shards, step_log
-from frugan.engine.checkpoint import Checkpoint
+from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.recipe.loading import load_recipe
@@ -42,12 +42,11 @@ def train_first(folder: Path) -> None:
 
 def full_disk(folder: Path) -> None:
     """A run whose first rank has no room for what is due after two steps, and goes on as its recipe says."""
-    whole = loop.save_checkpoint
 
     def full(place: Path, state: TrainingState, *rest: Any) -> Checkpoint:
         if state.step == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return whole(place, state, *rest)
+        return save_checkpoint(place, state, *rest)
 
     setattr(loop, "save_checkpoint", full)  # noqa: B010
     words = ["saving.when_full=go-on", "saving.backup_every=2 steps", "training.duration=4 steps"]

@@ -146,8 +146,7 @@ class Loop:
     _pictured: int = -1
     _clock: tuple[float, float] = (0.0, 0.0)  # when this loop began, and seconds of training by then
     _ran: tuple[float, bool, list[PhaseResult]] | None = None  # the last step, until it was looked back on
-    _due: list[Comes] = field(default_factory=list)
-    _looked: bool = True
+    _due: list[Comes] | None = None  # what is still to be done after it; None: it is done with
     _scored: float = math.nan
 
     def train(self, stop: StopRequest) -> bool:
@@ -187,6 +186,7 @@ class Loop:
                 self._save_and_prune()
                 if over or stage.snapshot.took_at_most(QUICK_SECONDS):
                     self._draw(stage)
+        self.ranks.wait_for_all()  # none has ended well where the first one could not write
         return over
 
     @property
@@ -214,13 +214,11 @@ class Loop:
     def _decide(self, stage: RunningStage, stop: StopRequest) -> Comes:
         """What comes next: what the last step made due, then another step, until there is an end."""
         if self._ran is not None:
-            self._due = self._look_back(stage, stop, *self._ran)
-            self._ran = None
-            self._looked = False
+            self._due, self._ran = self._look_back(stage, stop, *self._ran), None
         if self._due:
             return self._due.pop(0)
-        if not self._looked:
-            self._looked = True
+        if self._due is not None:
+            self._due = None
             if stage.look_again is not None and (slower := self.steps.pace.slowed()) is not None:
                 stage.look_again(slower)
                 self.steps.pace.looked()
@@ -284,7 +282,8 @@ class Loop:
             if not self.goes_on_when_full or not no_room(error):
                 raise
             self.log.write(event, step=self.state.step, reason=f"{error.strerror or error}; training goes on")
-            self._due = [each for each in self._due if each is not Comes.BACKUP]  # there is no room for it either
+            if self._due is not None and Comes.BACKUP in self._due:
+                self._due.remove(Comes.BACKUP)  # there is no room for it either
 
     def _over(self) -> bool:
         if (steps := self.duration.known_steps(self.batch)) is not None:
@@ -350,7 +349,7 @@ class Loop:
         took = round(time.perf_counter() - began, 3)
         self.log.write("metrics", step=self.state.step, scores=scores, provenance=provenance, took_seconds=took)
         self._scored = scores.get(scoring.best.score, math.nan)
-        if scoring.best.wants(self.state.step, self._scored):
+        if self._due is not None and scoring.best.wants(self.state.step, self._scored):
             self._due.append(Comes.BEST)
 
     def _keep_for_score(self, best: BestCheckpoints) -> None:
