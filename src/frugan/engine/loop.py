@@ -305,7 +305,7 @@ class Loop:
     def _save(self, folder: Path) -> None:
         """Write a checkpoint, from what all ranks have."""
         # the last step may have been due anyway
-        is_new = self.ranks.send(not (folder / checkpoint_name(self.state.step)).exists())
+        is_new = bool(self.ranks.told(not (folder / checkpoint_name(self.state.step)).exists()))
         own = {
             "seconds": self.seconds,
             "images": self.images,

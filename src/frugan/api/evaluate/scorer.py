@@ -194,14 +194,30 @@ class Scorer:
             scores, by_class = self._scores(drawn, store, reference, warnings)
 
         # Scores without what they were measured with would mean nothing.
+        provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
+        for line in warnings:
+            self.say(f"warning: {line}")
+        return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+    def _provenance(
+        self,
+        draw: DrawRequest,
+        drawn: Drawn,
+        reference: Reference,
+        device: torch.device,
+        weights: str,
+        step: int,
+        *,
+        ema: bool,
+    ) -> Provenance:
         standing: str = draw.statistics
         if draw.statistics == "standing":
             standing = f"standing, {draw.standing_batches} batches of {drawn.standing_size}"
-        provenance = Provenance(
+        return Provenance(
             network=self.network.name,
             network_digest=self.network.digest,
             resizer=self.network.resizer,
-            samples=samples,
+            samples=self.options.samples,
             data=self.where,
             data_digest=NONE if self.pictures is None else self.pictures.digest,
             real=0 if self.pictures is None else len(self.pictures),
@@ -221,9 +237,6 @@ class Scorer:
             psi_layers=draw.psi_layers,
             noise=draw.noise,
         )
-        for line in warnings:
-            self.say(f"warning: {line}")
-        return Evaluation(scores, provenance, by_class, tuple(warnings))
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
         """What to know, before anything is drawn, of scores of this request."""

@@ -108,22 +108,12 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     if run.is_first:
         _write_down(run, state)
 
-    # What every checkpoint keeps.
-    rollbacks = start.decided.rollbacks
-    kept: dict[str, Any] = {
-        "data": {name: data.as_json() for name, data in run.data.items()},
-        "device": state.device.type,
-        "card": start.planner.where,
-        "memory_budget_bytes": start.planner.asked_bytes,
-        "ranks": ranks.size,
-        **({ROLLBACKS: rollbacks} if rollbacks else {}),
-        **shares.kept(ranks),
-    }
+    kept = _kept(run, start, shares)
     opening = Opening(recipe, run.name, run.choose, run.stop, start.saved, kept)
     return Loop(
         state=state,
         plan=plan,
-        stages=stages_of(run, losses, opening, rollbacks),
+        stages=stages_of(run, losses, opening, start.decided.rollbacks),
         next_plan=start.planner.next,
         duration=training.duration,
         batch=training.batch,
@@ -147,6 +137,20 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
         ranks=ranks,
         stop_after=run.options.stop_after_seconds,
     )
+
+
+def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
+    """What every checkpoint keeps."""
+    rollbacks = start.decided.rollbacks
+    return {
+        "data": {name: data.as_json() for name, data in run.data.items()},
+        "device": start.state.device.type,
+        "card": start.planner.where,
+        "memory_budget_bytes": start.planner.asked_bytes,
+        "ranks": run.ranks.size,
+        **({ROLLBACKS: rollbacks} if rollbacks else {}),
+        **shares.kept(run.ranks),
+    }
 
 
 def _lead(run: TrainRun, recovery: Recovery) -> _Start:

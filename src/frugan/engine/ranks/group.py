@@ -175,7 +175,7 @@ class RankGroup:
 
     def told(self, number: int = 0) -> int:
         """The first rank's number, on all ranks; the others' do not count."""
-        value = torch.tensor([number])
+        value = torch.tensor([number], dtype=torch.int64)
         with _talking(self.watch, "waiting for what comes next"):
             dist.broadcast(value, src=0, group=self.orders)
         return int(value)
