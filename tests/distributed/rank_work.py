@@ -279,7 +279,7 @@ def _resumed(ranks: RankGroup, folder: Path) -> dict[str, Any]:
     rig.run(2)
     if ranks.rank == 0:
         save_checkpoint(folder / "checkpoints", rig.state, {}, {})
-    ranks.wait_for_all()
+    ranks.barrier()
     rig.run(1)
     again = _restored(ranks, folder / "checkpoints")
     again.run(1)

@@ -186,7 +186,7 @@ class Loop:
                 self._save_and_prune()
                 if over or stage.snapshot.took_at_most(QUICK_SECONDS):
                     self._draw(stage)
-        self.ranks.wait_for_all()  # none has ended well where the first one could not write
+        self.ranks.barrier()  # none has ended well where the first one could not write
         return over
 
     @property
@@ -202,11 +202,11 @@ class Loop:
         """
         if self._is_first:
             try:
-                return Comes(self.ranks.told(self._decide(stage, stop)))
+                return Comes(self.ranks.broadcast_number(self._decide(stage, stop)))
             except Diverged:
-                self.ranks.told(Comes.AGAIN)
+                self.ranks.broadcast_number(Comes.AGAIN)
                 raise
-        if (comes := Comes(self.ranks.told())) is Comes.AGAIN:
+        if (comes := Comes(self.ranks.broadcast_number())) is Comes.AGAIN:
             words = "the first rank goes back to an earlier checkpoint"
             raise Diverged(words, phase="", step=self.state.step, reason=words, out_of_range=False)
         return comes
@@ -305,7 +305,7 @@ class Loop:
     def _save(self, folder: Path) -> None:
         """Write a checkpoint, from what all ranks have."""
         # the last step may have been due anyway
-        is_new = bool(self.ranks.told(not (folder / checkpoint_name(self.state.step)).exists()))
+        is_new = bool(self.ranks.broadcast_number(not (folder / checkpoint_name(self.state.step)).exists()))
         own = {
             "seconds": self.seconds,
             "images": self.images,

@@ -113,7 +113,7 @@ class Artist:
             BadInput: a rank could not draw its part: its memory ran out, or the request makes no sense.
         """
         if self.ranks is not None:
-            draw = self.ranks.send(draw)
+            draw = self.ranks.broadcast(draw)
         if draw is None:
             yield None
             return
@@ -153,7 +153,7 @@ class Artist:
         parts = ranks.to_first(found)
         names = ranks.watch.names[: len(parts)]
         failed = [f"{name}: {part}" for name, part in zip(names, parts, strict=True) if isinstance(part, str)]
-        if ranks.send(bool(failed)):
+        if ranks.broadcast(bool(failed)):
             if ranks.rank == 0:
                 raise BadInput("; ".join(failed))
             return None

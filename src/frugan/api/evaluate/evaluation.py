@@ -148,7 +148,7 @@ def _curve(
         found = [replace(each, warnings=(doubt, *each.warnings)) for each in found]
     if first:
         found = _in_words(found, say)
-    return found if ranks is None else ranks.send(found)
+    return found if ranks is None else ranks.broadcast(found)
 
 
 def _refuse_others(ranks: "RankGroup", file: Path, network: FeatureNetwork, options: EvaluationOptions) -> None:
@@ -158,7 +158,7 @@ def _refuse_others(ranks: "RankGroup", file: Path, network: FeatureNetwork, opti
         BadInput: this rank has others.
     """
     own = (digest(file), network.digest)
-    of_weights, of_network = ranks.send(own)
+    of_weights, of_network = ranks.broadcast(own)
     if own[0] != of_weights:
         raise BadInput(f"{ranks.name}: {file} holds other weights there than on the first rank")
     if own[1] != of_network:

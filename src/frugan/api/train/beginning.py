@@ -45,7 +45,7 @@ Found = tuple[Checkpoint, dict[str, Any], list[str]]
 
 
 @dataclass(frozen=True)
-class _Decided:
+class _Decision:
     """What the first rank tells the others, so that they need nothing of the run's folder.
 
     Attributes:
@@ -68,14 +68,14 @@ class _Start:
     Attributes:
         state, plan, planner: of this rank; all have the first one's state in the end.
         saved: the JSON state of the checkpoint; empty: there is none, or this is another rank than the first.
-        decided: by the first rank.
+        decision: by the first rank.
     """
 
     state: TrainingState
     plan: Plan
     planner: TrainingPlanner
     saved: Mapping[str, Any]
-    decided: _Decided
+    decision: _Decision
 
 
 def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
@@ -90,16 +90,13 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     """
     recipe, training, ranks = run.recipe, run.recipe.training, run.ranks
     start = _lead(run, recovery) if run.is_first else None
-    decided = ranks.send(None if start is None else start.decided)
+    decision = ranks.broadcast(None if start is None else start.decision)
     if start is None:
-        assert decided is not None  # the first rank has sent it
-        start = _follow(run, decided)
+        assert decision is not None  # the first rank has sent it
+        start = _follow(run, decision)
     ranks.give_state(start.state)
-    state, plan, shares = (
-        start.state,
-        start.plan,
-        replace(start.decided.shares, plans=ranks.gather(start.plan.as_json())),
-    )
+    state, plan = start.state, start.plan
+    shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
 
     # Who reads the events from the first one on.
     losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
@@ -113,7 +110,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
     return Loop(
         state=state,
         plan=plan,
-        stages=stages_of(run, losses, opening, start.decided.rollbacks),
+        stages=stages_of(run, losses, opening, start.decision.rollbacks),
         next_plan=start.planner.next,
         duration=training.duration,
         batch=training.batch,
@@ -141,7 +138,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
 
 def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
     """What every checkpoint keeps."""
-    rollbacks = start.decided.rollbacks
+    rollbacks = start.decision.rollbacks
     return {
         "data": {name: data.as_json() for name, data in run.data.items()},
         "device": start.state.device.type,
@@ -186,7 +183,7 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
         refuse_untaught(state.networks)
     shares.led_by(plan)
     rollbacks = max(recovery.rollbacks, rolled_back(saved))
-    return _Start(state, plan, planner, saved, _Decided(shares, plan.as_json(), planner.asked_bytes, rollbacks))
+    return _Start(state, plan, planner, saved, _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks))
 
 
 def _create(
@@ -227,7 +224,7 @@ def _create(
     return state, loaded_by, planner
 
 
-def _follow(run: TrainRun, decided: _Decided) -> _Start:
+def _follow(run: TrainRun, decision: _Decision) -> _Start:
     """What another rank than the first goes on from: a state of the right shape, and a plan of its own if it must.
 
     Raises:
@@ -235,7 +232,7 @@ def _follow(run: TrainRun, decided: _Decided) -> _Start:
     """
     ranks, device = run.ranks, torch.device(run.options.device)
     pin_arithmetic()
-    asked: PrecisionName = decided.plan["precision"]
+    asked: PrecisionName = decision.plan["precision"]
     precision = resolve_precision(asked, device)
     if precision.name != asked:
         raise BadInput(
@@ -243,14 +240,14 @@ def _follow(run: TrainRun, decided: _Decided) -> _Start:
             f"training.precision={precision.name}"
         )
     planner = TrainingPlanner(run.recipe, run.name, run.options, device, precision, run.choose_here, ranks=ranks.size)
-    if decided.budget_bytes is not None:
-        planner.cap(decided.budget_bytes)
-    shares = decided.shares
+    if decision.budget_bytes is not None:
+        planner.cap(decision.budget_bytes)
+    shares = decision.shares
     ranks.deal_by(shares.samples)
-    plan = Plan.from_json(decided.plan, precision)
+    plan = Plan.from_json(decision.plan, precision)
     if shares.samples is not None:
         plan = own_plan(planner, ranks, plan, shares.plans[ranks.rank] if shares.plans else None)
-    return _Start(_new_state(run, plan, device), plan, planner, {}, decided)
+    return _Start(_new_state(run, plan, device), plan, planner, {}, decision)
 
 
 def _new_state(run: TrainRun, plan: Plan, device: torch.device) -> TrainingState:

@@ -104,12 +104,12 @@ def train(
                 say(line)
             folder = _run_folder(recipe, loaded, out)
             class_start = _refuse_early(loaded, folder, init, init_classes)
-            sources, told = _open_pictures(recipe, loaded, folder, data, map_classes, say, progress)
+            sources, facts = _open_pictures(recipe, loaded, folder, data, map_classes, say, progress)
             run = TrainRun(
                 recipe=loaded,
-                name=told.name,
+                name=facts.name,
                 sources=sources,
-                data=told.data,
+                data=facts.data,
                 folder=folder,
                 log=NoEvents(),
                 options=options,
@@ -119,7 +119,7 @@ def train(
                 command=_command(folder, data, options, ranks),
                 ranks=ranks,
             )
-            run = opened.enter_context(_locked(run, told, show))
+            run = opened.enter_context(_locked(run, facts, show))
         else:
             run = opened.enter_context(_taken_part_in(data, options, ranks, say))
 
@@ -134,7 +134,7 @@ def train(
                     threads = torch.get_num_threads()
                     return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
                 except Diverged as error:
-                    recovery = ranks.send(recover(run, error, recovery, device) if run.is_first else recovery)
+                    recovery = ranks.broadcast(recover(run, error, recovery, device) if run.is_first else recovery)
             del loop  # before the next one takes its room
             release_memory(device)
 
@@ -158,7 +158,7 @@ def _joined(options: TrainingOptions, say: Say) -> Iterator[tuple[Ranks, Trainin
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RunFacts:
     """What the first rank tells the others of a run, so that they need nothing of its folder.
 
     Attributes:
@@ -177,7 +177,7 @@ class _Told:
 
 
 @contextmanager
-def _locked(run: TrainRun, told: _Told, show: Callable[[Event], None]) -> Iterator[TrainRun]:
+def _locked(run: TrainRun, facts: _RunFacts, show: Callable[[Event], None]) -> Iterator[TrainRun]:
     """The run as the first rank has it: locked, with its events and what may be asked for while it goes on."""
     folder, options, say = run.folder, run.options, run.say
     is_new = not folder.path.exists()
@@ -195,9 +195,9 @@ def _locked(run: TrainRun, told: _Told, show: Callable[[Event], None]) -> Iterat
             log.subscribe(show)
             log.subscribe(follow)
             run.ranks.pass_on(stop)
-            run.ranks.send(told)
+            run.ranks.broadcast(facts)
             for _ in _TURNS:
-                run.ranks.wait_for_all()  # the others open their pictures
+                run.ranks.barrier()  # the others open their pictures
             yield replace(run, log=log, stop=stop, requests=requests)
     except OSError as error:
         if error.errno is None or error.filename is not None:
@@ -223,22 +223,22 @@ def _taken_part_in(data: Data, options: TrainingOptions, ranks: Ranks, say: Say)
     with stop_on_signals(quiet) as stop, _requests_ignored():
         ranks.pass_on(stop)
         nothing: Any = None
-        told: _Told = ranks.send(nothing)
-        recipe = parse_recipe(told.recipe, "the first rank's recipe")
+        facts: _RunFacts = ranks.broadcast(nothing)
+        recipe = parse_recipe(facts.recipe, "the first rank's recipe")
         sources: Mapping[str, Any] = {}
         for turn in _TURNS:
             if turn == (Place.here().local_rank == 0):
-                sources = open_sources(recipe, data, quiet, None, told.known, told.map_classes)
-            ranks.wait_for_all()
-        for source, known in told.data.items():
+                sources = open_sources(recipe, data, quiet, None, facts.known, facts.map_classes)
+            ranks.barrier()
+        for source, known in facts.data.items():
             if sources[source].digest != known.digest:
                 raise BadInput(f"{ranks.name}: --data holds other pictures for {source!r} there than on the first rank")
         yield TrainRun(
             recipe=recipe,
-            name=told.name,
+            name=facts.name,
             sources=sources,
-            data=told.data,
-            folder=RunFolder(told.folder),
+            data=facts.data,
+            folder=RunFolder(facts.folder),
             log=NoEvents(),
             options=options,
             say=lambda line: say(f"{ranks.name}: {line}"),
@@ -286,7 +286,7 @@ def _open_pictures(
     map_classes: Mapping[str, str] | None,
     say: Say,
     progress: Progress | None,
-) -> tuple[Mapping[str, Any], _Told]:
+) -> tuple[Mapping[str, Any], _RunFacts]:
     """Open the pictures, find out what their classes are called in the run, and what other ranks need of both."""
     known = last_run_data(run)
     sources = open_sources(loaded, data, say, progress, known, map_classes)
@@ -299,7 +299,7 @@ def _open_pictures(
     for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
         say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
     name = recipe if isinstance(recipe, str) else loaded.family
-    return sources, _Told(loaded.model_dump(mode="json"), name, run.path, trained_on, known, map_classes)
+    return sources, _RunFacts(loaded.model_dump(mode="json"), name, run.path, trained_on, known, map_classes)
 
 
 def _class_start(init: str | Path | None, classes: str | None) -> ClassStart | None:

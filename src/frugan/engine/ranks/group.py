@@ -173,14 +173,14 @@ class RankGroup:
         """Let a stop that is asked of any rank be one of the first."""
         self.watch.stop = stop
 
-    def told(self, number: int = 0) -> int:
+    def broadcast_number(self, number: int = 0) -> int:
         """The first rank's number, on all ranks; the others' do not count."""
         value = torch.tensor([number], dtype=torch.int64)
         with _talking(self.watch, "waiting for what comes next"):
             dist.broadcast(value, src=0, group=self.orders)
         return int(value)
 
-    def send(self, value: Sent) -> Sent:
+    def broadcast(self, value: Sent) -> Sent:
         """The first rank's value, on all ranks; the others' do not count."""
         values: list[Any] = [value if self.rank == 0 else None]
         with _talking(self.watch, "being told how to begin"):
@@ -217,7 +217,7 @@ class RankGroup:
                     dist.recv(piece, rank, group=self.orders)
                     yield piece
 
-    def wait_for_all(self) -> None:
+    def barrier(self) -> None:
         """Go on once all ranks have come here."""
         with _talking(self.watch, "waiting for all ranks"):
             dist.barrier(group=self.orders)
@@ -225,14 +225,14 @@ class RankGroup:
     def give_state(self, state: TrainingState) -> None:
         """Put the first rank's state into that of all others."""
         numbers = (state.step, {name: scale.found for name, scale in state.loss_scales.items()})
-        state.step, found = self.send(numbers)
+        state.step, found = self.broadcast(numbers)
         for name, scale in state.loss_scales.items():
             scale.found = found[name]
         with _talking(self.watch, "being given the state"), torch.no_grad():
             for tensor in state_tensors(state):
                 group = self.orders if tensor.device.type == "cpu" else None
                 dist.broadcast(memory_of(tensor.detach()), src=0, group=group)
-        given = self.send(read_whole(state))
+        given = self.broadcast(read_whole(state))
         with _talking(self.watch, "being given the state"):
             hand_out(state, self.orders, given)
 

@@ -64,7 +64,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         watch = RankWatch(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
         ranks = RankGroup(place, device, watch, orders, tuple(words for _, _, words in cards))
         watch.beat()
-        ranks.wait_for_all()
+        ranks.barrier()
         watch.begin()
         try:
             yield ranks

@@ -99,13 +99,13 @@ class Ranks(Protocol):
     def pass_on(self, stop: StopRequest) -> None:
         """Let a stop that is asked of any rank be one of the first."""
 
-    def told(self, number: int = 0) -> int:
+    def broadcast_number(self, number: int = 0) -> int:
         """The first rank's number, on all ranks; the others' do not count."""
 
-    def send(self, value: Sent) -> Sent:
+    def broadcast(self, value: Sent) -> Sent:
         """The first rank's value, on all ranks; the others' do not count."""
 
-    def wait_for_all(self) -> None:
+    def barrier(self) -> None:
         """Go on once all ranks have come here."""
 
     def give_state(self, state: TrainingState) -> None:
@@ -192,15 +192,15 @@ class OneRank:
     def pass_on(self, stop: StopRequest) -> None:
         """It is asked itself."""
 
-    def told(self, number: int = 0) -> int:
+    def broadcast_number(self, number: int = 0) -> int:
         """Its own."""
         return number
 
-    def send(self, value: Sent) -> Sent:
+    def broadcast(self, value: Sent) -> Sent:
         """Its own."""
         return value
 
-    def wait_for_all(self) -> None:
+    def barrier(self) -> None:
         """There is nobody to wait for."""
 
     def give_state(self, state: TrainingState) -> None:
