@@ -1,7 +1,6 @@
 """Generated pictures as the metrics see them: drawn by one process, or a part by each of several."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -99,15 +98,12 @@ class Artist:
     ranks: "RankGroup | None" = None
     most: int | None = None
 
-    @contextmanager
-    def drawing(self, draw: DrawTask | None) -> Iterator[tuple[Drawn, RowStore] | None]:
-        """What was gathered of all pictures, and their features; every rank draws a part, and the first one has it all.
+    def draw(self, draw: DrawTask | None, store: RowStore | None) -> Drawn | None:
+        """Draw, every rank a part; the first one gets what was gathered of all pictures, the others None.
 
         Args:
             draw: what the first rank wants, whatever the others say; None: nothing.
-
-        Yields:
-            None on the other ranks, and where nothing is drawn.
+            store: takes the features of all pictures, on the first rank.
 
         Raises:
             BadInput: a rank could not draw its part: its memory ran out, or the request makes no sense.
@@ -115,15 +111,17 @@ class Artist:
         if self.ranks is not None:
             draw = self.ranks.broadcast(draw)
         if draw is None:
-            yield None
-            return
-        mine = range(draw.samples) if self.ranks is None else self._share(draw)
+            return None
         if self.most is not None:
             draw = replace(draw, request=replace(draw.request, micro_batch=min(draw.request.micro_batch, self.most)))
-        first = self.ranks is None or self.ranks.rank == 0
-        with temporary_rows(draw.samples if first else len(mine), draw.dimensions) as store:
-            drawn = self._part(draw, mine, store) if self.ranks is None else self._together(draw, mine, store)
-            yield None if drawn is None else (drawn, store)
+        if self.ranks is None:
+            assert store is not None  # this process is the only one
+            return self._part(draw, range(draw.samples), store)
+        mine = self._share(draw)
+        if store is not None:
+            return self._together(draw, mine, store)
+        with temporary_rows(len(mine), draw.dimensions) as own:
+            return self._together(draw, mine, own)
 
     def _share(self, draw: DrawTask) -> range:
         """Numbers of this rank's pictures: whole blocks, so that it draws nothing that another one needs."""

@@ -142,7 +142,7 @@ def _curve(
         options = replace(options, split=UNSEEN_BY_THE_DEMO)
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given, ranks)
     averaged = file.name != NETWORKS_FILE
-    scored = [scorer.score(networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
+    scored = [scorer.score(lambda: networks, draw, device, str(file), step_of(file), ema=averaged) for draw in asked]
     found = [each for each in scored if each is not None]
     if doubt is not None:
         found = [replace(each, warnings=(doubt, *each.warnings)) for each in found]

@@ -1,6 +1,7 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ from frugan.metrics.moments import Moments
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.precision_recall import precision_recall
 from frugan.metrics.provenance import NONE, Provenance
-from frugan.metrics.row_store import RowStore
+from frugan.metrics.row_store import RowStore, temporary_rows
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
@@ -151,7 +152,7 @@ class Scorer:
 
     def score(
         self,
-        networks: Mapping[str, nn.Module],
+        networks: Callable[[], Mapping[str, nn.Module]],
         draw: DrawRequest,
         device: torch.device,
         weights: str,
@@ -162,29 +163,31 @@ class Scorer:
         """Draw pictures and score them; every rank calls it.
 
         Args:
+            networks: gives those that draw; asked once there is something to draw.
             weights, step, ema: for the provenance: where the networks come from, and whether they are averages.
 
         Returns:
             None on all ranks but the first.
         """
-        artist = Artist(self.recipe, lambda: (networks, self.network), device, self.progress, self.ranks)
+        artist = Artist(self.recipe, lambda: (networks(), self.network), device, self.progress, self.ranks)
         if self.ranks is not None and self.ranks.rank != 0:
-            with artist.drawing(None):
-                return None
-        try:
-            _ = self.metrics  # what cannot be measured is refused before anything is drawn
-            reference = self._reference()
-            warnings = self._doubts(draw, reference)
-        except BaseException:
-            with artist.drawing(None):  # no other rank waits for what does not come
+            artist.draw(None, None)
+            return None
+        with ExitStack() as opened:
+            try:
+                _ = self.metrics  # what cannot be measured is refused before anything is drawn
+                reference = self._reference()
+                warnings = self._doubts(draw, reference)
+                dimensions, samples = reference.rows.shape[1], self.options.samples
+                store = opened.enter_context(temporary_rows(samples, dimensions))
+            except BaseException:
+                artist.draw(None, None)  # no other rank waits for what does not come
                 raise
 
-        # Draw, all ranks together, and measure what was drawn.
-        dimensions, samples = reference.rows.shape[1], self.options.samples
-        task = DrawTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
-        with artist.drawing(task) as together:
-            assert together is not None  # this is the first rank
-            drawn, store = together
+            # Draw, all ranks together, and measure what was drawn.
+            task = DrawTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
+            drawn = artist.draw(task, store)
+            assert drawn is not None  # this is the first rank
             if drawn.pictures_not_finite:
                 raise BadInput(
                     f"{drawn.pictures_not_finite} of {samples} pictures hold values that are not finite: the "

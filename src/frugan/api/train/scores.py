@@ -111,9 +111,9 @@ class TrainingScores:
             standing_size=settings.standing_size,
             micro_batch=min(plan.micro_batch, MOST_WHILE_TRAINING),
         )
-        networks = networks_to_score(state, plan)
+        averaged = bool(state.ema.networks)
         return self.scorer.score(
-            networks, draw, state.device, str(self.run.path), state.step, ema=bool(state.ema.networks)
+            lambda: networks_to_score(state, plan), draw, state.device, str(self.run.path), state.step, ema=averaged
         )
 
     def _draw_part(self, state: TrainingState, plan: Plan) -> None:
@@ -122,8 +122,7 @@ class TrainingScores:
         def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
             return networks_to_score(state, plan), self.network
 
-        with Artist(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).drawing(None):
-            return
+        Artist(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
 
 
 def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:
