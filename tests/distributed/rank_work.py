@@ -2,8 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import FP16, FP32, Rig, adabelief, adam, shows_given
 from distributed.critic import by_ddp
-from distributed.run_work import go_back, train_by_shares, train_first
+from distributed.run_work import full_disk, go_back, train_by_shares, train_first
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine import optimizer_shards
@@ -134,7 +133,7 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
     found["fp16"] = _collected(ranks, _run(rig_of(MadeUpFamily(), ranks, precision=FP16, shard_optimizer=True)))
     found["fp16 whole"] = _run(rig_of(MadeUpFamily(), ranks, precision=FP16)).tensors()
 
-    with _collecting(ranks, rig):
+    with ranks.collected(rig.state):
         if ranks.rank == 0:
             save_checkpoint(folder / "checkpoints", rig.state, {}, {})
     rig.run(1)
@@ -143,7 +142,7 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
     whole = _restored(ranks, folder / "checkpoints")
     whole.run(1)
     found["resumed"] = {"on": _collected(ranks, rig), "again": _collected(ranks, again), "whole": whole.tensors()}
-    found["apart"] = [_agree(ranks, rig)]
+    found["apart"] = [ranks.agree(rig.state)]
     torch.save(found, folder / f"rank-{ranks.rank}.pt")
 
 
@@ -152,18 +151,9 @@ def _run(rig: Rig) -> Rig:
     return rig
 
 
-@contextmanager
-def _collecting(ranks: RankGroup, rig: Rig) -> Iterator[None]:
-    """As the loops do it: the others are told first."""
-    if ranks.rank != 0:
-        ranks.hear()
-    with ranks.collected(rig.state):
-        yield
-
-
 def _collected(ranks: RankGroup, rig: Rig) -> dict[str, Tensor]:
     """Everything that training moves; on the first rank alone the whole state of optimizers."""
-    with _collecting(ranks, rig):
+    with ranks.collected(rig.state):
         found = rig.tensors()
     return {key: value for key, value in found.items() if ranks.rank == 0 or not key.startswith("optimizer")}
 
@@ -274,20 +264,13 @@ def _apart(ranks: RankGroup) -> dict[str, Any]:
     rig = rig_of(MadeUpFamily(), ranks)
     rig.run(1)
     before = rig.tensors()
-    asked = [_agree(ranks, rig)]
+    asked = [ranks.agree(rig.state)]
     if ranks.rank == ranks.size - 1:
         with torch.no_grad():
             next(rig.state.networks["critic"].parameters()).view(-1)[0] += 1e-9
             rig.state.step = 7
-    asked.append(_agree(ranks, rig))
+    asked.append(ranks.agree(rig.state))
     return {"agreed": asked, "before": before, "state": rig.tensors(), "step": rig.state.step}
-
-
-def _agree(ranks: RankGroup, rig: Rig) -> bool:
-    """As the loops do it: the others are told first."""
-    if ranks.rank != 0:
-        ranks.hear()
-    return ranks.agree(rig.state)
 
 
 def _resumed(ranks: RankGroup, folder: Path) -> dict[str, Any]:
@@ -296,7 +279,7 @@ def _resumed(ranks: RankGroup, folder: Path) -> dict[str, Any]:
     rig.run(2)
     if ranks.rank == 0:
         save_checkpoint(folder / "checkpoints", rig.state, {}, {})
-    ranks.wait_for_all()
+    ranks.barrier()
     rig.run(1)
     again = _restored(ranks, folder / "checkpoints")
     again.run(1)
@@ -343,8 +326,8 @@ WORK: Mapping[str, Callable[..., None]] = {
 def main(words: Sequence[str]) -> None:
     """Come together, and do a piece of work: its name, a folder, and words of its own."""
     work, folder, *words = words
-    if work == "go-back":
-        go_back(Path(folder))
+    if work in ("go-back", "full-disk"):
+        (go_back if work == "go-back" else full_disk)(Path(folder))
         return
     if work == "train-by-shares":
         train_by_shares(Path(folder), *words)

@@ -1,5 +1,6 @@
 """Runs by the Python interface, for processes that train together."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ import torch
 
 from frugan.api.train.options import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine import optimizer_shards, step_log
+from frugan.engine import loop, optimizer_shards, step_log
+from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.recipe.loading import load_recipe
@@ -36,6 +38,21 @@ def train_first(folder: Path) -> None:
     os.environ["MASTER_PORT"] = port
     told = {"said": said, "run": str(result.run), "step": result.step, "over": result.finished, "rank": result.rank}
     (folder / f"train-{result.rank}.json").write_text(json.dumps(told))
+
+
+def full_disk(folder: Path) -> None:
+    """A run whose first rank has no room for what is due after two steps, and goes on as its recipe says."""
+
+    def full(place: Path, state: TrainingState, *rest: Any) -> Checkpoint:
+        if state.step == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return save_checkpoint(place, state, *rest)
+
+    setattr(loop, "save_checkpoint", full)  # noqa: B010
+    words = ["saving.when_full=go-on", "saving.backup_every=2 steps", "training.duration=4 steps"]
+    recipe, cpu = str(folder / "tiny.toml"), TrainingOptions(device="cpu")
+    result = train(recipe, folder / "pictures", folder / "run", overrides=words, options=cpu)
+    (folder / f"full-{result.rank}.json").write_text(json.dumps({"step": result.step, "over": result.finished}))
 
 
 def go_back(folder: Path) -> None:

@@ -200,6 +200,20 @@ def test_ranks_go_back_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [event for event in events if event["event"] == "warning" and "apart" in event["line"]] == []
 
 
+def test_a_full_disk_of_the_first_rank_leaves_no_other_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    minigan_and_pictures(tmp_path)
+    for rank, done in enumerate(together(2, "full-disk", tmp_path)):
+        assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
+        assert json.loads((tmp_path / f"full-{rank}.json").read_text()) == {"step": 4, "over": True}
+    events = list(read_events(tmp_path / "run" / "events.jsonl"))
+    assert [event["step"] for event in events if event["event"] == "checkpoint_failed"] == [2]
+    assert [event["path"] for event in events if event["event"] == "checkpoint"] == [
+        "checkpoints/step-000000004",
+        "backups/step-000000004",
+    ]
+
+
 def test_why_not_ddp(ranks: Run) -> None:
     """Torch's wrapper hooks its sums on the outputs of a forward: a penalty's double backward passes by some of them.
 

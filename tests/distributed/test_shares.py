@@ -19,7 +19,6 @@ from frugan.engine.checkpoint import list_checkpoints, verify
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.asked_shares import check_shares, parse_shares
 from frugan.engine.ranks.ranks import OneRank
-from frugan.engine.ranks.timed_shares import shares_by_speed
 from frugan.errors import BadInput
 
 ROUNDING = 1e-5
@@ -49,11 +48,11 @@ def test_the_result_does_not_depend_on_shares(size: int, names: tuple[str, ...],
 
 @pytest.mark.long
 def test_shares_of_a_run(tmp_path: Path) -> None:
-    """By speed for two steps, as asked for from then on with optimizers' state shared out, then by one process."""
+    """As asked for two steps, otherwise from then on with optimizers' state shared out, then by one process."""
     write_recipe(tmp_path)
     write_pictures(tmp_path / "pictures")
-    first, _ = train_by_shares(tmp_path, "run", "auto", 2)
-    assert "samples, by speed (a step of 4, 4 samples took " in first
+    first, _ = train_by_shares(tmp_path, "run", "1,1", 2)
+    assert "shares: 4, 4 samples, as asked for" in first
     kept = verify(list_checkpoints(tmp_path / "run" / "checkpoints")[-1])["shares"]
     assert sum(kept["samples"]) == 8
     assert [plan["micro_batch"] for plan in kept["plans"]] == [2, 2]
@@ -78,12 +77,12 @@ def test_shares_of_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_run_keeps_its_shares(tmp_path: Path) -> None:
-    """Resumed, bit for bit an undisturbed training; also where they were taken by speed and are asked for again."""
+    """Resumed, bit for bit an undisturbed training; without being asked for again."""
     write_recipe(tmp_path)
     write_pictures(tmp_path / "pictures")
     train_by_shares(tmp_path, "whole", "6,2", 4)
     train_by_shares(tmp_path, "run", "3,1", 2)
-    first, _ = train_by_shares(tmp_path, "run", "auto", 4)
+    first, _ = train_by_shares(tmp_path, "run", "", 4)
     assert "shares: 6, 2 samples, as the run had them here; override with --shares equal" in first
     assert "plan: the one that this run has used" in first
     for file in ("networks", "optimizers"):
@@ -102,9 +101,10 @@ def _kept(run: Path, file: str, step: int) -> dict[str, torch.Tensor]:
         ("6,6,5", "3 shares for 2 ranks; give one for each rank"),
         ("6,0", "0 is no share; each rank takes at least 1"),
         ("6,-1", "-1 is no share"),
-        ("6,", "expected auto, equal, or a whole number for each rank"),
-        ("fast", "expected auto, equal, or a whole number"),
-        ("0.5,0.5", "expected auto, equal, or a whole number"),
+        ("6,", "expected equal, or a whole number for each rank"),
+        ("fast", "expected equal, or a whole number"),
+        ("0.5,0.5", "expected equal, or a whole number"),
+        ("auto", "ranks are not timed any more; give a whole number for each rank"),
     ],
 )
 def test_shares_that_are_none_are_refused(words: str, said: str) -> None:
@@ -127,12 +127,6 @@ def test_shares_come_out_in_whole_groups() -> None:
         check_shares((2, 1), 10, 1)
     with pytest.raises(BadInput, match="not whole samples of one normalisation group of 8 each"):
         check_shares((6, 6, 2, 2), 16, 8)
-
-
-def test_a_rank_that_is_twice_as_fast_takes_twice_as_much() -> None:
-    assert shares_by_speed([1.0, 2.0], [12, 12], 24, 1) == (16, 8)
-    assert shares_by_speed([1.0, 1.0], [16, 8], 24, 4) == (16, 8)  # they are done together already
-    assert shares_by_speed([1.0, 2.0, 2.0], [8, 8, 8], 24, 8) == (8, 8, 8)  # none goes without
 
 
 def test_plans_are_kept_as_long_as_the_first_rank_keeps_its_own() -> None:

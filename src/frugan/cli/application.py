@@ -1,8 +1,8 @@
 """The `frugan` command with its sub-commands."""
 
-import functools
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -48,7 +48,7 @@ def application() -> typer.Typer:
         rich_markup_mode="rich",
     )
     for command in (demo, doctor, recipes, info, plan, prepare, train, sample, evaluate, report, convert, card):
-        app.command(cls=_Command)(_telling_of_interrupts(command))
+        app.command(cls=_Command)(_telling_of_interrupts(command.__name__)(command))
     app.callback()(_options)
     return app
 
@@ -67,16 +67,12 @@ def _options(
         raise BadInput(f"torchrun starts `frugan train` and `frugan evaluate`: run `frugan {command}` without it")
 
 
-def _telling_of_interrupts(command: Callable[..., None]) -> Callable[..., None]:
+@contextmanager
+def _telling_of_interrupts(command: str) -> Iterator[None]:
     """typer ends in silence on a second Ctrl-C, when one wants to know most what became of the training."""
-
-    @functools.wraps(command)
-    def told(*words: object, **options: object) -> None:
-        try:
-            command(*words, **options)
-        except KeyboardInterrupt:
-            saved = "; what was saved before is whole" if command.__name__ in TRAINING else ""
-            Console(stderr=True, highlight=False).print(f"\ninterrupted: stopped at once{saved}")
-            raise typer.Exit(INTERRUPTED) from None
-
-    return told
+    try:
+        yield
+    except KeyboardInterrupt:
+        saved = "; what was saved before is whole" if command in TRAINING else ""
+        Console(stderr=True, highlight=False).print(f"\ninterrupted: stopped at once{saved}")
+        raise typer.Exit(INTERRUPTED) from None

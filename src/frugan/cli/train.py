@@ -91,8 +91,8 @@ def train(
     shares: Annotated[
         str | None,
         typer.Option(
-            metavar="auto|equal|N,N,...",
-            help="under torchrun: each rank's share of the batch; auto: by its speed; never changes the result",
+            metavar="equal|N,N,...",
+            help="under torchrun: each rank's share of the batch; never changes the result",
         ),
     ] = None,
     requeue: Annotated[

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from frugan.engine.checkpoint import UNFINISHED, Checkpoint, checkpoint_name, list_checkpoints
+from frugan.engine.checkpoint import UNFINISHED, checkpoint_name, list_checkpoints
 from frugan.engine.tensor_files import write_json
 
 SCORES = "scores.json"
@@ -28,17 +28,17 @@ class BestCheckpoints:
     score: str
     count: int
 
-    def offer(self, step: int, value: float, save: Callable[[Path], Checkpoint]) -> bool:
+    def wants(self, step: int, value: float) -> bool:
+        """Whether a state would be among the best."""
+        return step in self._with(step, value)
+
+    def offer(self, step: int, value: float, save: Callable[[Path], object]) -> bool:
         """Save the present state if it is among the best, and delete what no longer is.
 
         Args:
             save: writes a checkpoint into a folder.
         """
-        known = self._known()
-        if not math.isfinite(value) or not self.count:
-            return False
-        ranked = sorted({**known, step: value}.items(), key=lambda item: (self._badness(item[1]), item[0]))
-        kept = dict(ranked[: self.count])
+        kept = self._with(step, value)
         if step not in kept:
             return False
         # what is there of this step is of another past, which the run has gone back behind
@@ -62,6 +62,14 @@ class BestCheckpoints:
         for left in self.folder.glob(f"{UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
         return later
+
+    def _with(self, step: int, value: float) -> dict[int, float]:
+        """Steps and values of the best, should this one be offered."""
+        known = self._known()
+        if not math.isfinite(value) or not self.count:
+            return {}
+        ranked = sorted({**known, step: value}.items(), key=lambda item: (self._badness(item[1]), item[0]))
+        return dict(ranked[: self.count])
 
     def _badness(self, value: float) -> float:
         return value if self.score in LOWER_IS_BETTER else -value

@@ -91,6 +91,16 @@ class EventLog:
                     raise
 
 
+class NoEvents(EventLog):
+    """Keeps nothing, and shows it to nobody: that of a rank that does not write."""
+
+    def __init__(self) -> None:
+        self._readers = []
+
+    def write(self, event: str, **values: Any) -> None:
+        """Let it go."""
+
+
 def read_events(path: Path, damaged: Callable[[int], None] = lambda _: None) -> Iterator[Event]:
     """Events of a file in order; lines that are no events (cut short by a crash, overwritten) are passed over.
 

@@ -1,16 +1,18 @@
 """The training loop: steps, and what is written between them."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from frugan.engine.best_checkpoints import BestCheckpoints
-from frugan.engine.checkpoint import Checkpoint, checkpoint_name, keep_newest, save_checkpoint
+from frugan.engine.checkpoint import checkpoint_name, keep_newest, save_checkpoint
 from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.disk_room import no_room, told_what_is_needed
 from frugan.engine.events import EventLog
@@ -19,18 +21,39 @@ from frugan.engine.interrupt import StopRequest
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Duration
-from frugan.engine.ranks.ranks import OneRank, Order, Ranks
+from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.readout import Readout
 from frugan.engine.requests import Requests
 from frugan.engine.retries import NextPlan
 from frugan.engine.run_folder import RunFolder
-from frugan.engine.soundness import FINITE_STEPS
+from frugan.engine.soundness import FINITE_STEPS, Diverged
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.step_log import StepLog, shown_state
+from frugan.engine.update import PhaseResult
 
 QUICK_SECONDS = 2.0
 """Sheets that took no longer are still drawn when training is asked to stop."""
+
+
+class Comes(IntEnum):
+    """What all ranks do next."""
+
+    STEP = 0
+    SAVE = 1
+    BACKUP = 2
+    DRAW = 3
+    """Draw sample grids."""
+    SCORE = 4
+    BEST = 5
+    """Keep a checkpoint for its score."""
+    STAGE = 6
+    """Begin the recipe's next stage."""
+    STOP = 7
+    """End before the duration is over."""
+    OVER = 8
+    AGAIN = 9
+    """Go back to an earlier checkpoint: training has diverged."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +63,7 @@ class Scoring:
     Attributes:
         due: when.
         take: scores of the present state, by name, and what they were measured with; leaves no trace in the state.
-            None: they could not be taken, and it has said why.
+            None: they could not be taken, and it has said why; or the first rank has them.
         best: keeps checkpoints by one of them.
     """
 
@@ -98,7 +121,7 @@ class Loop:
         goes_on_when_full: whether training goes on when the disk has no room for a checkpoint, until the end.
         seconds: of training so far, over all resumptions.
         images: pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`.
-        ranks: the processes that share each update; this one tells the others what to do.
+        ranks: the processes that share each update; all run this loop, and the first alone writes.
         stop_after: seconds from now after which training stops, to go on another time; None: it does not.
     """
 
@@ -121,9 +144,13 @@ class Loop:
     ranks: Ranks = field(default_factory=OneRank)
     stop_after: float | None = None
     _pictured: int = -1
+    _clock: tuple[float, float] = (0.0, 0.0)  # when this loop began, and seconds of training by then
+    _ran: tuple[float, bool, list[PhaseResult]] | None = None  # the last step, until it was looked back on
+    _due: list[Comes] | None = None  # what is still to be done after it; None: it is done with
+    _scored: float = math.nan
 
     def train(self, stop: StopRequest) -> bool:
-        """Run the loop.
+        """Run the loop; every rank runs it, and at each turn all do what the first one has found to come next.
 
         Returns:
             Whether the duration is over (False: stopped before).
@@ -131,70 +158,120 @@ class Loop:
         Raises:
             Diverged: updates were skipped too often in a row.
         """
-        began_all, before = time.perf_counter(), self.seconds
+        self._clock = (time.perf_counter(), self.seconds)
         with freed_memory_kept(self.state.device.type == "cpu"), ExitStack() as opened:
-            stage = opened.enter_context(self._next_stage())
-            while not self._over() and not stop.asked:
-                # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
-                if self.state.step == stage.until:
-                    self.steps.read()
+            stage = opened.enter_context(self.stages(self))
+            while (comes := self._what_comes(stage, stop)) not in (Comes.OVER, Comes.STOP):
+                if comes is Comes.STEP:
+                    # One step, queued on the device; what the last one did is read meanwhile.
+                    began = time.perf_counter()
+                    stop.doing = f"step {self.state.step + 1:,}"
+                    reported = self._is_first and self._is_reported(stage)
+                    self.steps.begins(began)
+                    results = stage.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._smaller_plan)
+                    self._ran = (began, reported, results)
+                elif comes is Comes.STAGE:
+                    # The recipe's next stage has phases and data of its own, and begins with a checkpoint.
                     with self._going_on("checkpoint_failed"):
                         self._save(self.run.checkpoints)
                     opened.close()
-                    stage = opened.enter_context(self._next_stage())
-
-                # One step, queued on the device; what the last one did is read meanwhile.
-                began = time.perf_counter()
-                stop.doing = f"step {self.state.step + 1:,}"
-                self.steps.begins(began)
-                reported = self.state.step == 0 or stage.report.due(self.state.step, self.seconds)
-                self.ranks.tell(Order.STEP)
-                results = stage.step.run(self.state, self.plan, count_zeros=reported, next_plan=self._smaller_plan)
-                extra = {**stage.readings(self.state), **shown_state(stage.step, self.state)} if reported else {}
-                readout = Readout.start(self.state.step, results, extra)
-                self.steps.read()
-                self.images += stage.step.pictures_at(self.state.step - 1)
-                self.seconds = before + time.perf_counter() - began_all
-                self.steps.ran(stage.step, self.plan, readout, began=began, seconds=self.seconds, images=self.images)
-
-                # What is due, or asked for: checkpoints, sheets, scores.
-                self._do_what_is_due(stage, stop)
-                if self.stop_after is not None and time.perf_counter() - began_all >= self.stop_after:
-                    stop.signal_name = stop.signal_name or "stop-after"
+                    stage = opened.enter_context(self.stages(self))
+                else:
+                    self._do(comes, stage)
 
             # The end, or a stop: nothing that was done is lost.
-            self.steps.read()
-            over = self._over()
+            over = comes is Comes.OVER
             self.log.write("stop", over=over, signal=stop.signal_name, step=self.state.step, seconds=self.seconds)
             if self.state.step > 0:
                 self._save_and_prune()
                 if over or stage.snapshot.took_at_most(QUICK_SECONDS):
                     self._draw(stage)
-        self.ranks.tell(Order.OVER if over else Order.STOP)
+        self.ranks.barrier()  # none has ended well where the first one could not write
         return over
 
-    def _next_stage(self) -> AbstractContextManager[RunningStage]:
-        self.ranks.tell(Order.STAGE)
-        return self.stages(self)
+    @property
+    def _is_first(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.ranks.rank == 0
 
-    def _do_what_is_due(self, stage: RunningStage, stop: StopRequest) -> None:
+    def _what_comes(self, stage: RunningStage, stop: StopRequest) -> Comes:
+        """What all ranks do next, as the first one says.
+
+        Raises:
+            Diverged: on all of them.
+        """
+        if self._is_first:
+            try:
+                return Comes(self.ranks.broadcast_number(self._decide(stage, stop)))
+            except Diverged:
+                self.ranks.broadcast_number(Comes.AGAIN)
+                raise
+        if (comes := Comes(self.ranks.broadcast_number())) is Comes.AGAIN:
+            words = "the first rank goes back to an earlier checkpoint"
+            raise Diverged(words, phase="", step=self.state.step, reason=words, out_of_range=False)
+        return comes
+
+    def _decide(self, stage: RunningStage, stop: StopRequest) -> Comes:
+        """What comes next: what the last step made due, then another step, until there is an end."""
+        if self._ran is not None:
+            self._due, self._ran = self._look_back(stage, stop, *self._ran), None
+        if self._due:
+            return self._due.pop(0)
+        if self._due is not None:
+            self._due = None
+            if stage.look_again is not None and (slower := self.steps.pace.slowed()) is not None:
+                stage.look_again(slower)
+                self.steps.pace.looked()
+            if self.stop_after is not None and time.perf_counter() - self._clock[0] >= self.stop_after:
+                stop.signal_name = stop.signal_name or "stop-after"
+        if self._over() or stop.asked:
+            self.steps.read()
+            return Comes.OVER if self._over() else Comes.STOP
+        if self.state.step == stage.until:
+            self.steps.read()
+            return Comes.STAGE
+        return Comes.STEP
+
+    def _look_back(
+        self, stage: RunningStage, stop: StopRequest, began: float, reported: bool, results: list[PhaseResult]
+    ) -> list[Comes]:
+        """Send for what a step did, read what the one before it did, and find what is due or asked for now."""
+        extra = {**stage.readings(self.state), **shown_state(stage.step, self.state)} if reported else {}
+        readout = Readout.start(self.state.step, results, extra)
+        self.steps.read()
+        self.images += stage.step.pictures_at(self.state.step - 1)
+        began_all, before = self._clock
+        self.seconds = before + time.perf_counter() - began_all
+        self.steps.ran(stage.step, self.plan, readout, began=began, seconds=self.seconds, images=self.images)
+
         step, asked = self.state.step, self.requests.take()
         if "stop" in asked:
             stop.signal_name = stop.signal_name or "request"
-        with self._going_on("checkpoint_failed"):
-            if stage.checkpoint.due(step, self.seconds) or "save" in asked:
+        due = {
+            Comes.SAVE: stage.checkpoint.due(step, self.seconds) or "save" in asked,
+            Comes.BACKUP: stage.backup is not None and stage.backup.due(step, self.seconds),
+            Comes.DRAW: stage.snapshot.due(step, self.seconds) or "preview" in asked,
+            Comes.SCORE: stage.scoring is not None and stage.scoring.due.due(step, self.seconds),
+        }
+        return [comes for comes, is_due in due.items() if is_due]
+
+    def _is_reported(self, stage: RunningStage) -> bool:
+        """Whether the coming step's report holds more than gradients and losses."""
+        return self.state.step == 0 or stage.report.due(self.state.step, self.seconds)
+
+    def _do(self, comes: Comes, stage: RunningStage) -> None:
+        """Save, draw or score."""
+        with self._going_on("snapshot_failed" if comes is Comes.DRAW else "checkpoint_failed"):
+            if comes is Comes.SAVE:
                 self._save_and_prune()
-            if stage.backup is not None and stage.backup.due(step, self.seconds):
+            elif comes is Comes.BACKUP:
                 self._save(self.run.backups)
-        if stage.snapshot.due(step, self.seconds) or "preview" in asked:
-            with self._going_on("snapshot_failed"):
+            elif comes is Comes.DRAW:
                 self._draw(stage)
-        if stage.scoring is not None and stage.scoring.due.due(step, self.seconds):
-            with self._going_on("checkpoint_failed"):
+            elif comes is Comes.SCORE and stage.scoring is not None:
                 self._score(stage.scoring)
-        if stage.look_again is not None and (slower := self.steps.pace.slowed()) is not None:
-            stage.look_again(slower)
-            self.steps.pace.looked()
+            elif comes is Comes.BEST and stage.scoring is not None:
+                self._keep_for_score(stage.scoring.best)
 
     @contextmanager
     def _going_on(self, event: str) -> Iterator[None]:
@@ -205,6 +282,8 @@ class Loop:
             if not self.goes_on_when_full or not no_room(error):
                 raise
             self.log.write(event, step=self.state.step, reason=f"{error.strerror or error}; training goes on")
+            if self._due is not None and Comes.BACKUP in self._due:
+                self._due.remove(Comes.BACKUP)  # there is no room for it either
 
     def _over(self) -> bool:
         if (steps := self.duration.known_steps(self.batch)) is not None:
@@ -219,11 +298,14 @@ class Loop:
 
     def _save_and_prune(self) -> None:
         self._save(self.run.checkpoints)
-        sound = self.steps.soundness.kept(self.run.checkpoints, self.state.step)
-        keep_newest(self.run.checkpoints, self.keep, sound)
+        if self._is_first:
+            sound = self.steps.soundness.kept(self.run.checkpoints, self.state.step)
+            keep_newest(self.run.checkpoints, self.keep, sound)
 
-    def _save(self, folder: Path) -> Checkpoint:
-        is_new = not (folder / checkpoint_name(self.state.step)).exists()  # the last step may have been due anyway
+    def _save(self, folder: Path) -> None:
+        """Write a checkpoint, from what all ranks have."""
+        # the last step may have been due anyway
+        is_new = bool(self.ranks.broadcast_number(not (folder / checkpoint_name(self.state.step)).exists()))
         own = {
             "seconds": self.seconds,
             "images": self.images,
@@ -236,13 +318,14 @@ class Loop:
             )
             self.log.write("warning", step=self.state.step, line=line)
         with told_what_is_needed(folder, self.state), self.ranks.collected(self.state) if is_new else nullcontext():
-            saved = save_checkpoint(folder, self.state, self.metadata, {**self.kept, **own})
+            if self._is_first:
+                save_checkpoint(folder, self.state, self.metadata, {**self.kept, **own})
         if is_new:
-            self.log.write("checkpoint", step=saved.step, path=saved.path.relative_to(self.run.path).as_posix())
-        return saved
+            path = folder / checkpoint_name(self.state.step)
+            self.log.write("checkpoint", step=self.state.step, path=path.relative_to(self.run.path).as_posix())
 
     def _draw(self, stage: RunningStage) -> None:
-        if self._pictured == self.state.step:
+        if self._pictured == self.state.step or not self._is_first:
             return
         self._pictured = self.state.step
         began = time.perf_counter()
@@ -258,12 +341,19 @@ class Loop:
         self.log.write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
 
     def _score(self, scoring: Scoring) -> None:
+        """Let every rank draw its part; the first one has the scores."""
         began = time.perf_counter()
-        if (found := scoring.take(self.state, self.plan)) is None:
+        if (scored := scoring.take(self.state, self.plan)) is None:
             return
-        scores, provenance = found
+        scores, provenance = scored
         took = round(time.perf_counter() - began, 3)
         self.log.write("metrics", step=self.state.step, scores=scores, provenance=provenance, took_seconds=took)
-        best = scoring.best
-        if best.score in scores and best.offer(self.state.step, scores[best.score], self._save):
-            self.log.write("best", step=self.state.step, score=best.score, value=scores[best.score])
+        self._scored = scores.get(scoring.best.score, math.nan)
+        if self._due is not None and scoring.best.wants(self.state.step, self._scored):
+            self._due.append(Comes.BEST)
+
+    def _keep_for_score(self, best: BestCheckpoints) -> None:
+        if not self._is_first:
+            self._save(best.folder)
+        elif best.offer(self.state.step, self._scored, self._save):
+            self.log.write("best", step=self.state.step, score=best.score, value=self._scored)

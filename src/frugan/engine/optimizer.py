@@ -1,6 +1,7 @@
 """What the engine asks of an optimizer, whatever its rule."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
@@ -48,16 +49,15 @@ class Optimizer(torch.optim.Optimizer):
         """
         raise NotImplementedError(f"{type(self).__name__} must define update")
 
-    def run(
-        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
-    ) -> None:
-        """Update what this rank moves, and take over what the others have moved; as for `update`."""
+    @contextmanager
+    def in_shards(self) -> Iterator[None]:
+        """Inside, `update` moves what this rank has; at the end what the others have moved is taken over."""
         if self.shards is None:
-            self.update(accepted, learning_rate=learning_rate, period=period, share=share, seed=seed)
+            yield
             return
         try:
             self.shards.lend_gradients()
-            self.update(accepted, learning_rate=learning_rate, period=period, share=share, seed=seed)
+            yield
         finally:
             self.shards.release()
         self.shards.gather()

@@ -12,6 +12,7 @@ import torch
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
 from frugan.engine.probe import Probe
+from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import Update
@@ -24,10 +25,11 @@ def rehearse(step: Step, state: TrainingState, plan: Plan, ahead: int = 0) -> fl
         ahead: whose inputs are taken: those of the step that comes so many after the next one. Pictures that are new
             each time have to be read or made, as in training.
     """
+    alone = OneRank(step.ranks.rank, step.ranks.size, step.ranks.proportions)  # the other ranks do not rehearse along
     seconds = 0.0
     for phase in step.phases:
         stopwatch = _Stopwatch(state.device)
-        timed = replace(step, probe=stopwatch, ranks=step.ranks.apart())
+        timed = replace(step, probe=stopwatch, ranks=alone)
         try:
             timed.update(state, plan, Update(phase, 0, state.step + ahead, count_zeros=False))
         except _Rehearsed:

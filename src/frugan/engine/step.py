@@ -116,14 +116,14 @@ class Step:
 
             # Commit everything that the phase moves.
             with no_way_back(phase.name):
-                rated = phase.learning_rate_dropout
-                optimizer.run(
-                    accepted,
-                    learning_rate=settings.rate_at(state.step / self.length if self.length else 0.0),
-                    period=settings.cosine_updates if rated else None,
-                    share=settings.moving_share if rated else None,
-                    seed=self.draws.update_seed(phase, update.step, update.repeat),
-                )
+                with optimizer.in_shards():
+                    optimizer.update(
+                        accepted,
+                        learning_rate=settings.rate_at(state.step / self.length if self.length else 0.0),
+                        period=settings.cosine_updates if phase.learning_rate_dropout else None,
+                        share=settings.moving_share if phase.learning_rate_dropout else None,
+                        seed=self.draws.update_seed(phase, update.step, update.repeat),
+                    )
                 observer.commit(accepted)
                 _commit_carried(state, phase, own, accepted)
                 used_scale = scale.scale.clone()

@@ -1,7 +1,6 @@
 """Generated pictures as the metrics see them: drawn by one process, or a part by each of several."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from frugan.api.sample.generation import DrawRequest, Sampler, generating
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.ranks.ranks import Order
 from frugan.errors import BadInput, TrainingFailed
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.inception_score import StreamingInceptionScore
@@ -90,6 +88,7 @@ class Artist:
         device: that does it.
         progress: (pictures done, of how many).
         ranks: that share the work; None: this process has all of it.
+        most: samples in one forward that there is room for here; None: as many as are asked for.
     """
 
     recipe: Recipe
@@ -97,37 +96,32 @@ class Artist:
     device: torch.device
     progress: Callable[[int, int], None] | None = None
     ranks: "RankGroup | None" = None
+    most: int | None = None
 
-    @contextmanager
-    def drawing(self, draw: DrawTask) -> Iterator[tuple[Drawn, RowStore]]:
-        """On the one process, or the first rank, what was gathered of all pictures, and their features.
+    def draw(self, draw: DrawTask | None, store: RowStore | None) -> Drawn | None:
+        """Draw, every rank a part; the first one gets what was gathered of all pictures, the others None.
+
+        Args:
+            draw: what the first rank wants, whatever the others say; None: nothing.
+            store: takes the features of all pictures, on the first rank.
 
         Raises:
             BadInput: a rank could not draw its part: its memory ran out, or the request makes no sense.
         """
+        if self.ranks is not None:
+            draw = self.ranks.broadcast(draw)
+        if draw is None:
+            return None
+        if self.most is not None:
+            draw = replace(draw, request=replace(draw.request, micro_batch=min(draw.request.micro_batch, self.most)))
         if self.ranks is None:
-            with temporary_rows(draw.samples, draw.dimensions) as store:
-                yield self._part(draw, range(draw.samples), store), store
-            return
-        with temporary_rows(draw.samples, draw.dimensions) as store:
-            self.ranks.tell(Order.DRAW)
-            self.ranks.send(draw)
-            drawn = self._together(draw, self._share(draw), store)
-            assert drawn is not None  # this is the first rank
-            yield drawn, store
-
-    def help(self, change: Callable[[DrawRequest], DrawRequest] = lambda request: request) -> None:
-        """On the other ranks, once they are told to: draw the part of this one, and give it to the first.
-
-        Args:
-            change: of the request, in what does not change the pictures: the micro-batch.
-        """
-        assert self.ranks is not None
-        draw: DrawTask = self.ranks.send()
-        draw = replace(draw, request=change(draw.request))
+            assert store is not None  # this process is the only one
+            return self._part(draw, range(draw.samples), store)
         mine = self._share(draw)
-        with temporary_rows(len(mine), draw.dimensions) as store:
-            self._together(draw, mine, store)
+        if store is not None:
+            return self._together(draw, mine, store)
+        with temporary_rows(len(mine), draw.dimensions) as own:
+            return self._together(draw, mine, own)
 
     def _share(self, draw: DrawTask) -> range:
         """Numbers of this rank's pictures: whole blocks, so that it draws nothing that another one needs."""
@@ -157,7 +151,7 @@ class Artist:
         parts = ranks.to_first(found)
         names = ranks.watch.names[: len(parts)]
         failed = [f"{name}: {part}" for name, part in zip(names, parts, strict=True) if isinstance(part, str)]
-        if ranks.send(bool(failed) if ranks.rank == 0 else None):
+        if ranks.broadcast(bool(failed)):
             if ranks.rank == 0:
                 raise BadInput("; ".join(failed))
             return None

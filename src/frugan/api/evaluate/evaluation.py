@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from frugan.api.data.sources import open_real
 from frugan.api.defaults import METRICS
-from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, features_of
 from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
@@ -23,7 +22,6 @@ from frugan.data.run_classes import other_classes
 from frugan.engine.arithmetic import pin_arithmetic
 from frugan.engine.checkpoint import NETWORKS_FILE
 from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.ranks import Order
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
@@ -98,11 +96,9 @@ def truncation_curve(
     with joined(place, device) as ranks:
         options = replace(options, device=str(device))
         if ranks.rank != 0:
-            return _draw_along(source, options, ranks)
+            return _curve(source, data, truncations, options, quiet, None, ranks)
         say(ranks_in_words(ranks))
-        found = _curve(source, data, truncations, options, say, progress, ranks)
-        ranks.tell(Order.OVER)
-        return ranks.send(found)
+        return _curve(source, data, truncations, options, say, progress, ranks)
 
 
 def is_first() -> bool:
@@ -119,19 +115,25 @@ def _curve(
     progress: Progress | None,
     ranks: "RankGroup | None",
 ) -> list[Evaluation]:
-    """Score alone, or as the first of several ranks, of which each draws a part."""
+    """Score, alone or with other ranks, of which each draws a part and the first one has the real pictures.
+
+    Raises:
+        BadInput: as `evaluate`, or this rank has other weights or another feature network than the first one.
+    """
+    first = ranks is None or ranks.rank == 0
     weights = _opened(source, options, say)
     recipe = weights.recipe
     asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
-    _check(options, asked, recipe)
+    if first:
+        _check(options, asked, recipe)
     device, _ = device_and_precision(weights, options.device, say)
     network = choose_network(options.network, options.network_file, device, say)
     pin_arithmetic()
     networks = networks_from(weights, device)  # at once: a run that goes on may delete the checkpoint
     if ranks is not None:
-        ranks.send((digest(weights.path), network.digest))
-    given = None if options.reference is None else _given(options.reference, network, recipe, say)
-    pictures = None if data is None else _pictures(recipe, data, say, progress)
+        _refuse_others(ranks, weights.path, network, options)
+    given = _given(options.reference, network, recipe, say) if first and options.reference is not None else None
+    pictures = _pictures(recipe, data, say, progress) if first and data is not None else None
     doubt = None if pictures is None else other_classes(weights.class_names, pictures)
     if doubt is not None:
         say(f"warning: {doubt}")
@@ -140,10 +142,13 @@ def _curve(
     scorer = Scorer(recipe, network, pictures, options, _described(data), say, progress, given, ranks)
     file, step = weights.path, weights.step
     averaged = file.name != NETWORKS_FILE
-    found = [scorer.score(networks, draw, device, str(file), step, ema=averaged) for draw in asked]
+    scored = [scorer.score(lambda: networks, draw, device, str(file), step, ema=averaged) for draw in asked]
+    found = [each for each in scored if each is not None]
     if doubt is not None:
         found = [replace(each, warnings=(doubt, *each.warnings)) for each in found]
-    return _in_words(found, say)
+    if first:
+        found = _in_words(found, say)
+    return found if ranks is None else ranks.broadcast(found)
 
 
 def _opened(source: str | Path | Weights, options: EvaluationOptions, say: Say) -> Weights:
@@ -152,30 +157,18 @@ def _opened(source: str | Path | Weights, options: EvaluationOptions, say: Say) 
     return weights if options.ema else weights.trained
 
 
-def _draw_along(source: str | Path | Weights, options: EvaluationOptions, ranks: "RankGroup") -> list[Evaluation]:
-    """Draw this rank's part of what the first one scores, until that is done.
-
-    Returns:
-        What the first rank has found.
+def _refuse_others(ranks: "RankGroup", file: Path, network: FeatureNetwork, options: EvaluationOptions) -> None:
+    """Refuse to draw by other weights than the first rank's, or to look by another network.
 
     Raises:
-        BadInput: this rank has other weights, or another feature network.
+        BadInput: this rank has others.
     """
-    name = ranks.watch.names[ranks.rank]
-    weights = _opened(source, options, quiet)
-    network = choose_network(options.network, options.network_file, ranks.device, quiet)
-    pin_arithmetic()
-    networks = networks_from(weights, ranks.device)
-    known: tuple[str, str] = ranks.send()
-    of_weights, of_network = known
-    if digest(weights.path) != of_weights:
-        raise BadInput(f"{name}: {weights.path} holds other weights there than on the first rank")
-    if network.digest != of_network:
-        raise BadInput(f"{name}: --network {options.network} is another network there than on the first rank")
-    artist = Artist(weights.recipe, lambda: (networks, network), ranks.device, ranks=ranks)
-    while ranks.hear() is Order.DRAW:
-        artist.help()
-    return ranks.send()
+    own = (digest(file), network.digest)
+    of_weights, of_network = ranks.broadcast(own)
+    if own[0] != of_weights:
+        raise BadInput(f"{ranks.name}: {file} holds other weights there than on the first rank")
+    if own[1] != of_network:
+        raise BadInput(f"{ranks.name}: --network {options.network} is another network there than on the first rank")
 
 
 def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> FileMoments:

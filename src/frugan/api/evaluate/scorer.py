@@ -1,6 +1,7 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ from frugan.metrics.moments import Moments
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.precision_recall import precision_recall
 from frugan.metrics.provenance import NONE, Provenance
-from frugan.metrics.row_store import RowStore
+from frugan.metrics.row_store import RowStore, temporary_rows
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
@@ -107,7 +108,7 @@ class Scorer:
         where: the pictures' place, for the provenance.
         say, progress: see `evaluate`.
         given: moments from a file, for the Fréchet distance.
-        ranks: that draw a part of the pictures each, this one the first of them; None: this process draws all.
+        ranks: that draw a part of the pictures each; the first one scores them. None: this process draws all.
     """
 
     recipe: Recipe
@@ -151,28 +152,42 @@ class Scorer:
 
     def score(
         self,
-        networks: Mapping[str, nn.Module],
+        networks: Callable[[], Mapping[str, nn.Module]],
         draw: DrawRequest,
         device: torch.device,
         weights: str,
         step: int,
         *,
         ema: bool,
-    ) -> Evaluation:
-        """Draw pictures and score them.
+    ) -> Evaluation | None:
+        """Draw pictures and score them; every rank calls it.
 
         Args:
+            networks: gives those that draw; asked once there is something to draw.
             weights, step, ema: for the provenance: where the networks come from, and whether they are averages.
-        """
-        _ = self.metrics  # what cannot be measured is refused before anything is drawn
-        reference = self._reference()
-        warnings = self._doubts(draw, reference)
 
-        # Draw, all ranks together, and measure what was drawn.
-        artist = Artist(self.recipe, lambda: (networks, self.network), device, self.progress, self.ranks)
-        dimensions, samples = reference.rows.shape[1], self.options.samples
-        task = DrawTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
-        with artist.drawing(task) as (drawn, store):
+        Returns:
+            None on all ranks but the first.
+        """
+        artist = Artist(self.recipe, lambda: (networks(), self.network), device, self.progress, self.ranks)
+        if self.ranks is not None and self.ranks.rank != 0:
+            artist.draw(None, None)
+            return None
+        with ExitStack() as opened:
+            try:
+                _ = self.metrics  # what cannot be measured is refused before anything is drawn
+                reference = self._reference()
+                warnings = self._doubts(draw, reference)
+                dimensions, samples = reference.rows.shape[1], self.options.samples
+                store = opened.enter_context(temporary_rows(samples, dimensions))
+            except BaseException:
+                artist.draw(None, None)  # no other rank waits for what does not come
+                raise
+
+            # Draw, all ranks together, and measure what was drawn.
+            task = DrawTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
+            drawn = artist.draw(task, store)
+            assert drawn is not None  # this is the first rank
             if drawn.pictures_not_finite:
                 raise BadInput(
                     f"{drawn.pictures_not_finite} of {samples} pictures hold values that are not finite: the "
@@ -182,14 +197,30 @@ class Scorer:
             scores, by_class = self._scores(drawn, store, reference, warnings)
 
         # Scores without what they were measured with would mean nothing.
+        provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
+        for line in warnings:
+            self.say(f"warning: {line}")
+        return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+    def _provenance(
+        self,
+        draw: DrawRequest,
+        drawn: Drawn,
+        reference: Reference,
+        device: torch.device,
+        weights: str,
+        step: int,
+        *,
+        ema: bool,
+    ) -> Provenance:
         standing: str = draw.statistics
         if draw.statistics == "standing":
             standing = f"standing, {draw.standing_batches} batches of {drawn.standing_size}"
-        provenance = Provenance(
+        return Provenance(
             network=self.network.name,
             network_digest=self.network.digest,
             resizer=self.network.resizer,
-            samples=samples,
+            samples=self.options.samples,
             data=self.where,
             data_digest=NONE if self.pictures is None else self.pictures.digest,
             real=0 if self.pictures is None else len(self.pictures),
@@ -209,9 +240,6 @@ class Scorer:
             psi_layers=draw.psi_layers,
             noise=draw.noise,
         )
-        for line in warnings:
-            self.say(f"warning: {line}")
-        return Evaluation(scores, provenance, by_class, tuple(warnings))
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
         """What to know, before anything is drawn, of scores of this request."""

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
@@ -13,26 +14,23 @@ from frugan.api.machine.devices import misspelt_cards, use_device
 from frugan.api.setup import training_of
 from frugan.api.train.loading import load_fitting, told_when_full
 from frugan.api.train.loss_history import LossHistory
-from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
-from frugan.api.train.other_ranks import beginning_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, rolled_back
-from frugan.api.train.share_choice import SHARES, ShareChoice, take_by_speed
+from frugan.api.train.run import TrainRun
+from frugan.api.train.share_choice import SHARES, ShareChoice, own_plan
 from frugan.api.train.stages import stages_of
-from frugan.api.train.starting_weights import Start, refuse_untaught, start_from
+from frugan.api.train.starting_weights import refuse_untaught, start_from
 from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
 from frugan.api.weights import recipe_of, weights_metadata
 from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import NETWORKS_FILE, Checkpoint, newest_whole, restore, set_aside_newer
-from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop, RunningStage
+from frugan.engine.loop import Loop
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
 from frugan.engine.ranks.ranks import check_ranks
-from frugan.engine.requests import Requests
 from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
 from frugan.engine.step_log import StepLog
@@ -45,23 +43,115 @@ Found = tuple[Checkpoint, dict[str, Any], list[str]]
 """A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""
 
 
-def begin(
-    run: OpenRun,
-    start: Start | None,
-    requests: Requests,
-    stop: StopRequest,
-    recovery: Recovery = NOTHING_HAPPENED,
-) -> Loop:
-    """Make ready to train: what the loop goes on from is loaded, said and written down.
+@dataclass(frozen=True)
+class _Decision:
+    """What the first rank tells the others, so that they need nothing of the run's folder.
+
+    Attributes:
+        shares: of the batch, and the plans that go with them.
+        plan: its own, as JSON.
+        budget_bytes: on a card; None: none was asked for.
+        rollbacks: how often the run went back: order of data and draws go by it.
+    """
+
+    shares: ShareChoice
+    plan: Mapping[str, Any]
+    budget_bytes: int | None
+    rollbacks: int
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a training goes on from, on this rank.
+
+    Attributes:
+        state, plan, planner: of this rank; all have the first one's state in the end.
+        saved: the JSON state of the checkpoint; empty: there is none, or this is another rank than the first.
+        decision: by the first rank.
+    """
+
+    state: TrainingState
+    plan: Plan
+    planner: TrainingPlanner
+    saved: Mapping[str, Any]
+    decision: _Decision
+
+
+def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
+    """Make ready to train: what the loop goes on from is loaded, said and written down; every rank calls it.
 
     Args:
-        start: what a new run starts from; None: first weights.
         recovery: what became of the run in this process so far.
 
     Raises:
-        BadInput: the checkpoint is of another recipe, or damaged, or `start` cannot be used.
+        BadInput: the checkpoint is of another recipe, or damaged, or the weights to start from cannot be used; or this
+            rank cannot do what the first one does.
     """
-    recipe, training = run.recipe, run.recipe.training
+    recipe, training, ranks = run.recipe, run.recipe.training, run.ranks
+    start = _lead(run, recovery) if run.is_first else None
+    decision = ranks.broadcast(None if start is None else start.decision)
+    if start is None:
+        assert decision is not None  # the first rank has sent it
+        start = _follow(run, decision)
+    ranks.give_state(start.state)
+    state, plan = start.state, start.plan
+    shares = replace(start.decision.shares, plans=ranks.gather(plan.as_json()))
+
+    # Who reads the events from the first one on.
+    losses = LossHistory.of(run.folder.events) if run.is_first else LossHistory()
+    for reader in (losses.add, collapse_watch(run), gradient_watch(run), spill_watch(run)):
+        run.log.subscribe(reader)
+    if run.is_first:
+        _write_down(run, state)
+
+    kept = _kept(run, start, shares)
+    opening = Opening(recipe, run.name, run.choose, run.stop, start.saved, kept)
+    return Loop(
+        state=state,
+        plan=plan,
+        stages=stages_of(run, losses, opening, start.decision.rollbacks),
+        next_plan=start.planner.next,
+        duration=training.duration,
+        batch=training.batch,
+        keep=recipe.saving.keep_checkpoints,
+        run=run.folder,
+        log=run.log,
+        steps=StepLog(
+            run.log,
+            run.folder.checkpoints,
+            state.device,
+            training.duration,
+            run.command,
+            Soundness.of(start.saved, state.step),
+        ),
+        metadata=weights_metadata(recipe, run.class_names),
+        kept=kept,
+        requests=run.requests,
+        goes_on_when_full=recipe.saving.when_full == "go-on",
+        seconds=float(start.saved.get("seconds", 0.0)),
+        images=int(start.saved.get("images", state.step * training.batch)),
+        ranks=ranks,
+        stop_after=run.options.stop_after_seconds,
+    )
+
+
+def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
+    """What every checkpoint keeps."""
+    rollbacks = start.decision.rollbacks
+    return {
+        "data": {name: data.as_json() for name, data in run.data.items()},
+        "device": start.state.device.type,
+        "card": start.planner.where,
+        "memory_budget_bytes": start.planner.asked_bytes,
+        "ranks": run.ranks.size,
+        **({ROLLBACKS: rollbacks} if rollbacks else {}),
+        **shares.kept(run.ranks),
+    }
+
+
+def _lead(run: TrainRun, recovery: Recovery) -> _Start:
+    """What the first rank, or the only one, goes on from."""
+    recipe = run.recipe
 
     # What is there already, and whether this recipe and these pictures may go on with it.
     found = newest_whole(run.folder.checkpoints)
@@ -84,71 +174,19 @@ def begin(
 
     # What it goes on from.
     if found is not None:
-        _tell_resumed(run, found, state.step, before, start)
+        _tell_resumed(run, found, state.step, before)
         _tell_finished(run, state.step)
-    elif start is not None:
-        start_from(start, recipe, state, run.class_names, run.choose)
+    elif run.start is not None:
+        start_from(run.start, recipe, state, run.class_names, run.choose)
     else:
         refuse_untaught(state.networks)
-
-    # Who reads the events from the first one on.
-    losses = LossHistory.of(run.folder.events)
-    for reader in (losses.add, collapse_watch(run), gradient_watch(run), spill_watch(run)):
-        run.log.subscribe(reader)
-    _write_down(run, state)
-
-    # What every checkpoint keeps; the other ranks begin with the same.
-    kept: dict[str, Any] = {
-        "data": {name: data.as_json() for name, data in run.data.items()},
-        "device": state.device.type,
-        "card": planner.where,
-        "memory_budget_bytes": planner.asked_bytes,
-        "ranks": run.ranks.size,
-    }
-    rollbacks = max(recovery.rollbacks, rolled_back(saved))
-    kept |= {ROLLBACKS: rollbacks} if rollbacks else {}
     shares.led_by(plan)
-    run.ranks.take_along(beginning_of(run, plan, planner.asked_bytes, rollbacks, shares), state)
-    shares.plans = run.ranks.gather(plan.as_json())
-    kept |= shares.kept(run.ranks)
-
-    def by_speed(loop: Loop, stage: RunningStage) -> None:
-        loop.plan, samples = take_by_speed(run.ranks, stage.step, loop.state, loop.plan, planner)
-        taken = ShareChoice(samples, run.ranks.gather(loop.plan.as_json()))
-        kept.update(taken.kept(run.ranks))
-
-    opening = Opening(recipe, run.name, run.choose, stop, saved, kept, by_speed if shares.to_time else None)
-    return Loop(
-        state=state,
-        plan=plan,
-        stages=stages_of(run, losses, opening, rollbacks),
-        next_plan=planner.next,
-        duration=training.duration,
-        batch=training.batch,
-        keep=recipe.saving.keep_checkpoints,
-        run=run.folder,
-        log=run.log,
-        steps=StepLog(
-            run.log,
-            run.folder.checkpoints,
-            state.device,
-            training.duration,
-            run.command,
-            Soundness.of(saved, state.step),
-        ),
-        metadata=weights_metadata(recipe, run.class_names),
-        kept=kept,
-        requests=requests,
-        goes_on_when_full=recipe.saving.when_full == "go-on",
-        seconds=float(saved.get("seconds", 0.0)),
-        images=int(saved.get("images", state.step * training.batch)),
-        ranks=run.ranks,
-        stop_after=run.options.stop_after_seconds,
-    )
+    rollbacks = max(recovery.rollbacks, rolled_back(saved))
+    return _Start(state, plan, planner, saved, _Decision(shares, plan.as_json(), planner.asked_bytes, rollbacks))
 
 
 def _create(
-    run: OpenRun,
+    run: TrainRun,
     device: torch.device,
     found: Found | None,
     restarts: Collection[str],
@@ -184,7 +222,33 @@ def _create(
     return state, loaded_by, planner
 
 
-def _precision(run: OpenRun, device: torch.device, saved: Mapping[str, Any] | None) -> Precision:
+def _follow(run: TrainRun, decision: _Decision) -> _Start:
+    """What another rank than the first goes on from: a state of the right shape, and a plan of its own if it must.
+
+    Raises:
+        BadInput: this rank's card cannot do what the first one's does.
+    """
+    ranks, device = run.ranks, torch.device(run.options.device)
+    pin_arithmetic()
+    asked: PrecisionName = decision.plan["precision"]
+    precision = resolve_precision(asked, device)
+    if precision.name != asked:
+        raise BadInput(
+            f"{ranks.name} cannot train in {asked}, as the first rank does ({precision.warning}); give all of them "
+            f"training.precision={precision.name}"
+        )
+    planner = TrainingPlanner(run.recipe, run.name, run.options, device, precision, run.choose_here, ranks=ranks.size)
+    if decision.budget_bytes is not None:
+        planner.cap(decision.budget_bytes)
+    shares = decision.shares
+    ranks.deal_by(shares.samples)
+    plan = Plan.from_json(decision.plan, precision)
+    if shares.samples is not None:
+        plan = own_plan(planner, ranks, plan, shares.plans[ranks.rank] if shares.plans else None)
+    return _Start(training_of(run.recipe).state(plan, device, run.ranks), plan, planner, {}, decision)
+
+
+def _precision(run: TrainRun, device: torch.device, saved: Mapping[str, Any] | None) -> Precision:
     asked = run.recipe.training.precision
     before: PrecisionName = "auto" if saved is None else saved["plan"]["precision"]
     if asked == "auto" and before != "auto":
@@ -200,7 +264,7 @@ def _precision(run: OpenRun, device: torch.device, saved: Mapping[str, Any] | No
     return precision
 
 
-def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, start: Start | None) -> None:
+def _tell_resumed(run: TrainRun, found: Found, step: int, before: Recipe) -> None:
     checkpoint, saved, damage = found
     for fault in damage:
         run.choose(f"damaged checkpoint skipped: {fault}")
@@ -208,8 +272,8 @@ def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, start: 
         run.choose(f"set aside as {moved}; delete it when it is of no more use")
     run.log.write("resume", step=step)
     run.choose(f"resuming {run.folder.path} at step {step:,}")
-    if start is not None:
-        run.choose(f"--init {start.path} is ignored: the run exists and resumes from its own checkpoint")
+    if run.start is not None:
+        run.choose(f"--init {run.start.path} is ignored: the run exists and resumes from its own checkpoint")
     for key, change in differences(before.at_step(step), run.recipe.at_step(step)).items():
         run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
         run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
@@ -224,7 +288,7 @@ def _tell_resumed(run: OpenRun, found: Found, step: int, before: Recipe, start: 
             run.choose(line)
 
 
-def _tell_finished(run: OpenRun, step: int) -> None:
+def _tell_finished(run: TrainRun, step: int) -> None:
     """Where nothing is left to do: how to train longer."""
     steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
     if steps is not None and step >= steps:
@@ -234,7 +298,7 @@ def _tell_finished(run: OpenRun, step: int) -> None:
         )
 
 
-def _write_down(run: OpenRun, state: TrainingState) -> None:
+def _write_down(run: TrainRun, state: TrainingState) -> None:
     """The recipe that counts from here on, and the event that says what began where."""
     recipe = run.recipe.model_dump(mode="json")
     write_json(run.folder.recipe, recipe)
@@ -253,7 +317,7 @@ def _write_down(run: OpenRun, state: TrainingState) -> None:
     )
 
 
-def _refuse_swapped(run: OpenRun, saved: Mapping[str, str]) -> None:
+def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
     """Two sources in each other's places would train a model in the wrong direction."""
     now = {name: source.digest for name, source in run.sources.items()}
     for a, b in combinations(sorted(set(now) & set(saved)), 2):

@@ -39,7 +39,6 @@ class Opening:
         stop: ends a measurement early.
         saved: the JSON state of the checkpoint that is resumed; empty: none is.
         kept: JSON values of every checkpoint: take the number of threads, and the machine that it was chosen on.
-        by_speed: lets ranks take their shares by the time of a step; None: they have them.
     """
 
     recipe: Recipe
@@ -48,7 +47,6 @@ class Opening:
     stop: StopRequest
     saved: Mapping[str, Any]
     kept: dict[str, Any]
-    by_speed: Callable[[Loop, RunningStage], None] | None = None
     _ahead: Callable[[], int] = field(default_factory=lambda: count().__next__)
     _looked: bool = False
 
@@ -65,8 +63,6 @@ class Opening:
         if line := slow_average(self.recipe):
             self.say(f"warning: {line}")
         self.stop.doing = "the timing of a step"
-        if self.by_speed is not None:
-            self.by_speed(loop, stage)
         seconds = self._choose_threads(loop, stage) if on_cpu else None
         if _has_left(loop, WORTH_AN_ESTIMATE):
             seconds = seconds or self._timed(loop, stage)

@@ -24,8 +24,8 @@ class TrainingOptions(Wishes):
         tensorboard: write TensorBoard's files into the run as well.
         wandb_project: send everything to this project on Weights & Biases; None: nothing.
         stop_after: time such as "23h" after which to save and stop, however much is left; None: never.
-        shares: of a batch that ranks take: "auto" (by speed), "equal", or a number for each such as "6,5"; None: as the
-            run had it, else all alike.
+        shares: of a batch that ranks take: "equal", or a number for each such as "6,5"; None: as the run had it,
+            else all alike.
         requeue: SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over.
     """
 

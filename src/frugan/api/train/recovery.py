@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.train.open_run import OpenRun
+from frugan.api.train.run import TrainRun
 from frugan.engine.checkpoint import (
     DIVERGED,
     EMA_FILE,
@@ -55,7 +55,7 @@ def seed_after(seed: int, rollbacks: int) -> int:
     return derive_seed(seed, "rollback", rollbacks) if rollbacks else seed
 
 
-def recover(run: OpenRun, error: Diverged, before: Recovery, device: torch.device) -> Recovery:
+def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.device) -> Recovery:
     """Decide how a run that has diverged goes on, say so, and keep it among the events.
 
     Where fp16 has not the range and the recipe leaves the precision open, in a wider one; else in another order of

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,9 +12,9 @@ from torch import nn
 from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.feature_networks import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
-from frugan.api.progress import Say, quiet
+from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest
-from frugan.api.train.open_run import OpenRun
+from frugan.api.train.run import TrainRun
 from frugan.data.picture_set import PictureSet
 from frugan.engine.best_checkpoints import BestCheckpoints
 from frugan.engine.clock import Clock
@@ -59,6 +59,15 @@ class TrainingScores:
     _recall_told: bool = False
 
     @cached_property
+    def network(self) -> FeatureNetwork:
+        """The one of features.
+
+        Raises:
+            BadInput: it is not there.
+        """
+        return choose_network(self.recipe.evaluation.network, None, self.device, self.say)
+
+    @cached_property
     def scorer(self) -> Scorer:
         """What scores, with its feature network loaded.
 
@@ -66,14 +75,16 @@ class TrainingScores:
             BadInput: the network is not there.
         """
         settings = self.recipe.evaluation
-        network = choose_network(settings.network, None, self.device, self.say)
         options = EvaluationOptions(metrics=settings.metrics, samples=settings.samples, split="trained on")
-        return Scorer(self.recipe, network, self.pictures, options, "the training set", self.say, ranks=self.ranks)
+        return Scorer(self.recipe, self.network, self.pictures, options, "the training set", self.say, ranks=self.ranks)
 
     def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
-        """Scores of the averaged networks, and their card; None if that failed."""
+        """Scores of the averaged networks, and their card; None if that failed, and on all ranks but the first."""
+        if self.ranks is not None and self.ranks.rank != 0:
+            self._draw_part(state, plan)
+            return None
         try:
-            found = self._take(state, plan)
+            scored = self._take(state, plan)
         except TrainingFailed:  # a rank is lost
             raise
         except (BadInput, ValueError, OSError) as error:
@@ -83,13 +94,14 @@ class TrainingScores:
             kind = "memory ran out" if ran_out_of_memory(error) else type(error).__name__
             self.warn(state.step, f"no scores, {kind}: {error}")
             return None
-        line = low_recall(found.scores, found.provenance)
+        assert scored is not None  # this is the first rank
+        line = low_recall(scored.scores, scored.provenance)
         if line is not None and not self._recall_told:
             self.warn(state.step, line)
         self._recall_told = line is not None
-        return found.scores, found.provenance.as_json()
+        return scored.scores, scored.provenance.as_json()
 
-    def _take(self, state: TrainingState, plan: Plan) -> Evaluation:
+    def _take(self, state: TrainingState, plan: Plan) -> Evaluation | None:
         settings = self.recipe.evaluation
         draw = DrawRequest(
             seed=self.recipe.training.seed,
@@ -99,10 +111,18 @@ class TrainingScores:
             standing_size=settings.standing_size,
             micro_batch=min(plan.micro_batch, MOST_WHILE_TRAINING),
         )
-        networks = networks_to_score(state, plan)
+        averaged = bool(state.ema.networks)
         return self.scorer.score(
-            networks, draw, state.device, str(self.run.path), state.step, ema=bool(state.ema.networks)
+            lambda: networks_to_score(state, plan), draw, state.device, str(self.run.path), state.step, ema=averaged
         )
+
+    def _draw_part(self, state: TrainingState, plan: Plan) -> None:
+        """On any rank but the first: draw what it is asked for, in what this rank has room for."""
+
+        def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
+            return networks_to_score(state, plan), self.network
+
+        Artist(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
 
 
 def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:
@@ -113,37 +133,7 @@ def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Modul
     return {name: copy.deepcopy(network).to(state.device) for name, network in state.shown.items()}
 
 
-@dataclass(frozen=True)
-class PartOfScores:
-    """Draws a rank's part of the pictures that the first one scores.
-
-    Attributes:
-        recipe: whole.
-        ranks: seen from this one.
-        networks: of features, by name, as far as they were needed.
-    """
-
-    recipe: Recipe
-    ranks: "RankGroup"
-    networks: dict[str, FeatureNetwork] = field(default_factory=dict)
-
-    def __call__(self, state: TrainingState, plan: Plan) -> None:
-        """Draw it, by the recipe as it is at this step."""
-        recipe = self.recipe.at_step(state.step)
-        name = recipe.evaluation.network
-
-        def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
-            if name not in self.networks:
-                self.networks[name] = choose_network(name, None, state.device, quiet)
-            return networks_to_score(state, plan), self.networks[name]
-
-        def of_this_card(request: DrawRequest) -> DrawRequest:
-            return replace(request, micro_batch=min(request.micro_batch, plan.micro_batch))
-
-        Artist(recipe, tools, state.device, ranks=self.ranks).help(of_this_card)
-
-
-def scoring_of(recipe: Recipe, run: OpenRun, state: TrainingState, seconds: float) -> Scoring | None:
+def scoring_of(recipe: Recipe, run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
     """How a recipe, as it is at present, wants its training scored; None: not at all.
 
     Raises:
@@ -156,9 +146,10 @@ def scoring_of(recipe: Recipe, run: OpenRun, state: TrainingState, seconds: floa
     assert isinstance(pictures, PictureSet)
     ranks = cast("RankGroup", run.ranks) if run.ranks.size > 1 else None
     scores = TrainingScores(recipe, pictures, state.device, run.folder, run.choose, run.warn, ranks)
-    _ = scores.scorer.metrics
     clock = Clock(settings.every, recipe.training.batch, seconds)
     best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
-    for path in best.forget_after(state.step):
-        run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
+    if run.ranks.rank == 0:
+        _ = scores.scorer.metrics
+        for path in best.forget_after(state.step):
+            run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
     return Scoring(clock, scores.take, best)

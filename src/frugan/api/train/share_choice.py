@@ -1,18 +1,15 @@
-"""Which share of a batch each rank takes: as asked, as a run had it, or by the speed that each of them shows."""
+"""Which share of a batch each rank takes: as asked, or as a run had it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frugan.api.progress import Say, quiet
+from frugan.api.progress import Say
 from frugan.api.setup import training_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.asked_shares import check_shares, parse_shares
-from frugan.engine.ranks.ranks import Order, Ranks
-from frugan.engine.ranks.timed_shares import shares_by_speed, time_ranks
-from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
+from frugan.engine.ranks.ranks import Ranks
 from frugan.recipe.recipe import Recipe
 
 SHARES = "shares"
@@ -26,26 +23,24 @@ class ShareChoice:
     Attributes:
         samples: of each rank; None: all alike.
         plans: of each rank, as JSON; empty: all have the first one's.
-        to_time: whether they are taken by speed, before the first step.
     """
 
     samples: tuple[int, ...] | None = None
     plans: list[dict[str, Any]] = field(default_factory=list)
-    to_time: bool = False
 
     @classmethod
     def of(cls, words: str | None, recipe: Recipe, ranks: Ranks, saved: Mapping[str, Any], say: Say) -> "ShareChoice":
         """Choose.
 
         Args:
-            words: as asked: "auto", "equal" or a number for each rank; None: as the run had it.
+            words: as asked: "equal" or a number for each rank; None: as the run had it.
             saved: the JSON state of the checkpoint that is resumed.
 
         Raises:
             BadInput: what is asked for does not come out in whole groups.
         """
         batch, group = recipe.training.batch, recipe.training.normalisation_batch or 1
-        asked = None if words is None else parse_shares(words, ranks.size if words != "auto" else None)
+        asked = None if words is None else parse_shares(words, ranks.size)
         kept = saved.get(SHARES)
         if ranks.size == 1:
             if words is not None:
@@ -64,7 +59,7 @@ class ShareChoice:
             return cls(tuple(kept["samples"]), kept["plans"])
         if kept is not None:
             say("shares: the run was on other cards or ranks, and its shares were for those")
-        return cls(to_time=asked == "auto")
+        return cls()
 
     def led_by(self, plan: Plan) -> None:
         """Forget the plans where the first rank has made another one than it had: all others then do so too."""
@@ -97,36 +92,6 @@ def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan, kept: Mapping
     if kept is not None:
         return Plan.from_json(kept, planner.precision)
     return planner.first(training, None)[0]
-
-
-def take_by_speed(
-    ranks: Ranks, step: Step, state: TrainingState, plan: Plan, planner: TrainingPlanner
-) -> tuple[Plan, tuple[int, ...] | None]:
-    """Time a step on every rank, and deal the batch by that from here on; every rank calls it.
-
-    Returns:
-        This rank's plan for its new share, and samples of each rank; None: as before.
-    """
-    if ranks.rank == 0:
-        ranks.tell(Order.TIME)
-    training = planner.recipe.training
-    batch, group = training.batch, training.normalisation_batch or 1
-    now: Sequence[int] = ranks.gather(len(ranks.share(batch, group).samples))
-    seconds = time_ranks(ranks, step, state, plan)
-    say = planner.say if ranks.rank == 0 else quiet  # one rank says it for all
-    if seconds is None:
-        say("shares: all alike; memory ran out on a rank while a step was timed")
-        return plan, None
-    samples = shares_by_speed(seconds, now, batch, group)
-    took = ", ".join(f"{each:.3g}" for each in seconds)
-    say(
-        f"shares: {_shown(samples)} samples, by speed (a step of {_shown(now)} samples took {took} s); override with "
-        "--shares equal, or a number for each rank"
-    )
-    ranks.deal_by(samples)
-    found = own_plan(planner, ranks, plan)
-    state.follow(found)
-    return found, samples
 
 
 def _shown(samples: Sequence[int]) -> str:

@@ -11,9 +11,9 @@ from frugan.api.sample.sample_grids import write_sheets
 from frugan.api.setup import training_of
 from frugan.api.train.compiling import backward_of
 from frugan.api.train.loss_history import LossHistory
-from frugan.api.train.open_run import OpenRun
 from frugan.api.train.opening import Opening
 from frugan.api.train.recovery import seed_after
+from frugan.api.train.run import TrainRun
 from frugan.api.train.scores import scoring_of
 from frugan.api.train.watches import variety_measurement
 from frugan.engine.clock import Clock, SheetClock
@@ -25,7 +25,7 @@ from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe.differences import differences
 
 
-def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: int = 0) -> Stages:
+def stages_of(run: TrainRun, losses: LossHistory, opening: Opening, rollbacks: int = 0) -> Stages:
     """What opens a run's stages one after the other.
 
     Args:
@@ -53,7 +53,8 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
             run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
             run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
 
-        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=run.choose, lost=lost) as feed:
+        said = run.choose_here
+        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=said, lost=lost) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
                 folder, curves = run.folder.samples, losses.curves
@@ -61,7 +62,7 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
                 measure_variety(state, plan)
                 return paths
 
-            backward = backward_of(recipe, device, run.choose, lambda line: run.warn(loop.state.step, line))
+            backward = backward_of(recipe, device, run.choose, lambda line: run.warn_here(loop.state.step, line))
             made = RunningStage(
                 step=trained.step(
                     feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward
@@ -75,7 +76,8 @@ def stages_of(run: OpenRun, losses: LossHistory, opening: Opening, rollbacks: in
                 readings=_singular_values,
                 scoring=scoring_of(recipe, run, loop.state, seconds),
             )
-            opening.look(loop, made)
+            if run.is_first:
+                opening.look(loop, made)
             yield made
 
     return stage

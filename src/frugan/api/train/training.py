@@ -2,7 +2,9 @@
 
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +16,22 @@ from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin, changed_fields
 from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
-from frugan.api.train.open_run import OpenRun
 from frugan.api.train.options import TrainingOptions
-from frugan.api.train.other_ranks import train_along
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
 from frugan.api.train.result import TrainingResult
+from frugan.api.train.run import TrainRun
 from frugan.api.train.starting_weights import Start
 from frugan.api.train.trackers import following
 from frugan.contract.data import RunData
 from frugan.contract.formats import RECIPE_FILE
 from frugan.engine.disk_room import no_room
-from frugan.engine.events import Event, EventLog
-from frugan.engine.interrupt import StopRequest, stop_on_signals
+from frugan.engine.events import Event, EventLog, NoEvents
+from frugan.engine.interrupt import stop_on_signals
 from frugan.engine.out_of_memory import release_memory
 from frugan.engine.ranks.asked_shares import parse_shares
 from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.ranks import OneRank, Order, Ranks
-from frugan.engine.requests import KEYS_HINT, Requests, listening
+from frugan.engine.ranks.ranks import OneRank, Ranks
+from frugan.engine.requests import KEYS_HINT, SIGNALS, listening
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.soundness import Diverged
 from frugan.engine.threads import threads_put_back
@@ -93,116 +94,170 @@ def train(
         BadInput: anything given that cannot be used; nothing is lost then.
         TrainingFailed: training stopped by itself.
     """
-    options = options or TrainingOptions()
-    asked = _Asked(
-        recipe,
-        data,
-        out,
-        overrides,
-        init,
-        init_classes,
-        map_classes,
-        _while_it_can(say),
-        _while_it_can(show),
-        progress,
-    )
+    say, show = _while_it_can(say), _while_it_can(show)
+    with ExitStack() as opened:
+        ranks, options = opened.enter_context(_joined(options or TrainingOptions(), say))
+        if ranks.rank == 0:
+            loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
+            for line in _what_overrides_do(recipe, overrides):
+                say(line)
+            folder = _run_folder(recipe, loaded, out)
+            start = _refuse_early(loaded, folder, init, init_classes)
+            sources, facts = _open_pictures(recipe, loaded, folder, data, map_classes, say, progress)
+            run = TrainRun(
+                recipe=loaded,
+                name=facts.name,
+                sources=sources,
+                data=facts.data,
+                folder=folder,
+                log=NoEvents(),
+                options=options,
+                say=say,
+                start=start,
+                command=_command(folder, data, options, ranks),
+                ranks=ranks,
+            )
+            run = opened.enter_context(_locked(run, facts, show))
+        else:
+            run = opened.enter_context(_taken_part_in(data, options, ranks, say))
+
+        # Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
+        recovery = NOTHING_HAPPENED
+        while True:
+            with run.log.subscribers_of_its_own():
+                loop = begin(run, recovery)
+                device = loop.state.device
+                try:
+                    finished = loop.train(run.stop)
+                    threads = torch.get_num_threads()
+                    return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, threads, ranks.rank)
+                except Diverged as error:
+                    recovery = ranks.broadcast(recover(run, error, recovery, device) if run.is_first else recovery)
+            del loop  # before the next one takes its room
+            release_memory(device)
+
+
+@contextmanager
+def _joined(options: TrainingOptions, say: Say) -> Iterator[tuple[Ranks, TrainingOptions]]:
+    """The processes that train together, and the options with this one's device."""
     place = Place.here()
     if place.alone:
-        return _lead(asked, OneRank(), options)
+        yield OneRank(), options
+        return
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     if options.shares is not None:
         parse_shares(options.shares, place.size)
     device = device_of_rank(options.device, place)
     with joined(place, device) as ranks:
-        options = replace(options, device=str(device))
-        if ranks.rank != 0:
-            return train_along(ranks, data, options, asked.say)
-        asked.say(ranks_in_words(ranks))
-        return _lead(asked, ranks, options)
+        if ranks.rank == 0:
+            say(ranks_in_words(ranks))
+        yield ranks, replace(options, device=str(device))
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What `train` was called with, in its words."""
-
-    recipe: str | Recipe
-    data: Data
-    out: str | Path | None
-    overrides: Sequence[str]
-    init: str | Path | None
-    init_classes: str | None
-    map_classes: Mapping[str, str] | None
-    say: Say
-    show: Callable[[Event], None]
-    progress: Progress | None
-
-
-@dataclass(frozen=True)
-class _Pictures:
-    """Opened pictures.
+class _RunFacts:
+    """What the first rank tells the others of a run, so that they need nothing of its folder.
 
     Attributes:
-        sources: by name.
+        recipe: JSON values.
+        name, folder, data: as in `TrainRun`.
         known: what the run was trained on last; empty: it is new.
-        trained_on: what it is trained on now, with the names of its classes.
+        map_classes: as for `train`.
     """
 
-    sources: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    name: str
+    folder: Path
+    data: Mapping[str, RunData]
     known: Mapping[str, RunData]
-    trained_on: Mapping[str, RunData]
+    map_classes: Mapping[str, str] | None
 
 
-def _lead(asked: _Asked, ranks: Ranks, options: TrainingOptions) -> TrainingResult:
-    """Train alone, or as the first of several ranks."""
-    recipe, say = asked.recipe, asked.say
-    loaded = load_recipe(recipe, asked.overrides) if isinstance(recipe, str) else recipe
-    for line in _what_overrides_do(recipe, asked.overrides):
-        say(line)
-    run = _run_folder(recipe, loaded, asked.out)
-    start = _refuse_early(asked, loaded, run)
-    pictures = _open_pictures(asked, loaded, run)
-    is_new = not run.path.exists()
+@contextmanager
+def _locked(run: TrainRun, facts: _RunFacts, show: Callable[[Event], None]) -> Iterator[TrainRun]:
+    """The run as the first rank has it: locked, with its events and what may be asked for while it goes on."""
+    folder, options, say = run.folder, run.options, run.say
+    is_new = not folder.path.exists()
     try:
         with (
-            run.locked(say),
+            folder.locked(say),
             threads_put_back(),
             stop_on_signals(say) as stop,
-            listening(run.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
-            EventLog(run.events, _keeps_events(loaded)) as log,
-            following(run.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
+            listening(folder.requests, stops=("SIGUSR1",) if options.requeue else ()) as (requests, keys),
+            EventLog(folder.events, _keeps_events(run.recipe)) as log,
+            following(folder.path, tensorboard=options.tensorboard, wandb_project=options.wandb_project) as follow,
         ):
-            if keys and ranks.size == 1:  # torchrun keeps the console to itself
+            if keys and run.ranks.size == 1:  # torchrun keeps the console to itself
                 say(KEYS_HINT)
-            log.subscribe(asked.show)
+            log.subscribe(show)
             log.subscribe(follow)
-            ranks.pass_on(stop)
-            opened = OpenRun(
-                loaded,
-                recipe if isinstance(recipe, str) else loaded.family,
-                pictures.sources,
-                pictures.trained_on,
-                run,
-                log,
-                options,
-                say,
-                _command(run, asked.data, options, ranks),
-                pictures.known,
-                asked.map_classes,
-                ranks,
-            )
-            return _until_it_ends(opened, start, requests, stop)
+            run.ranks.pass_on(stop)
+            run.ranks.broadcast(facts)
+            for _ in _TURNS:
+                run.ranks.barrier()  # the others open their pictures
+            yield replace(run, log=log, stop=stop, requests=requests)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        raise OSError(error.errno, error.strerror, str(run.path)) from error  # a write does not say to where
+        raise OSError(error.errno, error.strerror, str(folder.path)) from error  # a write does not say to where
     except BadInput:
-        if is_new and not run.exists:
-            shutil.rmtree(run.path, ignore_errors=True)
+        if is_new and not folder.exists:
+            shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> Start | None:
+_TURNS = (True, False)
+"""Whether the first ranks of each machine open pictures now: what is prepared of them, is prepared once on each."""
+
+
+@contextmanager
+def _taken_part_in(data: Data, options: TrainingOptions, ranks: Ranks, say: Say) -> Iterator[TrainRun]:
+    """The run as any rank but the first has it, which touches no run folder.
+
+    Raises:
+        BadInput: this rank has other pictures than the first one.
+    """
+    with stop_on_signals(quiet) as stop, _requests_ignored():
+        ranks.pass_on(stop)
+        nothing: Any = None
+        facts: _RunFacts = ranks.broadcast(nothing)
+        recipe = parse_recipe(facts.recipe, "the first rank's recipe")
+        sources: Mapping[str, Any] = {}
+        for turn in _TURNS:
+            if turn == (Place.here().local_rank == 0):
+                sources = open_sources(recipe, data, quiet, None, facts.known, facts.map_classes)
+            ranks.barrier()
+        for source, known in facts.data.items():
+            if sources[source].digest != known.digest:
+                raise BadInput(f"{ranks.name}: --data holds other pictures for {source!r} there than on the first rank")
+        yield TrainRun(
+            recipe=recipe,
+            name=facts.name,
+            sources=sources,
+            data=facts.data,
+            folder=RunFolder(facts.folder),
+            log=NoEvents(),
+            options=options,
+            say=lambda line: say(f"{ranks.name}: {line}"),
+            stop=stop,
+            ranks=ranks,
+        )
+
+
+@contextmanager
+def _requests_ignored() -> Iterator[None]:
+    """Signals that ask the first rank for something shall not end the others."""
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _refuse_early(loaded: Recipe, run: RunFolder, init: str | Path | None, init_classes: str | None) -> Start | None:
     """Refuse what can be refused before the pictures are read.
 
     Returns:
@@ -216,43 +271,31 @@ def _refuse_early(asked: _Asked, loaded: Recipe, run: RunFolder) -> Start | None
     _check_fields(run, loaded)
     refuse_too_large(loaded)
     refuse_full_disk(loaded, run.path)
-    return Start.of(asked.init, asked.init_classes)
+    return Start.of(init, init_classes)
 
 
-def _open_pictures(asked: _Asked, loaded: Recipe, run: RunFolder) -> _Pictures:
-    """Open the pictures, and find out what their classes are called in the run."""
+def _open_pictures(
+    recipe: str | Recipe,
+    loaded: Recipe,
+    run: RunFolder,
+    data: Data,
+    map_classes: Mapping[str, str] | None,
+    say: Say,
+    progress: Progress | None,
+) -> tuple[Mapping[str, Any], _RunFacts]:
+    """Open the pictures, find out what their classes are called in the run, and what other ranks need of both."""
     known = last_run_data(run)
-    sources = open_sources(loaded, asked.data, asked.say, asked.progress, known, asked.map_classes)
-    if isinstance(asked.recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
+    sources = open_sources(loaded, data, say, progress, known, map_classes)
+    if isinstance(recipe, str) and not run.exists and "channels" in loaded.kind.networks_type.model_fields:
         for line in advice(loaded, sources):
-            asked.say(line)
-    trained_on = run_data_of(loaded, sources, known, asked.map_classes)
-    if asked.map_classes is not None and not known:
-        asked.say("--map-class is ignored: a new run takes its classes from its pictures")
+            say(line)
+    trained_on = run_data_of(loaded, sources, known, map_classes)
+    if map_classes is not None and not known:
+        say("--map-class is ignored: a new run takes its classes from its pictures")
     for new, old in ((n, o) for each in trained_on.values() for n, o in (each.mapping or {}).items()):
-        asked.say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
-    return _Pictures(sources, known, trained_on)
-
-
-def _until_it_ends(run: OpenRun, start: Start | None, requests: Requests, stop: StopRequest) -> TrainingResult:
-    """Train; where it diverges, from the last sound checkpoint again, as far as the recipe lets.
-
-    Raises:
-        TrainingFailed: it stopped by itself.
-    """
-    recovery = NOTHING_HAPPENED
-    while True:
-        with run.log.subscribers_of_its_own():
-            loop = begin(run, start, requests, stop, recovery)
-            device = loop.state.device
-            try:
-                finished = loop.train(stop)
-                return TrainingResult(run.folder.path, loop.state.step, finished, loop.seconds, torch.get_num_threads())
-            except Diverged as error:
-                recovery = recover(run, error, recovery, device)
-                run.ranks.tell(Order.AGAIN)
-        del loop  # before the next one takes its room
-        release_memory(device)
+        say(f"classes: {new} of the pictures is {old} in the run (--map-class)")
+    name = recipe if isinstance(recipe, str) else loaded.family
+    return sources, _RunFacts(loaded.model_dump(mode="json"), name, run.path, trained_on, known, map_classes)
 
 
 def _keeps_events(recipe: Recipe) -> Callable[[OSError], bool]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from frugan.api.machine.devices import choose_device
-from frugan.api.train.open_run import OpenRun
+from frugan.api.train.run import TrainRun
 from frugan.api.train.variety_watch import VarietyWatch, variety_watch_of
 from frugan.engine.events import Event
 from frugan.engine.out_of_memory import ran_out_of_memory
@@ -14,7 +14,7 @@ from frugan.report.collapse_signs import CollapseSigns
 from frugan.report.gradient_signs import GradientSigns
 
 
-def collapse_watch(run: OpenRun) -> Callable[[Event], None]:
+def collapse_watch(run: TrainRun) -> Callable[[Event], None]:
     """Warns where losses, gradients or variety look like a collapse."""
     signs = CollapseSigns()
 
@@ -25,7 +25,7 @@ def collapse_watch(run: OpenRun) -> Callable[[Event], None]:
     return look
 
 
-def gradient_watch(run: OpenRun) -> Callable[[Event], None]:
+def gradient_watch(run: TrainRun) -> Callable[[Event], None]:
     """Warns of parameters that get no gradient, and of fp16 that turns gradients into zeros."""
     signs = GradientSigns()
 
@@ -36,7 +36,7 @@ def gradient_watch(run: OpenRun) -> Callable[[Event], None]:
     return look
 
 
-def spill_watch(run: OpenRun) -> Callable[[Event], None]:
+def spill_watch(run: TrainRun) -> Callable[[Event], None]:
     """Says once, at a checkpoint, that a driver moves a full card's memory to the host (Windows)."""
     said: list[bool] = []
 
@@ -51,13 +51,13 @@ def spill_watch(run: OpenRun) -> Callable[[Event], None]:
     return look
 
 
-def variety_measurement(run: OpenRun) -> Callable[[TrainingState, Plan], None]:
+def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
     """Measures, where that is due, how much samples of a class vary, and writes an event of it."""
     watch = variety_watch_of(run.recipe, run.sources)
     return lambda state, plan: None if watch is None else _measure(run, watch, state, plan)
 
 
-def _measure(run: OpenRun, watch: VarietyWatch, state: TrainingState, plan: Plan) -> None:
+def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Plan) -> None:
     if not watch.due(state.step):
         return
     try:

@@ -6,8 +6,8 @@ from typing import Literal
 from frugan.engine.ranks.place import deal
 from frugan.errors import BadInput
 
-AskedShares = Literal["auto", "equal"] | tuple[int, ...]
-"""By speed, all alike, or each rank's proportion."""
+AskedShares = Literal["equal"] | tuple[int, ...]
+"""All alike, or each rank's proportion."""
 
 
 def parse_shares(words: str, size: int | None = None) -> AskedShares:
@@ -17,16 +17,19 @@ def parse_shares(words: str, size: int | None = None) -> AskedShares:
         size: ranks; None: not known yet.
 
     Raises:
-        BadInput: it is neither a word that is known nor whole numbers above 0, or not one for each rank.
+        BadInput: it is neither the word that is known nor whole numbers above 0, or not one for each rank.
     """
-    if words in ("auto", "equal"):
-        return words  # type: ignore[return-value]
+    if words == "equal":
+        return "equal"
+    if words == "auto":
+        raise BadInput(
+            "--shares auto: ranks are not timed any more; give a whole number for each rank, in proportion to its "
+            "speed, such as 6,5, or equal"
+        )
     try:
         shares = tuple(int(word) for word in words.split(","))
     except ValueError as error:
-        raise BadInput(
-            f"--shares {words}: expected auto, equal, or a whole number for each rank such as 6,5"
-        ) from error
+        raise BadInput(f"--shares {words}: expected equal, or a whole number for each rank such as 6,5") from error
     if wrong := [share for share in shares if share < 1]:
         raise BadInput(f"--shares {words}: {wrong[0]} is no share; each rank takes at least 1, or do not start it")
     if size is not None and len(shares) != size:

@@ -17,7 +17,7 @@ from frugan.engine.optimizer_shards import Shard
 from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
-from frugan.engine.ranks.ranks import OneRank, Order, Ranks, Seen, Sent, Shares, Terms
+from frugan.engine.ranks.ranks import Seen, Sent, Shares, Terms
 from frugan.engine.ranks.shards import collect, forget_whole, hand_out, is_shared_out, read_whole
 from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
 from frugan.engine.ranks.state import checksum, state_tensors
@@ -59,6 +59,11 @@ class RankGroup:
         return self.place.rank
 
     @property
+    def name(self) -> str:
+        """What this one is called in messages."""
+        return self.watch.names[self.rank]
+
+    @property
     def size(self) -> int:
         """How many there are."""
         return self.place.size
@@ -86,8 +91,6 @@ class RankGroup:
         if not is_shared_out(state):
             yield
             return
-        if self.rank == 0:
-            self.tell(Order.COLLECT)
         try:
             with _talking(self.watch, "collecting the optimizers' state"):
                 collect(state, self.orders)
@@ -170,28 +173,16 @@ class RankGroup:
         """Let a stop that is asked of any rank be one of the first."""
         self.watch.stop = stop
 
-    def take_along(self, beginning: object, state: TrainingState) -> None:
-        """Tell the others how to begin, and give them the state."""
-        self.send(beginning)
-        self.wait_for_all()  # until the first of each machine have opened the pictures
-        self.wait_for_all()  # until the others there have
-        self.give_state(state)
+    def broadcast_number(self, number: int = 0) -> int:
+        """The first rank's number, on all ranks; the others' do not count."""
+        value = torch.tensor([number], dtype=torch.int64)
+        with _talking(self.watch, "waiting for what comes next"):
+            dist.broadcast(value, src=0, group=self.orders)
+        return int(value)
 
-    def tell(self, order: Order) -> None:
-        """Say to the others what comes next."""
-        self._order(torch.tensor([int(order)]))
-
-    def hear(self) -> Order:
-        """What the first rank says comes next; waits for it."""
-        return Order(self._order(torch.zeros(1, dtype=torch.int64)))
-
-    def apart(self) -> Ranks:
-        """This rank with its share, without the others."""
-        return OneRank(self.rank, self.size, self.proportions)
-
-    def send(self, value: Sent | None = None) -> Sent:
-        """Give all ranks what the first one has; the others call it without a value."""
-        values: list[Any] = [value]
+    def broadcast(self, value: Sent) -> Sent:
+        """The first rank's value, on all ranks; the others' do not count."""
+        values: list[Any] = [value if self.rank == 0 else None]
         with _talking(self.watch, "being told how to begin"):
             dist.broadcast_object_list(values, src=0, group=self.orders)
         return values[0]  # type: ignore[no-any-return]
@@ -226,7 +217,7 @@ class RankGroup:
                     dist.recv(piece, rank, group=self.orders)
                     yield piece
 
-    def wait_for_all(self) -> None:
+    def barrier(self) -> None:
         """Go on once all ranks have come here."""
         with _talking(self.watch, "waiting for all ranks"):
             dist.barrier(group=self.orders)
@@ -234,21 +225,19 @@ class RankGroup:
     def give_state(self, state: TrainingState) -> None:
         """Put the first rank's state into that of all others."""
         numbers = (state.step, {name: scale.found for name, scale in state.loss_scales.items()})
-        state.step, found = self.send(numbers if self.rank == 0 else None)
+        state.step, found = self.broadcast(numbers)
         for name, scale in state.loss_scales.items():
             scale.found = found[name]
         with _talking(self.watch, "being given the state"), torch.no_grad():
             for tensor in state_tensors(state):
                 group = self.orders if tensor.device.type == "cpu" else None
                 dist.broadcast(memory_of(tensor.detach()), src=0, group=group)
-        given = self.send(read_whole(state) if self.rank == 0 else None)
+        given = self.broadcast(read_whole(state))
         with _talking(self.watch, "being given the state"):
             hand_out(state, self.orders, given)
 
     def agree(self, state: TrainingState) -> bool:
         """Whether all ranks had the same state; if not, they now have that of the first."""
-        if self.rank == 0:
-            self.tell(Order.COMPARE)
         sums = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         with _talking(self.watch, "comparing states"):
             dist.all_gather(sums, checksum(state), group=self.orders)
@@ -256,11 +245,6 @@ class RankGroup:
         if not same:
             self.give_state(state)
         return same
-
-    def _order(self, value: Tensor) -> int:
-        with _talking(self.watch, "waiting for what comes next"):
-            dist.broadcast(value, src=0, group=self.orders)
-        return int(value)
 
     def _check_alike(self, phase: str, names: list[str], tensors: list[Tensor]) -> None:
         """Refuse to add up what does not belong together: else it would be added up wrongly, or wait for ever."""

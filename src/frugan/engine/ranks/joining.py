@@ -25,7 +25,7 @@ MEETING_SECONDS = 300.0
 UPDATE_SECONDS = 1800.0
 """For a rank to come to the end of its share of an update; one that runs out of memory looks for another plan."""
 ORDER_SECONDS = 30 * 24 * 3600.0
-"""For the first rank's next order: it saves, draws and scores meanwhile. Who is lost is noticed by `RankWatch`."""
+"""For the first rank to say what comes next: it saves and draws meanwhile. Who is lost is noticed by `RankWatch`."""
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         watch = RankWatch(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
         ranks = RankGroup(place, device, watch, orders, tuple(words for _, _, words in cards))
         watch.beat()
-        ranks.wait_for_all()
+        ranks.barrier()
         watch.begin()
         try:
             yield ranks

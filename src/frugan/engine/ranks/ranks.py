@@ -1,13 +1,13 @@
 """The processes that share a training: which share of a batch each takes, and how they come to the same update.
 
-Every rank holds all networks. An update's batch is cut into one run of samples a rank; gradients, losses and what was
-observed are added up over the ranks, and from there on all of them do the same with the same numbers.
+Every rank holds all networks, and all run the same program, of which the first alone writes. An update's batch is cut
+into one run of samples a rank; gradients, losses and what was observed are added up over the ranks, and from there on
+all of them do the same with the same numbers.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
@@ -30,27 +30,6 @@ Shares = tuple[float, ...]
 """Each micro-batch's share of the update."""
 
 
-class Order(IntEnum):
-    """What the first rank tells the others to do next."""
-
-    STAGE = 0
-    """Open the stage of the recipe that training has come to."""
-    STEP = 1
-    COMPARE = 2
-    """See whether all still have the same weights."""
-    STOP = 3
-    """Training stops before its end."""
-    OVER = 4
-    AGAIN = 5
-    """Training begins again, from an earlier checkpoint."""
-    TIME = 6
-    """Time a step, and take shares by that."""
-    COLLECT = 7
-    """Give the first rank what of the optimizers' state is shared out."""
-    DRAW = 8
-    """Draw a part of the pictures that are scored."""
-
-
 class Ranks(Protocol):
     """The processes that train together, seen from one of them.
 
@@ -66,6 +45,10 @@ class Ranks(Protocol):
     @property
     def size(self) -> int:
         """How many there are."""
+
+    @property
+    def name(self) -> str:
+        """What this one is called in messages."""
 
     @property
     def proportions(self) -> Sequence[float] | None:
@@ -115,17 +98,20 @@ class Ranks(Protocol):
     def pass_on(self, stop: StopRequest) -> None:
         """Let a stop that is asked of any rank be one of the first."""
 
-    def take_along(self, beginning: object, state: TrainingState) -> None:
-        """Tell the others how to begin, and give them the state."""
+    def broadcast_number(self, number: int = 0) -> int:
+        """The first rank's number, on all ranks; the others' do not count."""
 
-    def tell(self, order: Order) -> None:
-        """Say to the others what comes next."""
+    def broadcast(self, value: Sent) -> Sent:
+        """The first rank's value, on all ranks; the others' do not count."""
+
+    def barrier(self) -> None:
+        """Go on once all ranks have come here."""
+
+    def give_state(self, state: TrainingState) -> None:
+        """Put the first rank's state into that of all others."""
 
     def agree(self, state: TrainingState) -> bool:
         """Whether all ranks had the same state; if not, they now have that of the first."""
-
-    def apart(self) -> "Ranks":
-        """This rank with its share, without the others: what it does then, it does alone."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +143,7 @@ class OneRank:
     proportions: Sequence[float] | None = None
     devices: tuple[str, ...] = ()
     in_parts: bool = False
+    name: str = "this process"
 
     def deal_by(self, proportions: Sequence[float] | None) -> None:
         """There is nobody to deal to."""
@@ -204,19 +191,23 @@ class OneRank:
     def pass_on(self, stop: StopRequest) -> None:
         """It is asked itself."""
 
-    def take_along(self, beginning: object, state: TrainingState) -> None:
-        """There is nobody to take along."""
+    def broadcast_number(self, number: int = 0) -> int:
+        """Its own."""
+        return number
 
-    def tell(self, order: Order) -> None:
-        """There is nobody to tell."""
+    def broadcast(self, value: Sent) -> Sent:
+        """Its own."""
+        return value
+
+    def barrier(self) -> None:
+        """There is nobody to wait for."""
+
+    def give_state(self, state: TrainingState) -> None:
+        """There is nobody to give it to."""
 
     def agree(self, state: TrainingState) -> bool:
         """It does with itself."""
         return True
-
-    def apart(self) -> "OneRank":
-        """It is already."""
-        return self
 
 
 def check_ranks(
