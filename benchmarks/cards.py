@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frugan.doctor.card_record import FORMAT
-from frugan.doctor.memory_check import PREDICTED, TIME
+from frugan.doctor.checks import PREDICTED, TIME
+from frugan.doctor.selftest import FORMAT
 from frugan.errors import BadInput
-from frugan.memory.sizes import GIB
+from frugan.wording import GIB
 
 RESULTS = Path(__file__).parent / "results" / "cards"
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"

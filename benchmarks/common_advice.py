@@ -25,9 +25,9 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.memory.cards import PUBLISHED
 from frugan.memory.prediction import predict
-from frugan.memory.sizes import GIB
 from frugan.objectives import blur, gaussian_blur
 from frugan.recipe.loading import load_recipe
+from frugan.wording import GIB
 from machine import describe_machine
 
 RECORD = Path(__file__).parent / "results" / "common-advice.json"

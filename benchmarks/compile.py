@@ -14,13 +14,12 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.machine.devices import choose_device
-from frugan.engine.backward import forward_and_backward
+from frugan.api.devices import choose_device
 from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
 from frugan.engine.plan import Plan
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.update import PhaseResult
+from frugan.engine.update import PhaseResult, forward_and_backward
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import set_up

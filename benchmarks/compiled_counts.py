@@ -22,8 +22,7 @@ from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 from torch.utils._ordered_set import OrderedSet
 
-from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
-from frugan.engine.phase_graph import Operations
+from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases, Operations
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from set_up import set_up

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from compiled_counts import grouped
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine.backward import forward_and_backward
-from frugan.engine.phase_graph import PhaseGraph, PhaseWork
+from frugan.engine.compiled_phases import PhaseGraph, PhaseWork
 from frugan.engine.plan import Plan
+from frugan.engine.update import forward_and_backward
 from frugan.memory.compiled import kernels_of, peak_bytes, record
 from frugan.memory.dataless import META, Dataless, fused_attention, resting_collector
 from frugan.recipe.loading import load_recipe

@@ -22,7 +22,7 @@ from statistics import fmean
 
 import numpy as np
 
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.data.streams import random_order

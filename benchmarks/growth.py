@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from frugan.api.machine.devices import choose_device
+from frugan.api.devices import choose_device
 from frugan.api.plan.planner import Planner, PlanOptions
 from frugan.api.setup import training_of
 from frugan.memory.prediction import step_memory

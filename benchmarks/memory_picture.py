@@ -19,10 +19,10 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
 from frugan.engine.training import Training
 from frugan.memory.prediction import HOST, step_memory
-from frugan.memory.sizes import GIB
 from frugan.memory.step_memory import StepMemory
-from frugan.memory.trace import Category
+from frugan.memory.tracker import Category
 from frugan.recipe.loading import load_recipe
+from frugan.wording import GIB
 
 RECIPE = "biggan-imagenet-128"
 COLOURS: dict[Category, str] = {

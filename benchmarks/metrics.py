@@ -15,13 +15,10 @@ from typing import Any
 
 import torch
 
-from frugan.api.report.run_report import write_report
+from frugan.api.report import write_report
 from frugan.engine.events import EventLog
-from frugan.metrics.frechet import frechet_distance
 from frugan.metrics.inception import Inception
-from frugan.metrics.kernel_distance import kernel_distance
-from frugan.metrics.moments import Moments, StreamingMoments
-from frugan.metrics.precision_recall import precision_recall
+from frugan.metrics.scores import Moments, StreamingMoments, frechet_distance, kernel_distance, precision_recall
 from machine import describe_machine
 
 DIMENSIONS = 2048

@@ -7,12 +7,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from frugan.engine.adam import Adam
-from frugan.engine.layout import Layout
+from frugan.engine.optimizer import Adam
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
+from frugan.engine.weights import Layout
 from frugan.nn.attention import SelfAttention
 
 PLAINLY = (

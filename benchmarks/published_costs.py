@@ -20,10 +20,10 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import DTYPES, Precision
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import predict
-from frugan.memory.sizes import GIB
 from frugan.memory.work import Work
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.wording import GIB
 from machine import describe_machine
 
 HERE = Path(__file__).parent

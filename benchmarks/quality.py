@@ -20,18 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frugan.api.networks import networks_from
-from frugan.api.train.options import TrainingOptions
+from frugan.api.networks import Weights, networks_from
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.api.weights import Weights
 from frugan.contract.family import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
-from frugan.engine.prepared import prepared
+from frugan.engine.weights import prepared
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
-from frugan.metrics.precision_recall import precision_recall
+from frugan.metrics.scores import precision_recall
 from frugan.recipe.loading import load_recipe
 from machine import describe_machine
 from picture_sets import fold_of, load_set, part_of

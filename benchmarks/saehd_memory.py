@@ -21,7 +21,7 @@ from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.prediction import BlankPictures
 from frugan.memory.step_memory import measure_step
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe

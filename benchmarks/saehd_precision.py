@@ -20,15 +20,14 @@ from typing import Any
 
 import torch
 
-from frugan.api.data.feed import feeding
-from frugan.api.data.sources import open_sources
-from frugan.api.machine.devices import choose_device
+from frugan.api.data import feeding, open_sources
+from frugan.api.devices import choose_device
 from frugan.api.setup import training_of
-from frugan.api.train.loss_history import sides_of
+from frugan.api.train.observers import sides_of
 from frugan.data.faces.drawn_faces import write_drawn_faces
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
-from frugan.engine.readout import Readout
+from frugan.engine.step_log import Readout
 from frugan.engine.streams import Streams
 from frugan.recipe.loading import load_recipe
 from half_products import HalfProducts

@@ -20,8 +20,8 @@ from typing import Any
 from frugan.api.plan.planner import Planner, PlanOptions
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import step_memory
-from frugan.memory.sizes import GIB
 from frugan.recipes import built_in
+from frugan.wording import GIB
 from machine import describe_machine
 
 CARDS = ("gtx-1080-ti", "rtx-2060", "rtx-3060", "rtx-4090")

@@ -15,7 +15,7 @@ phase V bytes of gradients:
     seconds = compute(share) + sum over updates of  2 (N - 1) / N * V / B  +  2 ceil(log2 N) * L
     efficiency = compute(share) / seconds
 
-(`frugan.memory.link`, which `frugan plan --gpus N` goes by too). `compute` is the planner's time for the share on a
+(`frugan.memory.cards`, which `frugan plan --gpus N` goes by too). `compute` is the planner's time for the share on a
 card by its maker's figures, give or take 30 %.
 """
 
@@ -41,10 +41,8 @@ from frugan.engine.ranks.joining import joined
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.streams import Streams
-from frugan.memory.blank_pictures import BlankPictures
-from frugan.memory.cards import TIME_ERROR, named_card
-from frugan.memory.link import Link, seconds_between, sums_of
-from frugan.memory.prediction import predict
+from frugan.memory.cards import TIME_ERROR, Link, named_card, seconds_between, sums_of
+from frugan.memory.prediction import BlankPictures, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from machine import describe_machine

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 
 from frugan.api.setup import training_of
-from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import PrecisionName, resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.engine.update import Backward, forward_and_backward
+from frugan.memory.prediction import BlankPictures
 from frugan.recipe.recipe import Recipe
 
 SetUp = tuple[TrainingState, Step, Plan]

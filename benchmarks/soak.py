@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frugan.api.report.run_report import page, readers_of
-from frugan.api.train.options import TrainingOptions
+from frugan.api.report import page, readers_of
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.data.digits import digits_set
 from frugan.engine.events import Event

@@ -24,12 +24,12 @@ from pathlib import Path
 
 import torch
 
-from frugan.api.machine.devices import choose_device
+from frugan.api.devices import choose_device
 from frugan.api.setup import training_of
 from frugan.contract.phase import Phase
-from frugan.engine.freed_memory import freed_memory_kept
+from frugan.engine.host_memory import freed_memory_kept
 from frugan.engine.precision import resolve_precision
-from frugan.memory.machine import measure_peaks
+from frugan.memory.calibration import measure_peaks
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from machine import describe_machine

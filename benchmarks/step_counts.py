@@ -19,16 +19,14 @@ from frugan.api.setup import training_of
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.engine.plan import Plan
 from frugan.engine.precision import PrecisionName, resolve_precision
-from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams
 from frugan.engine.training import Stage, Training
-from frugan.memory.blank_pictures import BlankPictures
-from frugan.memory.compiler_import import no_compiler
+from frugan.engine.update import Probe
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
-from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
-from frugan.memory.prediction import CardPlan
+from frugan.memory.prediction import BlankPictures, CardPlan, no_compiler
+from frugan.memory.step_memory import UnwatchedDraws, UnwatchedPictures
 from frugan.memory.work import WorkCounter
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in

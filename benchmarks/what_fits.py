@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.plan.planner import Planner, PlanOptions
-from frugan.api.plan.shipped_recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, smallest_cards
+from frugan.api.plan.recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, smallest_cards
 from frugan.memory.prediction_store import prediction_version
-from frugan.memory.sizes import GIB
 from frugan.recipes import built_in
+from frugan.wording import GIB
 from machine import describe_machine
 
 SHIPPED = Path(__file__).parents[1] / "src" / "frugan" / "predictions"

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 import pytest
 from typer.testing import CliRunner
 
-from frugan.api.plan.shipped_recipes import shipped_recipes
+from frugan.api.plan.recipes import shipped_recipes
 from frugan.cli.application import application
 from frugan.families import families
 from frugan.recipe.recipe import known_keys

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from frugan.api.card import write_card
     from frugan.api.convert.functions import from_leras as from_leras
     from frugan.api.convert.functions import from_stylegan_pickle as from_stylegan_pickle
     from frugan.api.convert.functions import to_dfm as to_dfm
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
-    from frugan.api.model_card.card_folder import write_card as write_card
     from frugan.api.networks import build as build
     from frugan.api.networks import load as load
     from frugan.api.networks import save as save
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from frugan.api.plan.plan_recipe import plan as plan
     from frugan.api.plan.planner import PlanOptions as PlanOptions
     from frugan.api.plan.report import PlanReport as PlanReport
-    from frugan.api.report.run_report import write_report
+    from frugan.api.report import write_report
     from frugan.api.sample.drawing import animate as animate
     from frugan.api.sample.drawing import draw as draw
     from frugan.api.sample.generation import DrawRequest as DrawRequest
     from frugan.api.sample.sampling import sample as sample
-    from frugan.api.train.options import TrainingOptions as TrainingOptions
-    from frugan.api.train.result import TrainingResult as TrainingResult
+    from frugan.api.train.run import TrainingOptions, TrainingResult
     from frugan.api.train.training import train as train
     from frugan.data.prepare import prepare as prepare
     from frugan.ema_hook import EmaHook as EmaHook
@@ -86,8 +85,8 @@ _WHERE = MappingProxyType(
         "PlanOptions": "frugan.api.plan.planner",
         "PlanReport": "frugan.api.plan.report",
         "TrainingFailed": "frugan.errors",
-        "TrainingOptions": "frugan.api.train.options",
-        "TrainingResult": "frugan.api.train.result",
+        "TrainingOptions": "frugan.api.train.run",
+        "TrainingResult": "frugan.api.train.run",
         "animate": "frugan.api.sample.drawing",
         "build": "frugan.api.networks",
         "draw": "frugan.api.sample.drawing",
@@ -106,8 +105,8 @@ _WHERE = MappingProxyType(
         "to_leras": "frugan.api.convert.functions",
         "to_stylegan_safetensors": "frugan.api.convert.functions",
         "train": "frugan.api.train.training",
-        "write_card": "frugan.api.model_card.card_folder",
-        "write_report": "frugan.api.report.run_report",
+        "write_card": "frugan.api.card",
+        "write_report": "frugan.api.report",
     }
 )
 """Name -> module that defines it."""

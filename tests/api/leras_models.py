@@ -12,8 +12,8 @@ from frugan.families import family
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.leras_files import LerasModel, file_name, read_model, write_model
-from frugan.pickles.reader import load_pickle
-from frugan.pickles.writer import dump_pickle
+from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import dump_pickle
 from parity.saehd import weights
 from parity.saehd.golden import FOLDER, built, networks_of
 

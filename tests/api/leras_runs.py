@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from api.leras_models import model_of, write
 from frugan.api.convert.functions import from_leras, to_leras
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.families.saehd.leras_files import LerasModel, read_model
 from parity.saehd.golden import FOLDER

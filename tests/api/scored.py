@@ -10,10 +10,10 @@ from torch import Tensor
 from api.pictures import write_pictures, write_recipe
 from frugan.api.evaluate.scorer import EvaluationOptions
 from frugan.api.sample.generation import DrawRequest, generating
-from frugan.api.sample.opened_networks import Opened, open_networks
-from frugan.api.train.options import TrainingOptions
+from frugan.api.sample.networks import Opened, open_networks
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.metrics.provenance import Provenance
+from frugan.metrics.scores import Provenance
 
 CPU = TrainingOptions(device="cpu")
 OPTIONS = EvaluationOptions(samples=70, network=f"{__name__}:colours", device="cpu")

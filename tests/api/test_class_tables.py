@@ -10,7 +10,7 @@ from torch import Tensor
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
 from frugan.api.networks import build_networks, save
-from frugan.api.train.class_tables import ClassStart, KnownClasses, parse_class_start, read_class_map
+from frugan.api.train.init import ClassStart, KnownClasses, parse_class_start, read_class_map
 from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from frugan.api.demo.demo_folder import demo_folder
+from frugan.api.demo import demo_folder
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_json
-from frugan.folders import Folders
+from frugan.files import Folders
 from frugan.recipe.loading import load_recipe
 
 RECIPE = "biggan-digits-32"

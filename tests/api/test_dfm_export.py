@@ -10,7 +10,7 @@ import pytest
 from api.leras_runs import back
 from api.pictures import write_pictures, write_recipe
 from frugan.api.convert.functions import to_dfm
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.families.saehd import dfm as to_dfm_module

@@ -13,16 +13,15 @@ from typer.testing import CliRunner
 from api.pictures import write_pictures
 from api.scored import OPTIONS, colours, drawn, low, no_scores, silent
 from frugan.api.evaluate import evaluation
-from frugan.api.evaluate.evaluation import evaluate, save_evaluations, truncation_curve
+from frugan.api.evaluate.evaluation import evaluate, plot_truncation_curve, save_evaluations, truncation_curve
 from frugan.api.evaluate.reference import reference_of
-from frugan.api.evaluate.truncation_plot import plot_truncation_curve
 from frugan.api.sample.generation import DrawRequest
-from frugan.api.sample.opened_networks import Opened
+from frugan.api.sample.networks import Opened
 from frugan.cli.application import application
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import NamedFeatures
-from frugan.metrics.provenance import Provenance
+from frugan.metrics.scores import Provenance
 
 
 def test_scores_and_their_card(scored: Path) -> None:

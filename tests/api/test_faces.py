@@ -12,13 +12,12 @@ from safetensors.torch import load_file
 import frugan
 from api.leras_models import NARROW
 from frugan.api.sample.sampling import sample
-from frugan.api.train.loss_history import LossHistory
-from frugan.api.train.options import TrainingOptions
-from frugan.api.train.result import TrainingResult
+from frugan.api.train.observers import LossHistory
+from frugan.api.train.run import TrainingOptions, TrainingResult
 from frugan.api.train.training import train
 from frugan.contract.family import SheetRequest
-from frugan.data.faces.batches import FaceBatches
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import FaceType
+from frugan.data.faces.needs import FaceBatches
 from frugan.engine.events import EventLog, read_events
 from frugan.engine.step import Step
 from frugan.errors import BadInput

@@ -5,13 +5,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from frugan.api.evaluate.feature_networks import choose_network
+from frugan.api.evaluate.reference import choose_network
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.metrics.feature_network import FeatureNetwork
-from frugan.metrics.frechet import frechet_distance
-from frugan.metrics.kernel_distance import kernel_distance
-from frugan.metrics.moments import Moments
-from frugan.metrics.precision_recall import precision_recall
+from frugan.metrics.scores import Moments, frechet_distance, kernel_distance, precision_recall
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frugan.api.data.feed import MOST_WORKERS, default_workers, feeding
+from frugan.api.data import MOST_WORKERS, default_workers, feeding
 from frugan.data.faces.faceset import open_faceset
 from frugan.recipe.loading import load_recipe
 

@@ -12,16 +12,15 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from api.scored import drawn, silent
-from frugan.api.sample.drawing import animate, draw
+from frugan.api.sample.drawing import animate, check_memorisation, draw
 from frugan.api.sample.generation import DrawRequest, Sampler, generating
-from frugan.api.sample.memorisation import check_memorisation
-from frugan.api.sample.opened_networks import Opened
+from frugan.api.sample.networks import Opened
 from frugan.cli.application import application
 from frugan.contract.family import SheetRequest
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
-from frugan.metrics.provenance import Statistics
+from frugan.metrics.scores import Statistics
 
 
 @pytest.mark.parametrize(

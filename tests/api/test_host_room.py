@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api.machine import host_memory
-from frugan.api.train import host_room
-from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
-from frugan.api.train.training import train
+from frugan.api import devices
+from frugan.api.train import training
+from frugan.api.train.training import refuse_full_disk, refuse_too_large, train
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 
@@ -20,27 +19,27 @@ def test_what_memory_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (25_000, r"networks of \d+,\d+ parameters take 0\.\d MiB"),
         (20_000, "training.batch = 8: the"),
     ):
-        monkeypatch.setattr(host_room, "host_bytes", lambda has=has: has)
+        monkeypatch.setattr(training, "host_bytes", lambda has=has: has)
         with pytest.raises(BadInput, match=message):
             refuse_too_large(recipe)
     for room in (1 << 30, None):
-        monkeypatch.setattr(host_room, "host_bytes", lambda room=room: room)
+        monkeypatch.setattr(training, "host_bytes", lambda room=room: room)
         refuse_too_large(recipe)
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "physical_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(devices, "physical_bytes", lambda: 64 << 30)
     limit = tmp_path / "memory.max"
     for text, expected in (("max\n", None), (f"{4 << 30}\n", 4 << 30)):
         limit.write_text(text)
-        assert host_memory.container_limit(limit) == expected
-        monkeypatch.setattr(host_memory, "container_limit", lambda expected=expected: expected)
-        assert host_memory.host_bytes() == (expected or 64 << 30)
+        assert devices.container_limit(limit) == expected
+        monkeypatch.setattr(devices, "container_limit", lambda expected=expected: expected)
+        assert devices.host_bytes() == (expected or 64 << 30)
         monkeypatch.undo()
-        monkeypatch.setattr(host_memory, "physical_bytes", lambda: 64 << 30)
-    monkeypatch.setattr(host_memory, "physical_bytes", lambda: None)
-    monkeypatch.setattr(host_memory, "container_limit", lambda: None)
-    assert host_memory.host_bytes() is None
+        monkeypatch.setattr(devices, "physical_bytes", lambda: 64 << 30)
+    monkeypatch.setattr(devices, "physical_bytes", lambda: None)
+    monkeypatch.setattr(devices, "container_limit", lambda: None)
+    assert devices.host_bytes() is None
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,8 @@ from api.pictures import write_pictures, write_recipe
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.plan.planner import shipped_predictions, subject
 from frugan.api.sample.sampling import sample
-from frugan.api.train.estimate import advice, in_words
-from frugan.api.train.opening import slow_average
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.opening import advice, in_words, slow_average
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import SheetRequest
 from frugan.engine.events import read_events
@@ -116,7 +115,7 @@ def test_steps_that_become_slow_are_timed_again(
     tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    monkeypatch.setattr("frugan.engine.pace.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
+    monkeypatch.setattr("frugan.engine.step_log.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
     monkeypatch.setattr("frugan.engine.threads.fastest", lambda found: 2 if len(timed) == 1 else 1)
     lines: list[str] = []
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
@@ -141,7 +140,7 @@ def test_a_long_training_is_told_what_would_be_shorter(monkeypatch: pytest.Monke
     file = shipped_predictions("biggan-cifar10-32")
     assert file is not None
     counted = SimpleNamespace(work=least_work(file))  # counting takes seconds, and has tests of its own
-    monkeypatch.setattr("frugan.api.train.estimate.predict", lambda *_, rough: counted)
+    monkeypatch.setattr("frugan.api.train.opening.predict", lambda *_, rough: counted)
     plan = Plan(recipe.training.normalisation_batch or 1, resolve_precision("fp32", torch.device("cpu")))
     day = 24 * 3600.0
     line = advice(recipe, "biggan-cifar10-32", plan, 6.0, 125_000, 2 * day)

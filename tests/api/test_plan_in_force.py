@@ -10,17 +10,16 @@ import torch
 
 from api.pictures import write_recipe
 from frugan.api.setup import training_of
-from frugan.api.train.loading import load_fitting, told_when_full
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.beginning import load_fitting, own_plan, told_when_full
 from frugan.api.train.plan_in_force import TrainingPlanner
-from frugan.api.train.share_choice import own_plan
+from frugan.api.train.run import TrainingOptions
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
 from frugan.errors import TrainingFailed
 from frugan.memory import prediction_store
-from frugan.memory.sizes import GIB, MIB
 from frugan.recipe.loading import load_recipe
+from frugan.wording import GIB, MIB
 from memory.formula import predicted_by_formula
 
 BF16 = Precision("bf16", torch.bfloat16, "test")
@@ -45,7 +44,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
     monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
-    monkeypatch.setattr("frugan.memory.budget.load_libraries", lambda device: None)
+    monkeypatch.setattr("frugan.memory.cards.load_libraries", lambda device: None)
     answers: dict[str, Callable[..., Any]] = {
         "get_device_name": lambda device: pretended.name,
         "get_device_capability": lambda device: (8, 6),

@@ -11,9 +11,9 @@ import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.plan.planner import Planner, PlanOptions, planned_precision, shipped_predictions
-from frugan.api.plan.shipped_recipes import PARAMETERS, shipped_recipes, smallest_cards
-from frugan.api.train.options import TrainingOptions
+from frugan.api.plan.recipes import PARAMETERS, shipped_recipes, smallest_cards
 from frugan.api.train.plan_in_force import TrainingPlanner
+from frugan.api.train.run import TrainingOptions
 from frugan.engine.checkpoint import newest_whole
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -21,10 +21,10 @@ from frugan.errors import BadInput, TrainingFailed
 from frugan.memory import prediction_store
 from frugan.memory.cards import named_card, unnamed_card
 from frugan.memory.prediction_store import PredictionStore
-from frugan.memory.sizes import GIB, MIB
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
+from frugan.wording import GIB, MIB
 from memory.formula import predicted_by_formula
 
 FP32 = Precision("fp32", torch.float32, "test")

@@ -7,8 +7,8 @@ import pytest
 
 from api.pictures import write_pictures, write_recipe
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.options import TrainingOptions
 from frugan.api.train.precision_comparison import WINDOWS, Drift, _advice, _drift, compare_precision
+from frugan.api.train.run import TrainingOptions
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 

@@ -10,10 +10,10 @@ import pytest
 from api.pictures import write_pictures
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
-from frugan.data.open_pictures import open_pictures
+from frugan.data.picture_needs import open_pictures
 from frugan.data.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.errors import BadInput
-from frugan.folders import Folders
+from frugan.files import Folders
 
 ALL = np.arange(12)
 

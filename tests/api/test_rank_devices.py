@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from frugan.api.machine import rank_devices
-from frugan.api.machine.devices import misspelt_cards
-from frugan.api.machine.rank_devices import device_of_rank
+from frugan.api import devices
+from frugan.api.devices import device_of_rank, misspelt_cards
 from frugan.api.train.precision_comparison import compare_precision
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput
@@ -20,7 +19,7 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(str(device)))
-    monkeypatch.setattr(rank_devices, "choose_device", lambda asked: (torch.device(asked), "asked for"))
+    monkeypatch.setattr(devices, "choose_device", lambda asked: (torch.device(asked), "asked for"))
     return current
 
 

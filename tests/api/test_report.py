@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.api.report.report_server import report_server
-from frugan.api.report.run_reader import PICTURE_BYTES
-from frugan.api.report.run_report import page, page_of, readers_of, view, write_report
+from frugan.api.report import PICTURE_BYTES, page, page_of, readers_of, view, write_report
+from frugan.api.report_server import report_server
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.metrics.provenance import Provenance
+from frugan.metrics.scores import Provenance
 from frugan.report.run_view import MOST_POINTS, Charts
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.test_report import made_run
-from frugan.api.report.run_report import page_of
+from frugan.api.report import page_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = (

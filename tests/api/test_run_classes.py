@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from api.pictures import write_pictures, write_recipe
-from frugan.api.networks import build, save
-from frugan.api.train.options import TrainingOptions
+from frugan.api.networks import Weights, build, save
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.api.weights import Weights
 from frugan.contract.data import RunData
 from frugan.data.picture_set import PictureSet
-from frugan.data.run_classes import as_in_run, other_classes, parse_class_map
-from frugan.data.run_data import other_pictures, read_run_data
+from frugan.data.run_data import as_in_run, other_classes, other_pictures, parse_class_map, read_run_data
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 

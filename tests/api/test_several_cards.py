@@ -8,7 +8,7 @@ import pytest
 
 import frugan
 from api.pictures import RECIPE, write_recipe
-from frugan.api.plan.several_cards import parse_cards
+from frugan.api.plan.plan_recipe import parse_cards
 from frugan.api.setup import training_of
 from frugan.contract.phase import Phase
 from frugan.engine.plan import Plan
@@ -16,10 +16,10 @@ from frugan.engine.ranks.place import deal
 from frugan.engine.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.memory import prediction_store
-from frugan.memory.link import GUESSED
+from frugan.memory.cards import GUESSED
 from frugan.memory.prediction import Prediction, Target
-from frugan.memory.sizes import MIB
 from frugan.recipe.loading import load_recipe
+from frugan.wording import MIB
 from memory.formula import prediction
 
 

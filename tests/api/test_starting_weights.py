@@ -10,7 +10,7 @@ from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
-from frugan.api.train.starting_weights import Start
+from frugan.api.train.init import Start
 from frugan.api.train.training import train
 from frugan.errors import BadInput
 

@@ -9,8 +9,8 @@ from PIL import Image
 import frugan
 from frugan.api.networks import build_networks, save
 from frugan.api.sample.generation import DrawRequest, check_draw
-from frugan.api.sample.sheet_requests import check_request
-from frugan.cli.numbers import parse_mixing, parse_numbers
+from frugan.api.sample.sampling import check_request
+from frugan.cli.options import parse_mixing, parse_numbers
 from frugan.contract.family import SheetRequest, StyleMixing
 from frugan.errors import BadInput
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from frugan.api.demo import digits_demo
-from frugan.api.demo.stylegan2_demo import StyleDemoResult, demo_stylegan2
+from frugan.api import demo
+from frugan.api.demo import StyleDemoResult, demo_stylegan2
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 
@@ -15,8 +15,8 @@ def test_one_step_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def short(name: str) -> Recipe:
         return load_recipe(name, ["training.duration=1 steps", "networks.channel_base=64", "networks.channel_max=8"])
 
-    monkeypatch.setattr(digits_demo, "load_recipe", short)
-    monkeypatch.setattr(digits_demo, "PER_CLASS", 3)
+    monkeypatch.setattr(demo, "load_recipe", short)
+    monkeypatch.setattr(demo, "PER_CLASS", 3)
     found = demo_stylegan2(tmp_path / "run", say=lambda line: None, show=lambda event: None)
     assert isinstance(found, StyleDemoResult)
     assert found.digits.classifier_accuracy > 0.97

@@ -15,11 +15,11 @@ from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
 from families.snapshots import GOLDEN, SCRUBBED, module, write, write_snapshot
 from frugan.api.convert.functions import from_stylegan_pickle, to_stylegan_safetensors
+from frugan.api.networks import Weights
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
-from frugan.api.weights import Weights
 from frugan.contract.family import SheetRequest
-from frugan.engine.prepared import prepared
+from frugan.engine.weights import prepared
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 from parity.stylegan2.golden import load

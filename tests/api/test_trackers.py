@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from frugan.api.train.trackers import following, has_tensorboard, scalars
+from frugan.api.train.observers import following, has_tensorboard, scalars
 from frugan.errors import BadInput
 
 PHASES = {"D": {"terms": {"real": 0.5, "fake": "nan"}, "gradient_norm": 2.0, "loss_scale": 1.0, "skipped": 0}}

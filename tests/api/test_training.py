@@ -14,12 +14,12 @@ import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
 from faults.small_runs import MINIGAN, OUTSIDE, minigan_and_pictures
 from frugan.api.sample.sampling import sample
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import SheetRequest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
-from frugan.report.sheets import sheet_width
+from frugan.report.grids import sheet_width
 
 CPU = TrainingOptions(device="cpu")
 TWO = ["training.duration=2 steps"]
@@ -204,7 +204,7 @@ def test_init_starts_from_other_weights_and_says_what_it_loaded(made: Made, tmp_
 
 def test_built_and_loaded_networks_are_safe_to_call(tmp_path: Path) -> None:
     """The same pictures whether called as they are or prepared by the engine; nothing moves; gradients flow."""
-    from frugan.engine.prepared import prepared  # noqa: PLC0415
+    from frugan.engine.weights import prepared  # noqa: PLC0415
 
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     # Xavier: orthogonal weights have a singular value of 1 already, and raw weights would pass for prepared ones.

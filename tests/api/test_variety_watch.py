@@ -14,25 +14,24 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.networks import networks_from
-from frugan.api.report.run_report import view
-from frugan.api.train import variety_watch
-from frugan.api.train.options import TrainingOptions
+from frugan.api.networks import Weights, networks_from
+from frugan.api.report import view
+from frugan.api.train import observers
+from frugan.api.train.observers import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.api.train.variety_watch import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
-from frugan.api.weights import Weights
 from frugan.contract.family import SheetRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
 from frugan.engine.events import read_events
-from frugan.engine.prepared import prepared
 from frugan.engine.run_folder import RunFolder
+from frugan.engine.weights import prepared
 from frugan.metrics.diversity import DiversityRatios
 from frugan.recipe.loading import load_recipe
-from frugan.report import collapse_signs
-from frugan.report.collapse_signs import CollapseSigns
+from frugan.report import signs
 from frugan.report.run_view import VARIETY
+from frugan.report.signs import CollapseSigns
 
 DRAWS = 20
 FIXTURES = Path(__file__).parents[1] / "golden" / "collapse"
@@ -141,11 +140,11 @@ def test_real_pictures_are_read_within_bounds(monkeypatch: pytest.MonkeyPatch) -
         return [len(ranked) + 1 for ranked in digits()._real.ranked.values()]
 
     assert min(read()) > 80
-    monkeypatch.setattr(variety_watch, "MOST_REAL", 50)
+    monkeypatch.setattr(observers, "MOST_REAL", 50)
     assert set(read()) == {50}
-    monkeypatch.setattr(variety_watch, "MOST_REAL_BYTES", 10 * 40 * 3 * 32 * 32)
+    monkeypatch.setattr(observers, "MOST_REAL_BYTES", 10 * 40 * 3 * 32 * 32)
     assert set(read()) == {40}
-    monkeypatch.setattr(variety_watch, "MOST_REAL_BYTES", 1)
+    monkeypatch.setattr(observers, "MOST_REAL_BYTES", 1)
     assert set(read()) == {SAMPLES}
 
 
@@ -182,9 +181,9 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     options = TrainingOptions(device="cpu")
     train(recipe, pictures, found.folder / "plain", options=options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(variety_watch, "FIRST_LOOK_STEPS", 2)  # sheets are drawn after the first step too
-        patch.setattr(variety_watch, "FIRST_LOOK_IMAGES", 1)
-        patch.setattr(collapse_signs, "LEAST_VARIETY", 1000.0)
+        patch.setattr(observers, "FIRST_LOOK_STEPS", 2)  # sheets are drawn after the first step too
+        patch.setattr(observers, "FIRST_LOOK_IMAGES", 1)
+        patch.setattr(signs, "LEAST_VARIETY", 1000.0)
         patch.setattr(VarietyWatch, "compare", comparing)
         train(recipe, pictures, found.folder / "watched", options=options, say=found.lines.append)
     return found

@@ -8,11 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bundles.written import block, entry, field, header, literals, masked, table, varint, write_bundle
-from frugan.bundles.bundle import read_bundle
-from frugan.bundles.crc32c import crc32c, unmask
-from frugan.bundles.snappy import decompress
-from frugan.bundles.sorted_table import SNAPPY, read_sorted_table
 from frugan.errors import BadInput
+from frugan.tf_checkpoint import SNAPPY, crc32c, decompress, read_bundle, read_sorted_table, unmask
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfhub"
 FIRST = {

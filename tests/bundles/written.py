@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from frugan.bundles.bundle import TYPES
-from frugan.bundles.crc32c import MASK_DELTA, crc32c
-from frugan.bundles.sorted_table import MAGIC, PLAIN, SNAPPY
+from frugan.tf_checkpoint import MAGIC, MASK_DELTA, PLAIN, SNAPPY, TYPES, crc32c
 
 ENTRIES_PER_BLOCK = 16
 

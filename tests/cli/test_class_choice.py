@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from frugan.api.weights import Weights, weights_metadata
-from frugan.cli.class_choice import ClassChoice
+from frugan.api.networks import Weights, weights_metadata
+from frugan.cli.options import ClassChoice
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe

@@ -16,11 +16,10 @@ import pytest
 from api.pictures import RECIPE, write_pictures, write_recipe
 from cli.calling import Frugan
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.cli.main import run
-from frugan.data.faces.faceset import open_faceset
-from frugan.data.faces.workspace import find_facesets
+from frugan.data.faces.faceset import find_facesets, open_faceset
 from frugan.recipes import built_in
 
 CPU = TrainingOptions(device="cpu")
@@ -310,7 +309,7 @@ def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: py
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("frugan.api.report.run_report.write_report", full)
+    monkeypatch.setattr("frugan.api.report.write_report", full)
     result = frugan("report", str(tmp_path))
     assert (result.returncode, "The disk is full" in result.stderr) == (1, True)
     assert "checkpoints" not in result.stderr
@@ -332,7 +331,7 @@ def test_warnings_and_faults_in_threads_take_a_line_each(
         warnings.warn("careful [so]", stacklevel=2)
         return "page"
 
-    monkeypatch.setattr("frugan.api.report.run_report.write_report", report)
+    monkeypatch.setattr("frugan.api.report.write_report", report)
     before = threading.excepthook
     result = frugan("report", str(tmp_path))
     assert threading.excepthook is before

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cli.calling import Frugan
-from frugan.api.demo import digits_demo
-from frugan.api.train.result import TrainingResult
+from frugan.api import demo
+from frugan.api.train.run import TrainingResult
 
 
 @pytest.mark.parametrize("subject", ["digits", "stylegan2"])
@@ -16,7 +16,7 @@ def test_stopped(subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     def stopped(*_: object, **__: Any) -> TrainingResult:
         return TrainingResult(tmp_path, step=1234, finished=False, seconds=5.0, threads=1)
 
-    monkeypatch.setattr(digits_demo, "train", stopped)
+    monkeypatch.setattr(demo, "train", stopped)
     told = frugan("demo", subject, "--out", str(tmp_path))
     assert told.returncode == 0
     assert f"Stopped after step 1,234 and saved in {tmp_path}" in told.stdout

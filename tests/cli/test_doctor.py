@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from frugan.cli.application import application
-from frugan.doctor import examination
-from frugan.doctor.driver import Driver
+from frugan.doctor import machine
+from frugan.doctor.cards import Driver
 
 
 @pytest.fixture(autouse=True)
 def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "ask_driver", lambda: Driver(found=False))
+    monkeypatch.setattr(machine, "ask_driver", lambda: Driver(found=False))
 
 
 def test_training_is_possible_here(tmp_path: Path) -> None:

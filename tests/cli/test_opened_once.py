@@ -11,7 +11,7 @@ import pytest
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from cli.calling import Frugan
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import Family
 from frugan.contract.phase import Phase
-from frugan.doctor.made_pictures import MadePictures
+from frugan.doctor.trial import MadePictures
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import AdaBeliefSettings, AdamSettings, OptimizerSettings, RMSpropSettings
 from frugan.engine.plan import Plan

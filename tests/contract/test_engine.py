@@ -15,9 +15,9 @@ from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.ema import EmaSettings
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.plan import Plan
-from frugan.engine.probe import Probe
 from frugan.engine.progress import Duration
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.engine.update import Probe
+from frugan.memory.prediction import BlankPictures
 
 
 def test_everything_that_may_move_moves() -> None:

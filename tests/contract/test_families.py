@@ -21,20 +21,19 @@ from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
-from frugan.doctor.made_pictures import MadePictures
-from frugan.engine import offload
+from frugan.doctor.trial import MadePictures
+from frugan.engine import host_memory
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
-from frugan.engine.normalisation_groups import set_normalisation_batch
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
-from frugan.engine.prepared import prepared
 from frugan.engine.streams import derive_seed
 from frugan.engine.update import PhaseResult
+from frugan.engine.weights import prepared, set_normalisation_batch
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.prediction import BlankPictures
 
 SPLIT = 1e-5
 """In float64, where losses alone are fp32: 1.4e-6 was seen beside moments of 24. In fp32 a ReLU at its kink turns
@@ -201,7 +200,7 @@ def test_recompute_equals_plain(family: Family) -> None:
 
 @pytest.mark.parametrize("family", in_short("saehd"))
 def test_what_is_sent_to_the_host_comes_back_the_same(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
     _assert_recompute_equals_plain(family, sent_to_host=True)
 
 

@@ -13,13 +13,13 @@ from contract.rig import BF16, FP32, Rig, adabelief, adam, assert_same, largest_
 from contract.trainings import ROUNDING, plain, trained
 from frugan.contract import layers
 from frugan.contract.layers import Observer
-from frugan.engine import dense_slices, offload
+from frugan.engine import gradients, host_memory
 from frugan.engine.gradients import GradientReport
-from frugan.engine.offload import HostCopies
+from frugan.engine.host_memory import HostCopies
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.families import families
-from frugan.memory.counting import MacCounter
+from frugan.memory.work import MacCounter
 
 
 class Dense(MadeUpFamily):
@@ -88,7 +88,7 @@ def test_products_are_kept_wherever_the_room_for_observations_ends(monkeypatch: 
 
 def test_offload_is_bit_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the penalty's double backward too; and what goes to the host comes back."""
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
     sent, brought = 0, 0
     send, bring = HostCopies.send, HostCopies.bring
 
@@ -134,7 +134,7 @@ def test_optimizer_on_host_is_bit_equal(optimizers: Callable[[float], OptimizerS
 
 @pytest.mark.parametrize("recompute", [pytest.param(False, marks=pytest.mark.long), True])
 def test_dense_layers_in_slices_change_nothing(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 100 * LATENT)  # 100 of 512 rows, the last slice smaller
+    monkeypatch.setattr(gradients, "SLICE_ELEMENTS", 100 * LATENT)  # 100 of 512 rows, the last slice smaller
     family = Dense()
     whole, sliced = (Rig.create(family, recompute=recompute, in_slices=s, micro_batch=4) for s in (False, True))
     assert any(sliced.plan.in_slices.values())
@@ -146,14 +146,14 @@ def test_dense_layers_in_slices_change_nothing(recompute: bool, monkeypatch: pyt
 
 def test_slices_keep_the_gradient_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bf16, beside fp32: no further away than the layer whose gradients are added up whole."""
-    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 100 * LATENT)
+    monkeypatch.setattr(gradients, "SLICE_ELEMENTS", 100 * LATENT)
 
-    def gradients(precision: Precision, in_slices: bool) -> GradientReport:
+    def reported(precision: Precision, in_slices: bool) -> GradientReport:
         rig = Rig.create(Dense(), precision=precision, in_slices=in_slices, batch=64, micro_batch=4)
         rig.step = replace(rig.step, phases=rig.phases[2:])  # the maker's
         return rig.run(1)[0][-1].gradients
 
-    exact, whole, sliced = (gradients(p, s) for p, s in ((FP32, False), (BF16, False), (BF16, True)))
+    exact, whole, sliced = (reported(p, s) for p, s in ((FP32, False), (BF16, False), (BF16, True)))
     at = exact.names.index("maker.linear.weight")
     assert abs(float(sliced.norms[at] / exact.norms[at]) - 1) < 2 * abs(float(whole.norms[at] / exact.norms[at]) - 1)
 

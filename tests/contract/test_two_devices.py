@@ -18,10 +18,10 @@ from contract.rig import BF16, OPTIMIZERS, Rig, adam
 from contract.stand_in import META, Watcher
 from contract.test_families import Augmented
 from frugan.contract.family import Family
-from frugan.doctor.made_pictures import HostDraws
-from frugan.engine import offload
+from frugan.doctor.trial import HostDraws
+from frugan.engine import host_memory
 from frugan.engine.optimizers import OptimizerSettings
-from frugan.engine.readout import Readout
+from frugan.engine.step_log import Readout
 from frugan.engine.streams import Streams
 from frugan.families import families
 
@@ -82,7 +82,7 @@ def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
     optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Averages, optimizer state and what blocks are given; the average waits once, for an event and not for a copy."""
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
     away = {"offload": True, "ema_on_host": True, "optimizer_on_host": True}
     with beside_a_card(monkeypatch) as faults:
         rig = rig_on(META, ALL[0], optimizers=optimizers, precision=BF16, recompute=True, **away)

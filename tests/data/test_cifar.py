@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frugan.data.formats import open_source
+from frugan.data.formats.detect import open_source
 from frugan.errors import BadInput
 
 MakeCifar = Callable[..., np.ndarray]

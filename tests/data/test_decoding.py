@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from frugan.data.decoding import MOST_PIXELS, UPRIGHT, read_picture, read_size
-from frugan.data.source import Unreadable
+from frugan.data.formats.source import Unreadable
 
 Encode = Callable[..., bytes]
 MakePicture = Callable[..., Image.Image]

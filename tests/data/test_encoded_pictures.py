@@ -10,7 +10,7 @@ from PIL import Image
 from frugan.contract.data import SourceOptions
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
-from frugan.data.open_pictures import open_pictures
+from frugan.data.picture_needs import open_pictures
 from frugan.data.picture_set import PictureSet
 from frugan.errors import BadInput
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from frugan.data.colour_names import background
-from frugan.data.fingerprint import fingerprint
-from frugan.data.fitting import Fitting
+from frugan.data.colours import background
+from frugan.data.prepare import fingerprint
+from frugan.data.survey import Fitting
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from frugan.data.formats import open_source
-from frugan.data.source import local_path
+from frugan.data.formats.detect import open_source
+from frugan.data.formats.source import local_path
 from frugan.errors import BadInput
 
 

@@ -10,8 +10,8 @@ from PIL import Image
 
 from frugan.data import picture_set as picture_sets
 from frugan.data.batches import Batches
+from frugan.data.colours import is_grey, luma
 from frugan.data.digits import digits_set
-from frugan.data.grey import is_grey, luma
 from frugan.data.picture_set import PictureSet, open_prepared, picture_digest
 from frugan.data.prepare import prepare
 

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from frugan.data.formats import open_source
+from frugan.data.formats.detect import open_source
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import prepare
 from frugan.errors import BadInput

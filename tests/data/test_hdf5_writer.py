@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.fitting import Fitting
-from frugan.data.hdf5_writer import CHUNK, Hdf5
-from frugan.data.pack_pictures import pack_pictures
+from frugan.data.export import CHUNK, Hdf5, pack_pictures
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import prepare
+from frugan.data.survey import Fitting
 
 MakePicture = Callable[..., Image.Image]
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

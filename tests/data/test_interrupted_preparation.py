@@ -15,9 +15,8 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from frugan.data.picture_file import PictureFile
 from frugan.data.picture_set import open_prepared
-from frugan.data.prepare import prepare
+from frugan.data.prepare import PictureFile, prepare
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

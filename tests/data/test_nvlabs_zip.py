@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data import nvlabs_zip
-from frugan.data.formats import open_source
-from frugan.data.source import Unreadable
+from frugan.data.formats import archives
+from frugan.data.formats.detect import open_source
+from frugan.data.formats.source import Unreadable
 from frugan.errors import BadInput
 
 Encode = Callable[..., bytes]
@@ -181,7 +181,7 @@ def test_damaged_member_is_one_bad_picture(pack: Pack) -> None:
 
 
 def test_bomb_is_refused_by_its_declared_size(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvlabs_zip, "MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr(archives, "MOST_FILE_BYTES", 1000)
     path = pack((), zipfile.ZIP_DEFLATED, bomb_png=b"\0" * 2000)
     with open_source(path) as found:
         for read in (found.picture, found.size):
@@ -200,7 +200,7 @@ def test_bomb_that_lies_about_its_size_unpacks_no_more_than_it_said(pack: Pack, 
 
 
 def test_bomb_in_dataset_json(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvlabs_zip, "MOST_JSON_BYTES", 1000)
+    monkeypatch.setattr(archives, "MOST_JSON_BYTES", 1000)
     with pytest.raises(BadInput, match=r"dataset.json of .* cannot be read: 9,000 bytes"):
         open_source(pack(method=zipfile.ZIP_DEFLATED, dataset_json=" " * 9000))
 

@@ -10,13 +10,12 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from frugan.data.colour_names import background
-from frugan.data.fitting import Fitting
-from frugan.data.formats import open_source
-from frugan.data.nvlabs_zip_writer import NvlabsZip
-from frugan.data.pack_pictures import pack_pictures
+from frugan.data.colours import background
+from frugan.data.export import NvlabsZip, pack_pictures
+from frugan.data.formats.detect import open_source
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import prepare
+from frugan.data.survey import Fitting
 from frugan.errors import BadInput
 
 MakePicture = Callable[..., Image.Image]

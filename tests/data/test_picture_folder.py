@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from frugan.data.formats import open_source
+from frugan.data.formats.detect import open_source
 from frugan.errors import BadInput
 
 MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]

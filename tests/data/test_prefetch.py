@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.data.batches import Batches
+from frugan.data.batches import Batches, Prefetcher
 from frugan.data.picture_set import PictureSet
-from frugan.data.prefetch import Prefetcher
 
 MakeSet = Callable[..., PictureSet]
 Request = tuple[int, int]

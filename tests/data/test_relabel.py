@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from frugan.data.picture_set import PictureSet
-from frugan.data.relabel import relabelled
+from frugan.data.picture_set import PictureSet, relabelled
 
 
 @pytest.fixture

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.fitting import Fitting
-from frugan.data.formats import open_source
-from frugan.data.pack_pictures import pack_pictures
+from frugan.data.export import Shards, pack_pictures
+from frugan.data.formats.detect import open_source
 from frugan.data.picture_set import open_prepared
 from frugan.data.prepare import prepare
-from frugan.data.shard_writer import Shards
+from frugan.data.survey import Fitting
 from frugan.errors import BadInput
 
 MakePicture = Callable[..., Image.Image]

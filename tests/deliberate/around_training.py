@@ -35,7 +35,7 @@ FAULTS = (
     # what a run survives
     Fault(
         "a run goes back to the same order of data",
-        "api/train/stages.py",
+        "api/train/opening.py",
         "seed_after(training.seed, rollbacks)",
         "training.seed",
         "faults/test_divergence.py::test_it_stops_with_the_cause_at_last",
@@ -49,7 +49,7 @@ FAULTS = (
     ),
     Fault(
         "an owner on another machine is not watched",
-        "engine/run_lock.py",
+        "engine/run_folder.py",
         "if _touched(owner) not in (last, None):",
         "if _touched(owner) is None:",
         "faults/test_lock.py::test_an_owner_on_another_machine",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "other hosts' names are answered",
-        "api/report/report_server.py",
+        "api/report_server.py",
         '.partition(":")[0] not in NAMES:',
         '.partition(":")[0] in ("evil.example",):',
         "api/test_report.py::test_the_server_answers_get_and_head_alone",
@@ -71,21 +71,21 @@ FAULTS = (
     # the doctor
     Fault(
         "the self-test lets a wrong prediction pass",
-        "doctor/memory_check.py",
+        "doctor/checks.py",
         "passed=abs(live_off) < ALLOCATED and abs(reserved_off) < RESERVED",
         "passed=True",
         "doctor/test_selftest.py -k wrong_prediction",
     ),
     Fault(
         "the self-test lets a saving pass that changes the result",
-        "doctor/step_checks.py",
+        "doctor/checks.py",
         "passed=difference < limit and not unused",
         "passed=not unused",
         "doctor/test_selftest.py -k changes_the_result",
     ),
     Fault(
         "the self-test lets a step pass that waits",
-        "doctor/waiting_check.py",
+        "doctor/checks.py",
         "passed=refusal is None",
         "passed=True",
         "doctor/test_selftest.py -k waits",
@@ -157,7 +157,7 @@ FAULTS = (
     # data, recipes, samples, files from elsewhere
     Fault(
         "the weights that a run starts from are looked for, and hashed, once more",
-        "api/train/starting_weights.py",
+        "api/train/init.py",
         "if not self.weights.path.is_file():",
         "if self.weights.path.is_file():",
         "cli/test_opened_once.py -k init",
@@ -213,21 +213,21 @@ FAULTS = (
     ),
     Fault(
         "a pickle may nest without end",
-        "pickles/reader.py",
+        "safe_pickle/reader.py",
         "MOST_LEVELS = 16",
         "MOST_LEVELS = 1600",
         "pickles/test_reader.py -k hostile",
     ),
     Fault(
         "FID without the covariances' common part",
-        "metrics/frechet.py",
+        "metrics/scores.py",
         "- 2 * _trace_of_root(one, other)",
         "- _trace_of_root(one, other)",
         "metrics/test_scores.py -k frechet",
     ),
     Fault(
         "adding up over a ring counts one way only",
-        "memory/link.py",
+        "memory/cards.py",
         "return 2 * (cards - 1) / cards * size_bytes",
         "return (cards - 1) / cards * size_bytes",
         "memory/test_link.py",
@@ -241,14 +241,14 @@ FAULTS = (
     ),
     Fault(
         "several cards fit if the one with the smallest share does",
-        "api/plan/several_cards.py",
+        "api/plan/plan_recipe.py",
         "planner, report = max(planned",
         "planner, report = min(planned",
         "api/test_several_cards.py -k every_share",
     ),
     Fault(
         "an address that is refused is repeated",
-        "data/source.py",
+        "data/formats/source.py",
         "data by {address[0]}...:",
         "data by {given}:",
         "data/test_formats.py -k repeated",

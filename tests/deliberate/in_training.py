@@ -20,21 +20,21 @@ FAULTS = (
     ),
     Fault(
         "gradients that were carried are overwritten by the next micro-batch's",
-        "engine/working_weights.py",
+        "engine/weights.py",
         "                master.grad.add_(gradient)",
         "                master.grad = gradient",
         "parity/test_traces.py::test_trace[bg32_hier-train_plain-1]",
     ),
     Fault(
         "half gradients of small layers add up in half precision",
-        "engine/leaf_sums.py",
+        "engine/gradients.py",
         "    if half:",
         "    if not half:",
         "engine/test_working_weights.py",
     ),
     Fault(
         "half gradients of large layers add up in half precision",
-        "engine/leaf_sums.py",
+        "engine/gradients.py",
         "self.value = _sum_of_halves(self.value, gradient, self._one)",
         "self.value = self.value.add_(gradient)",
         "engine/test_working_weights.py",
@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "a repeated phase does not follow the smaller plan",
-        "engine/retries.py",
+        "engine/update.py",
         "plan = next_plan(plan, update.phase.name, message)",
         "next_plan(plan, update.phase.name, message)",
         "memory/test_out_of_memory.py -k repeated_as_if",
@@ -112,7 +112,7 @@ FAULTS = (
     ),
     Fault(
         "Adam keeps its first learning rate",
-        "engine/adam.py",
+        "engine/optimizer.py",
         'group["lr"] = learning_rate',
         'group["lr"] = group["lr"]',
         "engine/test_optimizers.py api/test_training.py::test_learning_rate_changed_at_resume_is_used",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine import loop, optimizer_shards, step_log
 from frugan.engine.checkpoint import Checkpoint, save_checkpoint

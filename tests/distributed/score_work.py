@@ -13,7 +13,7 @@ from torch import Tensor
 
 from frugan.api.evaluate.evaluation import truncation_curve
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.errors import BadInput, TrainingFailed
 

@@ -19,7 +19,7 @@ from distributed.critic import critic, critic_losses, critic_pictures
 from distributed.processes import AFTER_SECONDS, together
 from distributed.rank_work import STEPS, every_family, go_on_alone, rig_of, trained
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import read_events
 from frugan.engine.ranks.ranks import OneRank

@@ -10,7 +10,7 @@ import pytest
 from api.pictures import RECIPE, write_pictures, write_recipe
 from distributed.processes import environment, together
 from distributed.score_work import METRICS, OPTIONS, TRUNCATIONS, curve
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import read_events
 

@@ -16,13 +16,12 @@ from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
 from frugan.api.setup import training_of
-from frugan.api.train.options import TrainingOptions
 from frugan.api.train.plan_in_force import TrainingPlanner
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.layers import GroupNormalised
 from frugan.engine.plan import Plan
-from frugan.engine.ranks.ranks import OneRank
-from frugan.engine.ranks.shared_groups import LonePart, TeamGroup, sharing
+from frugan.engine.ranks.ranks import LonePart, OneRank, TeamGroup, sharing
 from frugan.errors import BadInput
 from frugan.nn.batch_norm import BatchNorm
 from frugan.nn.minibatch_std import MinibatchStd

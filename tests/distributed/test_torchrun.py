@@ -15,7 +15,7 @@ from api.pictures import RECIPE, write_pictures, write_recipe
 from contract.rig import assert_same
 from distributed.processes import SECONDS, environment
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import read_events

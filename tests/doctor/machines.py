@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from frugan.doctor import cards
-from frugan.doctor.driver import Driver, PhysicalCard, Said, ask_driver
-from frugan.memory.sizes import GIB, MIB
+from frugan.doctor.cards import Driver, PhysicalCard, Said, ask_driver
+from frugan.wording import GIB, MIB
 
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 RTX_3060 = PhysicalCard(

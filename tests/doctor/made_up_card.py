@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.doctor.card_tools import CudaCard, Taken
+from frugan.doctor.checks import CudaCard, Taken
 from memory.ceiling import Ceiling
 
 

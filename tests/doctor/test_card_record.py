@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmark_programs import program
-from frugan.doctor.card_record import record
 from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.selftest import record
 from frugan.errors import BadInput
-from frugan.memory.sizes import GIB
+from frugan.wording import GIB
 
 if TYPE_CHECKING:
     import cards

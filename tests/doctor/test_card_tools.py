@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from frugan.doctor.card_tools import CudaCard, tools_of
-from frugan.memory.sizes import GIB, MIB
+from frugan.doctor.checks import CudaCard, tools_of
+from frugan.wording import GIB, MIB
 
 CARD = CudaCard(torch.device("cuda", 0))
 

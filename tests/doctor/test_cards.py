@@ -8,14 +8,21 @@ import pytest
 import torch
 
 from doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_driver
-from frugan.doctor import cards, examination
-from frugan.doctor.cards import calibration_finding, card_findings, device_finding, memory_finding
-from frugan.doctor.driver import Driver, Said, ask_driver
-from frugan.doctor.examination import examine
-from frugan.doctor.no_card import why_no_card
+from frugan.doctor import cards, machine
+from frugan.doctor.cards import (
+    Driver,
+    Said,
+    ask_driver,
+    calibration_finding,
+    card_findings,
+    device_finding,
+    memory_finding,
+    why_no_card,
+)
+from frugan.doctor.machine import examine
 from frugan.memory.calibration import save_calibration
 from frugan.memory.cards import PUBLISHED
-from frugan.memory.sizes import GIB, MIB
+from frugan.wording import GIB, MIB
 
 CUDA = torch.device("cuda", 0)
 NONE = "No CUDA GPUs are available"
@@ -175,7 +182,7 @@ def test_a_card_that_does_not_work(error: RuntimeError, cure: str, monkeypatch: 
 
     monkeypatch.setattr(cards, "free_bytes", fails)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    monkeypatch.setattr(examination, "calibration_finding", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(machine, "calibration_finding", lambda *_: pytest.fail("measured"))
     found = examine("cuda:0", Path.cwd(), driver=with_driver("580.1", RTX_3060), environment={})
     (finding,) = [each for each in found if each.name == "card memory"]
     assert finding.state == "limited"

@@ -10,12 +10,19 @@ import pytest
 import torch
 from torch import distributed
 
-from frugan.api.machine.environment_variables import misspelt
-from frugan.doctor import host
-from frugan.doctor.environment import environment_findings
-from frugan.doctor.host import host_memory_finding, limits_findings, run_folder_finding
-from frugan.doctor.packages import EXTRAS, extras_findings, ranks_finding, torch_finding
-from frugan.memory.sizes import GIB, MIB
+from frugan.api.devices import misspelt
+from frugan.doctor import machine
+from frugan.doctor.machine import (
+    EXTRAS,
+    environment_findings,
+    extras_findings,
+    host_memory_finding,
+    limits_findings,
+    ranks_finding,
+    run_folder_finding,
+    torch_finding,
+)
+from frugan.wording import GIB, MIB
 
 ROOT = Path(__file__).parents[2]
 FOR_WORK = ("dev", "docs")  # for those who work on frugan
@@ -63,7 +70,7 @@ def test_a_folder_that_cannot_be_written(
     def refused(*_: object) -> float:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(host, "_time_writing", refused)
+    monkeypatch.setattr(machine, "_time_writing", refused)
     finding = run_folder_finding(tmp_path, MIB)
     assert finding.state == "impossible"
     assert str(finding.cure).startswith(cure)
@@ -81,7 +88,7 @@ def test_a_folder_that_cannot_be_written(
 def test_slow_and_full_disks(
     speed: float, free: int, state: str, cure: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_time_writing", lambda _, size_bytes: size_bytes / speed)
+    monkeypatch.setattr(machine, "_time_writing", lambda _, size_bytes: size_bytes / speed)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
     finding = run_folder_finding(tmp_path)
     assert finding.state == state
@@ -89,18 +96,18 @@ def test_slow_and_full_disks(
 
 
 def test_few_open_files_and_little_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_open_files", lambda: (256, 10240))
+    monkeypatch.setattr(machine, "_open_files", lambda: (256, 10240))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 64 * MIB}))
     files, shared = limits_findings(tmp_path)
     assert (files.state, files.cure) == ("limited", "ulimit -n 4096")
     assert (shared.state, shared.values["free_bytes"]) == ("limited", 64 * MIB)
     assert "--shm-size" in str(shared.cure)
-    monkeypatch.setattr(host, "_open_files", lambda: None)  # Windows
+    monkeypatch.setattr(machine, "_open_files", lambda: None)  # Windows
     assert limits_findings(tmp_path / "missing") == []
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "physical_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(machine, "physical_bytes", lambda: 64 * GIB)
     limit = tmp_path / "memory.max"
     limit.write_text("max\n")
     assert host_memory_finding(limit).values["total_bytes"] == 64 * GIB

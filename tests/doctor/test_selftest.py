@@ -16,32 +16,33 @@ from contract.made_up import Looking, MadeUpFamily
 from doctor.made_up_card import MadeUpCard
 from frugan.cli.application import application
 from frugan.contract.family import Family
-from frugan.doctor import examination, memory_check, selftest, step_checks
-from frugan.doctor.card_tools import Taken
-from frugan.doctor.driver import Driver
-from frugan.doctor.finding import Finding, judged, left_out
-from frugan.doctor.measured_recipes import MEASURED, measured_recipe
-from frugan.doctor.memory_check import judge_memory, judge_time, real_size_on_a_card
-from frugan.doctor.selftest import run_self_test, self_test
-from frugan.doctor.step_checks import (
+from frugan.doctor import checks, machine, selftest
+from frugan.doctor.cards import Driver
+from frugan.doctor.checks import (
+    Taken,
     fp32_arithmetic,
     half_precision,
+    judge_memory,
+    judge_time,
     memory_saving,
     out_of_memory_is_survived,
+    real_size_on_a_card,
     same_as_the_processor,
+    waits_on_a_card,
 )
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.selftest import MEASURED, measured_recipe, run_self_test, self_test
 from frugan.doctor.trial import FP32, Trial, Way, begin, recipe_subject, tiny_subject
-from frugan.doctor.waiting_check import waits_on_a_card
-from frugan.engine import recompute, retries
-from frugan.engine.dense_slices import SliceSum
+from frugan.engine import recompute, update
+from frugan.engine.gradients import SliceSum
 from frugan.engine.precision import Precision
 from frugan.engine.training import Training
 from frugan.errors import TrainingFailed
 from frugan.families import families, family
 from frugan.memory.cards import named_card
 from frugan.memory.prediction import Prediction
-from frugan.memory.sizes import MIB
 from frugan.memory.work import Work
+from frugan.wording import MIB
 
 CPU = torch.device("cpu")
 BF16 = Precision("bf16", torch.bfloat16, "test")
@@ -106,7 +107,7 @@ def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_recipe_that_has_no_room_is_left_out(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_check, "predict", lambda *_: PREDICTION)
+    monkeypatch.setattr(checks, "predict", lambda *_: PREDICTION)
     found = real_size_on_a_card(tiny, MadeUpCard(room=1000), RTX_3060, FP32)
     assert [each.state for each in found] == ["not checked"] * 3
     assert "there is room for" in found[0].line
@@ -156,9 +157,9 @@ def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
     def failed(*_: Any) -> Finding:
         raise TrainingFailed("memory ran out in the midst of the update\nand more")
 
-    monkeypatch.setattr(memory_check, "predict", lambda *_: PREDICTION)
-    monkeypatch.setattr(memory_check, "_time", lambda *_: None)
-    monkeypatch.setattr(memory_check, "_run_out", failed)
+    monkeypatch.setattr(checks, "predict", lambda *_: PREDICTION)
+    monkeypatch.setattr(checks, "_time", lambda *_: None)
+    monkeypatch.setattr(checks, "_run_out", failed)
     memory, _, cap = real_size_on_a_card(tiny, MadeUpCard(), RTX_3060, FP32)
     assert memory.values["taken_live_bytes"] > 0
     assert (cap.state, cap.line) == ("failed", "not survived: memory ran out in the midst of the update")
@@ -207,7 +208,7 @@ def test_a_saving_that_changes_the_result_is_reported(
 
 
 def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_checks, "ONLY_BESIDE_A_CARD", ())
+    monkeypatch.setattr(checks, "ONLY_BESIDE_A_CARD", ())
     assert memory_saving(tiny, CPU, "offload").state == "passed"
     monkeypatch.setattr("frugan.doctor.trial.Sent.is_worth_it", lambda *_: False)
     assert memory_saving(tiny, CPU, "offload").line == "nothing went to host memory"
@@ -222,7 +223,7 @@ def test_half_precision_that_is_not_used_is_reported(tiny: Training) -> None:
 
 def test_half_precision_that_is_not_finite_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """As fp16 convolutions are on some GTX 16xx."""
-    monkeypatch.setattr(step_checks, "begin", _broken(lambda way: way.precision.name == "bf16", float("nan")))
+    monkeypatch.setattr(checks, "begin", _broken(lambda way: way.precision.name == "bf16", float("nan")))
     found = half_precision(tiny, CPU, BF16)
     assert found.state == "failed"
     assert "training.precision=fp32" in found.line
@@ -230,7 +231,7 @@ def test_half_precision_that_is_not_finite_is_reported(tiny: Training, monkeypat
 
 def test_fp32_of_few_digits_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """As TF32 is where it is forced."""
-    monkeypatch.setattr(step_checks, "begin", _broken(lambda way: not way.exact, 1.003))
+    monkeypatch.setattr(checks, "begin", _broken(lambda way: not way.exact, 1.003))
     assert fp32_arithmetic(tiny, CPU).state == "failed"
 
 
@@ -242,7 +243,7 @@ def test_a_card_that_computes_otherwise_is_reported(tiny: Training, monkeypatch:
         return len(calls) == 1
 
     assert same_as_the_processor(tiny, CPU).state == "passed"
-    monkeypatch.setattr(step_checks, "begin", _broken(first, 1.001))
+    monkeypatch.setattr(checks, "begin", _broken(first, 1.001))
     assert same_as_the_processor(tiny, CPU).state == "failed"
 
 
@@ -261,7 +262,7 @@ def _broken(where: Callable[[Way], bool], factor: float) -> Callable[..., Trial]
 
 
 def test_memory_that_runs_out_for_good_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "ran_out_of_memory", lambda _: False)
+    monkeypatch.setattr(update, "ran_out_of_memory", lambda _: False)
     found = selftest._made(
         "out of memory, on purpose",
         "made-up",
@@ -282,7 +283,7 @@ LEFT_OUT = left_out("time as predicted", "made-up", "only a card can show it")
 
 @pytest.fixture
 def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "ask_driver", lambda: Driver(found=False))
+    monkeypatch.setattr(machine, "ask_driver", lambda: Driver(found=False))
 
 
 @pytest.mark.usefixtures("_no_driver")

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from frugan.data.faces.alignment import alignment_matrix, transform_points
 from frugan.data.faces.dfl_jpeg import read_face_jpeg
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import open_faceset
-from frugan.data.faces.landmark_masks import face_mask
-from frugan.data.faces.pose import pitch_yaw_roll
+from frugan.data.faces.geometry import alignment_matrix, face_mask, pitch_yaw_roll, transform_points
 from tools.draw_faces.drawn_faceset import draw_faceset
 from tools.draw_faces.frame import DrawnFrame, draw_frame
 from tools.draw_faces.moment import Moment, draw_moment

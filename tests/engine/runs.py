@@ -7,17 +7,15 @@ from pathlib import Path
 from contract.made_up import MadeUpFamily
 from contract.rig import Rig
 from frugan.engine.checkpoint import newest_whole, restore
-from frugan.engine.clock import Clock, SheetClock
 from frugan.engine.events import Event, EventLog
-from frugan.engine.interrupt import StopRequest
 from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.plan import Plan
-from frugan.engine.progress import ENDLESS, Duration
-from frugan.engine.retries import NextPlan
+from frugan.engine.progress import ENDLESS, Clock, Duration, SheetClock
+from frugan.engine.requests import StopRequest
 from frugan.engine.run_folder import RunFolder
-from frugan.engine.soundness import Soundness
 from frugan.engine.state import TrainingState
-from frugan.engine.step_log import StepLog
+from frugan.engine.step_log import Soundness, StepLog
+from frugan.engine.update import NextPlan
 from frugan.errors import TrainingFailed
 
 

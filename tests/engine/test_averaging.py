@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.engine.averaging import copy_accepted, follow
+from frugan.engine.ema import copy_accepted, follow
 
 MOVES, HELD_BACK = torch.zeros(()), torch.ones(())
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.engine.best_checkpoints import BestCheckpoints
-from frugan.engine.checkpoint import Checkpoint, list_checkpoints
+from frugan.engine.checkpoint import BestCheckpoints, Checkpoint, list_checkpoints
 
 
 def offer(best: BestCheckpoints, step: int, value: float) -> bool:

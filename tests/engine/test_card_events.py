@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.engine.card_events import queued_so_far
+from frugan.engine.device import queued_so_far
 
 
 def test_events_stand_on_the_devices_own_stream_and_let_the_host_sleep(monkeypatch: pytest.MonkeyPatch) -> None:

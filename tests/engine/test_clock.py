@@ -1,7 +1,6 @@
 """When sheets are due."""
 
-from frugan.engine.clock import SheetClock
-from frugan.engine.progress import Duration
+from frugan.engine.progress import Duration, SheetClock
 
 
 def due(clock: SheetClock, step_seconds: float, steps: int, took_seconds: float = 1.0) -> list[int]:

@@ -17,13 +17,12 @@ from torch.testing import assert_close
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks, MadeUpObjective
 from contract.rig import BF16, FP16, Rig, assert_same, largest_difference
-from frugan.api.train.compiling import missing_compiler
+from frugan.api.train.plan_in_force import missing_compiler
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine import compiled_phases, offload
-from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases, is_cuda_graph
-from frugan.engine.phase_graph import Operations, PhaseGraph
-from frugan.engine.working_weights import is_working
+from frugan.engine import compiled_phases, host_memory
+from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases, Operations, PhaseGraph, is_cuda_graph
+from frugan.engine.weights import is_working
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
@@ -216,7 +215,7 @@ def test_a_phase_that_cannot_be_compiled_runs_as_written() -> None:
 def test_savings_that_cannot_be_compiled(
     settings: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
     written, compiled, _, said = pair(Dense(), **settings)
     assert_equal_steps(written, compiled, 1)
     refused = warnings(said)

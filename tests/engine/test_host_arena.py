@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from frugan.engine.host_arena import ALIGNMENT_BYTES, SMALLEST_BLOCK_BYTES, pack, pinned_bytes, rounded_bytes
+from frugan.engine.host_memory import ALIGNMENT_BYTES, SMALLEST_BLOCK_BYTES, pack, pinned_bytes, rounded_bytes
 
 MIB = 2**20
 

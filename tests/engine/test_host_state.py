@@ -11,7 +11,7 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, assert_same
 from frugan.engine.checkpoint import OPTIMIZERS_FILE, newest_whole, restore, save_checkpoint
-from frugan.engine.host_state import host_like, host_likes, pinned_copy, zeros_for
+from frugan.engine.host_memory import host_like, host_likes, pinned_copy, zeros_for
 from frugan.engine.optimizers import OptimizerSettings
 
 CUDA = torch.device("cuda")

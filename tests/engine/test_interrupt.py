@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from frugan.engine.interrupt import stop_on_signals
+from frugan.engine.requests import stop_on_signals
 
 
 @pytest.fixture(autouse=True)

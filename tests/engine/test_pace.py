@@ -2,7 +2,7 @@
 
 import pytest
 
-from frugan.engine.pace import Pace
+from frugan.engine.step_log import Pace
 
 
 def test_the_first_step_is_forgotten_and_old_ones_too() -> None:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frugan.engine.clock import Clock
-from frugan.engine.progress import ENDLESS, Duration
+from frugan.engine.progress import ENDLESS, Clock, Duration
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
 from frugan.contract.phase import Phase
-from frugan.engine.layout import memory_of
 from frugan.engine.ranks import watch as rank_watch
-from frugan.engine.ranks.meeting import meet
+from frugan.engine.ranks.group import add_up
+from frugan.engine.ranks.joining import meet
 from frugan.engine.ranks.place import Place, deal
 from frugan.engine.ranks.ranks import OneRank, check_ranks
-from frugan.engine.ranks.sums import add_up
 from frugan.engine.ranks.watch import RankWatch
+from frugan.engine.weights import memory_of
 from frugan.errors import BadInput, TrainingFailed
 
 

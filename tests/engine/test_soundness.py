@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from frugan.engine.checkpoint import keep_newest, list_checkpoints
-from frugan.engine.soundness import Soundness, way_back
+from frugan.engine.step_log import Soundness, way_back
 
 
 def saved(folder: Path, step: int, finite_steps: int) -> None:

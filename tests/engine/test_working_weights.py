@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from frugan.engine.layout import Layout
-from frugan.engine.leaf_sums import SMALL_ELEMENTS
-from frugan.engine.working_weights import working_weights
+from frugan.engine.gradients import SMALL_ELEMENTS
+from frugan.engine.weights import Layout, working_weights
 
 MICRO_BATCHES = 300
 

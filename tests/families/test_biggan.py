@@ -3,7 +3,7 @@
 import torch
 
 from frugan.contract.family import SheetRequest
-from frugan.engine.prepared import prepared
+from frugan.engine.weights import prepared
 from frugan.families import family
 from frugan.objectives import add_orthogonal_gradient
 

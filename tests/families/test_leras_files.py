@@ -18,8 +18,8 @@ from frugan.families.saehd.leras_files import (
     summary,
     write_model,
 )
-from frugan.pickles.reader import load_pickle
-from frugan.pickles.writer import dump_pickle
+from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import dump_pickle
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "saehd"
 RECORDED = GOLDEN / "model_dir"

@@ -19,7 +19,7 @@ from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
 from frugan.memory import prediction_store
-from frugan.memory.machine import Peaks
+from frugan.memory.calibration import Peaks
 from frugan.memory.prediction import predict
 from memory.formula import predicted_by_formula
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import frugan
 from frugan.contract.family import Noise, SheetRequest, StyleMixing
 from frugan.engine.optimizers import AdamSettings
-from frugan.engine.prepared import prepared
+from frugan.engine.weights import prepared
 from frugan.errors import BadInput
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks

@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor
 
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import Event, read_events

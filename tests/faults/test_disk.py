@@ -16,9 +16,9 @@ import pytest
 
 from faults.processes import CPU, Training, assert_same, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.report.run_report import page_of
+from frugan.api.report import page_of
 from frugan.api.train.training import train
-from frugan.engine import disk_room
+from frugan.engine import run_folder
 from frugan.engine.checkpoint import (
     MANIFEST_FILE,
     NETWORKS_FILE,
@@ -92,7 +92,7 @@ def test_or_training_goes_on_until_there_is_room(tmp_path: Path, recipe: tuple[s
 
 def test_events_wait_for_room(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with EventLog(tmp_path / "e.jsonl", keeps=disk_room.no_room) as log:
+    with EventLog(tmp_path / "e.jsonl", keeps=run_folder.no_room) as log:
         log.write("first")
         resource.setrlimit(resource.RLIMIT_FSIZE, (30, before[1]))
         try:
@@ -108,7 +108,7 @@ def test_events_wait_for_room(tmp_path: Path) -> None:
 
 def test_events_that_waited_are_written_at_the_end(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with EventLog(tmp_path / "e.jsonl", keeps=disk_room.no_room) as log:
+    with EventLog(tmp_path / "e.jsonl", keeps=run_folder.no_room) as log:
         resource.setrlimit(resource.RLIMIT_FSIZE, (30, before[1]))
         try:
             log.write("waits", line="x" * 100)
@@ -118,8 +118,8 @@ def test_events_that_waited_are_written_at_the_end(tmp_path: Path) -> None:
 
 
 def test_which_errors_wait_for_room() -> None:
-    assert disk_room.no_room(OSError(errno.ENOSPC, "full"))
-    assert not disk_room.no_room(OSError(errno.EIO, "broken"))
+    assert run_folder.no_room(OSError(errno.ENOSPC, "full"))
+    assert not run_folder.no_room(OSError(errno.EIO, "broken"))
 
 
 def _flip(path: Path) -> None:

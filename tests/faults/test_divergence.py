@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.report.run_report import page_of
+from frugan.api.report import page_of
 from frugan.api.train import beginning
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine import precision, step_log
 from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import Precision
-from frugan.engine.soundness import Diverged
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
+from frugan.engine.step_log import Diverged
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_tensors
 

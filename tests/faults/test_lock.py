@@ -13,7 +13,7 @@ import pytest
 from faults.processes import CPU, Training
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.train.training import train
-from frugan.engine import run_lock
+from frugan.engine import run_folder
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 
@@ -35,12 +35,12 @@ def test_the_second_process_is_refused_and_the_first_named(tmp_path: Path, recip
         train(*recipe, run, overrides=SHORT, options=CPU)
     first.kill()
     first.ended()
-    assert (run / run_lock.OWNER).is_file()  # what a killed process leaves
+    assert (run / run_folder.OWNER).is_file()  # what a killed process leaves
     said: list[str] = []
     train(*recipe, run, overrides=("training.duration=100k steps",), options=CPU, say=said.append, show=_stop_at_once)
     assert any("did not end by itself; its lock is taken over" in line for line in said)
     assert not any("watching" in line for line in said)  # on this machine the system knows
-    assert not (run / run_lock.OWNER).exists()
+    assert not (run / run_folder.OWNER).exists()
 
 
 def _stop_at_once(event: dict[str, object]) -> None:
@@ -52,7 +52,7 @@ def _stop_at_once(event: dict[str, object]) -> None:
 def _owner_elsewhere(run: Path, *, alive: bool) -> Iterator[None]:
     """A file of another machine's owner, which is touched as long as that lives. Its file lock does not reach here."""
     run.mkdir()
-    path, over = run / run_lock.OWNER, threading.Event()
+    path, over = run / run_folder.OWNER, threading.Event()
     path.write_text(json.dumps({"host": "node-7", "process": 41, "since": "2026-01-01 00:00:00"}), "utf-8")
 
     def beat() -> None:
@@ -72,7 +72,7 @@ def _owner_elsewhere(run: Path, *, alive: bool) -> Iterator[None]:
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_an_owner_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool) -> None:
-    monkeypatch.setattr(run_lock, "WATCH_SECONDS", 0.8)
+    monkeypatch.setattr(run_folder, "WATCH_SECONDS", 0.8)
     run, said = RunFolder(tmp_path / "run"), list[str]()
     with _owner_elsewhere(run.path, alive=alive):
         if alive:
@@ -80,15 +80,15 @@ def test_an_owner_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 pass
             return
         with run.locked(said.append):
-            assert json.loads((run.path / run_lock.OWNER).read_text())["process"] == os.getpid()
+            assert json.loads((run.path / run_folder.OWNER).read_text())["process"] == os.getpid()
     assert "watching for 0.8 s" in said[0]
     assert "its lock is taken over" in said[1]
 
 
 def test_an_owner_shows_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_lock, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(run_folder, "BEAT_SECONDS", 0.02)
     with RunFolder(tmp_path).locked():
-        path = tmp_path / run_lock.OWNER
+        path = tmp_path / run_folder.OWNER
         os.utime(path, (1, 1))
         assert _becomes(lambda: path.stat().st_mtime > 1000)
 
@@ -101,8 +101,8 @@ def _becomes(so: object) -> bool:
 def test_a_damaged_owner_is_taken_for_one_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
-    monkeypatch.setattr(run_lock, "WATCH_SECONDS", 0.05)
-    (tmp_path / run_lock.OWNER).write_text(content, "utf-8")
+    monkeypatch.setattr(run_folder, "WATCH_SECONDS", 0.05)
+    (tmp_path / run_folder.OWNER).write_text(content, "utf-8")
     said: list[str] = []
     with RunFolder(tmp_path).locked(said.append):
         assert "taken over" in said[-1]

@@ -10,16 +10,15 @@ import pytest
 from data.faces.golden_faces import GOLDEN
 from faults.processes import CPU, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.api.report.run_report import page_of
+from frugan.api.report import page_of
 from frugan.api.train.training import train
-from frugan.data import blocks
-from frugan.data.faces.batches import FaceBatches
-from frugan.data.faces.face_type import FaceType
+from frugan.data import set_file
+from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
+from frugan.data.faces.needs import FaceBatches, FaceOrder
 from frugan.data.faces.sample import SampleSettings
 from frugan.data.faces.sample_processes import SampleProcesses
-from frugan.data.faces.stream import FaceOrder
-from frugan.data.lost import refuse_many_lost
+from frugan.data.picture_set import refuse_many_lost
 from frugan.engine.events import Event
 from frugan.errors import BadInput
 
@@ -128,7 +127,7 @@ def test_a_prepared_picture_that_turns_bad_is_skipped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Path
 ) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)  # a block is a picture
+    monkeypatch.setattr(set_file, "BLOCK_BYTES", 1)  # a block is a picture
     recipe, pictures = minigan_and_pictures(tmp_path)
 
     def spoil(event: Event) -> None:

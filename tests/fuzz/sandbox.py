@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from frugan.data.source import Unreadable
+from frugan.data.formats.source import Unreadable
 from frugan.engine.checkpoint import DamagedCheckpoint
 from frugan.errors import BadInput
 

@@ -10,17 +10,15 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frugan.api.report.run_report import page_of
-from frugan.data.dataset_json import classes_from_json
-from frugan.data.faces.dfl_jpeg import read_face_jpeg
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.metadata import face_from_metadata
-from frugan.data.source import Unreadable
+from frugan.api.report import page_of
+from frugan.data.faces.dfl_jpeg import face_from_metadata, read_face_jpeg
+from frugan.data.faces.face import FaceType
+from frugan.data.formats.source import Unreadable, classes_from_json
 from frugan.engine.events import read_events
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
-from frugan.pickles.reader import load_pickle
 from frugan.recipe.loading import parse_recipe
+from frugan.safe_pickle.reader import load_pickle
 from fuzz.whole_files import run_recipe_folder
 
 LONG_EXAMPLES = settings.get_profile("long").max_examples

@@ -21,9 +21,9 @@ from frugan.api.networks import save
 from frugan.data.prepare import prepare
 from frugan.engine.checkpoint import save_checkpoint
 from frugan.families.saehd.leras_files import LerasModel, write_model
-from frugan.pickles.reader import load_pickle
-from frugan.pickles.writer import dump_pickle
 from frugan.recipe.loading import load_recipe
+from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import dump_pickle
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FEATURES = 6

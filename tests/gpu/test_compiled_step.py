@@ -8,14 +8,14 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP32, Rig, largest_difference
-from frugan.api.train.compiling import missing_compiler
+from frugan.api.train.plan_in_force import missing_compiler
 from frugan.contract.family import Family
-from frugan.doctor.made_pictures import HostDraws
+from frugan.doctor.trial import HostDraws
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams
 from frugan.families import families
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.prediction import BlankPictures
 
 CUDA = torch.device("cuda")
 pytestmark = [

@@ -9,13 +9,13 @@ import torch
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
 from frugan.contract.family import Family
-from frugan.doctor.made_pictures import HostDraws
-from frugan.engine import offload
+from frugan.doctor.trial import HostDraws
+from frugan.engine import host_memory
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
-from frugan.engine.readout import Readout
+from frugan.engine.step_log import Readout
 from frugan.families import families
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.prediction import BlankPictures
 from frugan.metrics.feature_network import InceptionFeatures
 from frugan.metrics.inception import Inception
 
@@ -82,7 +82,7 @@ def test_ema_on_host_agrees(family: Family) -> None:
 
 def test_offload_agrees_and_frees_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """What blocks are given goes through pinned memory and comes back the same."""
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 1)
+    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
     family = families()["biggan"]
     here, there = (Rig.create(family, device=CUDA, recompute=True, offload=sent) for sent in (False, True))
     here.run(2)

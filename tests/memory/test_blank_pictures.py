@@ -5,7 +5,7 @@ import torch
 
 from frugan.contract.data import Channels
 from frugan.data.picture_needs import PictureNeeds
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.prediction import BlankPictures
 
 
 @pytest.mark.parametrize("channels", [1, 3])

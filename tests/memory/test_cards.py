@@ -10,13 +10,20 @@ import torch
 from contract.rig import BF16, FP32
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput
-from frugan.memory.budget import Budget, is_spilling, load_libraries
 from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
-from frugan.memory.cards import PUBLISHED, TIME_ERROR, card_here, named_card, unnamed_card
-from frugan.memory.counting import MacCounter
-from frugan.memory.sizes import GIB, MIB
+from frugan.memory.cards import (
+    PUBLISHED,
+    TIME_ERROR,
+    Budget,
+    card_here,
+    is_spilling,
+    load_libraries,
+    named_card,
+    unnamed_card,
+)
 from frugan.memory.tracker import Tracker
-from frugan.memory.work import Work, WorkCounter
+from frugan.memory.work import MacCounter, Work, WorkCounter
+from frugan.wording import GIB, MIB
 
 
 @pytest.mark.parametrize("name", ["rtx-3060", "RTX 3060", "NVIDIA GeForce RTX 3060", " rtx-3060 "])
@@ -187,8 +194,8 @@ def test_a_calibration_is_kept_by_the_devices_name(tmp_path: Path) -> None:
 
 
 def test_this_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frugan.memory.machine._MATRIX", {"cpu": 128})
-    monkeypatch.setattr("frugan.memory.machine._COPY_BYTES", {"cpu": 2**20})
+    monkeypatch.setattr("frugan.memory.calibration._MATRIX", {"cpu": 128})
+    monkeypatch.setattr("frugan.memory.calibration._COPY_BYTES", {"cpu": 2**20})
     cpu = torch.device("cpu")
     card = calibrate(cpu)
     assert card.name == device_name(cpu)

@@ -8,7 +8,7 @@ import pytest
 PLAN = """
 import sys
 import frugan.api.plan.plan_recipe
-from frugan.memory.compiler_import import no_compiler
+from frugan.memory.prediction import no_compiler
 import torch
 x = torch.ones(2, requires_grad=True)
 with no_compiler():

@@ -9,14 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.engine.layout import Layout
-from frugan.engine.prepared import make_callable
-from frugan.engine.working_weights import working_weights
+from frugan.engine.weights import Layout, make_callable, working_weights
 from frugan.families.biggan.config import BigGANNetworks
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.biggan.generator import Generator
 from frugan.memory.costs import Cost, arithmetic_intensity, bound_by, network_cost
-from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
+from frugan.memory.work import MacCounter, SavedActivations, TrafficCounter
 from frugan.nn.spectral_norm import SpectralNorm, stackable
 
 CIFAR = BigGANNetworks(

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from contract.rig import FP16, Rig
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.families.saehd.family import SAEHDFamily
-from frugan.memory.blank_pictures import BlankPictures
+from frugan.memory.prediction import BlankPictures
 from frugan.memory.tracker import Tracker
 from frugan.recipe.loading import load_recipe
 

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from frugan.memory.dataless import META, Dataless, WithoutData
-from frugan.memory.sizes import MIB
 from frugan.memory.tracker import Tracker
+from frugan.wording import MIB
 
 ELEMENTS = 2**18
 """Of fp32: a mebibyte."""

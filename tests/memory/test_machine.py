@@ -5,14 +5,14 @@ import time
 import pytest
 import torch
 
-from frugan.memory import machine
-from frugan.memory.machine import measure_latency, measure_peaks
+from frugan.memory import calibration
+from frugan.memory.calibration import measure_latency, measure_peaks
 
 
 @pytest.mark.long
 def test_peaks_are_those_of_a_computer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(machine._MATRIX, "cpu", 512)
-    monkeypatch.setitem(machine._COPY_BYTES, "cpu", 2**24)
+    monkeypatch.setitem(calibration._MATRIX, "cpu", 512)
+    monkeypatch.setitem(calibration._COPY_BYTES, "cpu", 2**24)
     for dtype in (torch.float32, torch.bfloat16):
         peaks = measure_peaks("cpu", dtype)
         assert 1e8 < peaks.macs_per_s < 1e15

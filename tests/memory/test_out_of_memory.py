@@ -12,13 +12,13 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from engine.runs import train
-from frugan.engine.adam import Adam
 from frugan.engine.checkpoint import newest_whole
+from frugan.engine.device import ran_out_of_memory
+from frugan.engine.optimizer import Adam
 from frugan.engine.optimizers import OptimizerSettings
-from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.errors import TrainingFailed
-from frugan.memory.sizes import MIB
+from frugan.wording import MIB
 from memory.ceiling import Ceiling
 from memory.storages import storages_bytes
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16
 from frugan.families import families
-from frugan.memory.counting import tensors_in
-from frugan.memory.dataless import META, Dataless, WithoutData
-from frugan.memory.output_shapes import RULES
+from frugan.memory.dataless import META, RULES, Dataless, WithoutData
 from frugan.memory.prediction import predict
+from frugan.memory.work import tensors_in
 from memory.tasks import plan_of, task
 
 aten = torch.ops.aten

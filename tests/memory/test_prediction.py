@@ -11,7 +11,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
-from frugan.engine import dense_slices, offload, optimizer_shards
+from frugan.engine import gradients, host_memory, optimizer_shards
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
@@ -124,8 +124,8 @@ SHORT = (SAVED[2], SAVED[4])
     ],
 )
 def test_savers(family: Family, savers: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_slices, "SLICE_ELEMENTS", 512)
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 512)
+    monkeypatch.setattr(gradients, "SLICE_ELEMENTS", 512)
+    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 512)
     of = task(family)
     plan = plan_of(of, 2, **savers)  # type: ignore[arg-type]
     if plan.keep_products and family.name in ("saehd", "stylegan2"):  # activations write into what would be kept
@@ -176,7 +176,7 @@ def test_the_way_of_what_is_offloaded_is_counted_for_the_whole_step(
     family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the card less is kept; the made-up family has nothing to save there that its peak holds."""
-    monkeypatch.setattr(offload, "SMALLEST_BYTES", 512)
+    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 512)
     of = task(family, batch=8)
     plans = (plan_of(of, 2, keeping=keeping) for keeping in ("nothing", "nothing here"))
     kept, sent = (step_memory(of, plan, "cuda", of.stages[0], rough=True) for plan in plans)

@@ -1,7 +1,7 @@
 import pytest
 
 from frugan.errors import BadInput
-from frugan.memory.sizes import parse_size, show_size
+from frugan.wording import parse_size, show_size
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from frugan.metrics.low_recall import low_recall
-from frugan.metrics.provenance import Provenance
+from frugan.metrics.scores import Provenance, low_recall
 
 
 def provenance(**changed: Any) -> Provenance:

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from frugan.errors import BadInput
-from frugan.metrics.frechet import frechet_distance
-from frugan.metrics.moments import Moments
 from frugan.metrics.moments_file import read_moments, write_moments
+from frugan.metrics.scores import Moments, frechet_distance
 
 
 def rows(seed: int, count: int = 50) -> torch.Tensor:

@@ -12,12 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.metrics import precision_recall as blocks
-from frugan.metrics.frechet import frechet_distance
-from frugan.metrics.inception_score import StreamingInceptionScore
-from frugan.metrics.kernel_distance import kernel_distance
-from frugan.metrics.moments import Moments, StreamingMoments
-from frugan.metrics.precision_recall import precision_recall
+from frugan.metrics import scores as blocks
+from frugan.metrics.scores import (
+    Moments,
+    StreamingInceptionScore,
+    StreamingMoments,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics"
 INPUTS = dict(np.load(GOLDEN / "metric_inputs.npz"))

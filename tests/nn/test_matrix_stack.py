@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
-from frugan.engine.layout import Layout
-from frugan.engine.working_weights import working_weights
+from frugan.engine.weights import Layout, working_weights
 from frugan.nn import spectral_norm as matrix_stack
 from frugan.nn.spectral_norm import FEWEST, SMALL_ELEMENTS, MatrixStack, SNConv2d, SNLinear, stackable
 

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, PhaseState
-from frugan.engine.layout import Layout
-from frugan.engine.prepared import prepared
-from frugan.engine.working_weights import working_weights
+from frugan.engine.weights import Layout, prepared, working_weights
 from parity.float64 import Float64Recording, InFloat64
 from parity.golden import Case, Recording
 

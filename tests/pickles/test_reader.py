@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frugan.errors import BadInput
-from frugan.pickles.reader import load_pickle
+from frugan.safe_pickle.reader import load_pickle
 from pickles.equality import same
 from pickles.plain_values import PLAIN
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from frugan.errors import BadInput
-from frugan.pickles.torch_files import Layer, read_torch_file
+from frugan.safe_pickle.torch_files import Layer, read_torch_file
 
 WHOLE = {
     "itr": 4,

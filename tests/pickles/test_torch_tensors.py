@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from frugan.errors import BadInput
-from frugan.pickles.objects import ObjectReader
-from frugan.pickles.reader import read_whole
-from frugan.pickles.torch_tensors import Tensors
+from frugan.safe_pickle.reader import ObjectReader, read_whole
+from frugan.safe_pickle.torch_files import Tensors
 
 
 def read(data: bytes) -> Any:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from frugan.pickles.reader import load_pickle
-from frugan.pickles.writer import Global, dump_pickle
+from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import Global, dump_pickle
 from pickles.equality import opcodes, same
 from pickles.plain_values import PLAIN
 

@@ -7,9 +7,8 @@ import pytest
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
-from frugan.recipe.differences import differences
-from frugan.recipe.loading import load_recipe, parse_recipe, stages_overridden
-from frugan.recipe.toml import dump_recipe
+from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe, stages_overridden
+from frugan.recipe.overrides import differences
 from frugan.recipes import built_in
 
 EXPECTED = {

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from frugan.recipe.differences import differences
-from frugan.recipe.loading import load_recipe, parse_recipe
+from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe
+from frugan.recipe.overrides import differences
 from frugan.recipe.recipe import Recipe
-from frugan.recipe.toml import dump_recipe
 from frugan.recipes import built_in
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from frugan.report.collapse_signs import JUMP_REPORTS, SATURATION_STEPS, CollapseSigns
+from frugan.report.signs import JUMP_REPORTS, SATURATION_STEPS, CollapseSigns
 
 
 def step(real: float | str, fake: float = 0.0, **values: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from frugan.report.gradient_signs import GradientSigns
+from frugan.report.signs import GradientSigns
 
 
 def reported(zeros: dict[str, float], scale: float = 1.0, missing: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from frugan.report.loss_curves import COLOURS, HEIGHT, MARGIN, loss_strip
+from frugan.report.grids import COLOURS, HEIGHT, STRIP_MARGIN, loss_strip
 
 
 def _rows_of(strip: np.ndarray, curve: int) -> dict[int, float]:
     """Column -> mean row of a curve's own colour, below the caption."""
     where = (strip == np.array(COLOURS[curve])).all(2)
-    where[:MARGIN] = False
+    where[:STRIP_MARGIN] = False
     return {int(x): float(np.flatnonzero(where[:, x]).mean()) for x in np.flatnonzero(where.any(0))}
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageFont
 
-from frugan.report.lettering import BACKGROUND, _drawable
-from frugan.report.sheets import not_finite, sheet_width, write_sheet
+from frugan.report.grids import BACKGROUND, _drawable, not_finite, sheet_width, write_sheet
 
 
 def read(path: Path) -> np.ndarray:

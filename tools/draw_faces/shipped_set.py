@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.faces.alignment import alignment_matrix
 from frugan.data.faces.drawn_faces import (
     FACES,
     FRAME_SIDE_PIXELS,
@@ -20,8 +19,9 @@ from frugan.data.faces.drawn_faces import (
     Unseen,
     face_names,
 )
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.workspace import ALIGNED, SOURCES
+from frugan.data.faces.face import FaceType
+from frugan.data.faces.faceset import ALIGNED, SOURCES
+from frugan.data.faces.geometry import alignment_matrix
 from tools.draw_faces.drawn_faceset import draw_faceset
 from tools.draw_faces.frame import draw_frame
 from tools.draw_faces.moment import draw_moment

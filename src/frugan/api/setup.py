@@ -6,7 +6,7 @@ from dataclasses import replace
 from torch import nn
 
 from frugan.api.networks import build_networks
-from frugan.api.sample.given_pictures import with_pictures
+from frugan.api.sample.networks import with_pictures
 from frugan.contract.family import Previews
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.training import Stage, Training, networks_used

@@ -13,9 +13,9 @@ from frugan.cli.card import card
 from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.doctor import doctor
-from frugan.cli.endings import INTERRUPTED, TRAINING
 from frugan.cli.evaluate import evaluate
 from frugan.cli.info import info
+from frugan.cli.output import INTERRUPTED, TRAINING
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.recipes import recipes

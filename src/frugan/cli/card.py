@@ -20,7 +20,7 @@ def card(
 
     Example: frugan card runs/first --licence cc-by-4.0
     """
-    from frugan.api.model_card.card_folder import write_card
+    from frugan.api.card import write_card
 
     folder = write_card(run, out, licence=licence, say=say)
     if as_json:

@@ -9,8 +9,7 @@ import typer
 from frugan.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from frugan.api.demo.digits_demo import DemoResult
-    from frugan.api.demo.stopped_demo import StoppedDemo
+    from frugan.api.demo import DemoResult, StoppedDemo
 
 
 class DemoOf(StrEnum):
@@ -41,10 +40,9 @@ def demo(
 
 
 def _digits(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo.demo_folder import demo_folder
-    from frugan.api.demo.digits_demo import RECIPE
-    from frugan.api.demo.digits_demo import demo as demo_digits
-    from frugan.api.demo.stopped_demo import StoppedDemo
+    from frugan.api.demo import DIGITS_RECIPE as RECIPE
+    from frugan.api.demo import StoppedDemo, demo_folder
+    from frugan.api.demo import demo as demo_digits
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
@@ -69,9 +67,8 @@ def _digits(out: Path | None, as_json: bool) -> None:
 
 
 def _stylegan2(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo.demo_folder import demo_folder
-    from frugan.api.demo.stopped_demo import StoppedDemo
-    from frugan.api.demo.stylegan2_demo import RECIPE, demo_stylegan2
+    from frugan.api.demo import STYLEGAN2_RECIPE as RECIPE
+    from frugan.api.demo import StoppedDemo, demo_folder, demo_stylegan2
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
@@ -129,9 +126,8 @@ def _print_digit_scores(result: "DemoResult") -> None:
 
 
 def _faces(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo.demo_folder import demo_folder
-    from frugan.api.demo.face_demo import RECIPE, demo_faces
-    from frugan.api.demo.stopped_demo import StoppedDemo
+    from frugan.api.demo import FACES_RECIPE as RECIPE
+    from frugan.api.demo import StoppedDemo, demo_faces, demo_folder
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:

@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.cli.endings import FAILED
-from frugan.cli.output import print_json, say
-from frugan.data.wording import count
+from frugan.cli.output import FAILED, print_json, say
 from frugan.errors import BadInput
+from frugan.wording import count
 
 if TYPE_CHECKING:
     from frugan.doctor.finding import Finding
@@ -60,7 +59,7 @@ def doctor(
         if selftest:
             _selftest(device, out, record, as_json=as_json)
             return
-        from frugan.doctor.examination import examine
+        from frugan.doctor.machine import examine
 
         findings = examine(device, out, say=say)
     possible = training_is_possible(findings)

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
 from frugan.api.progress import quiet
-from frugan.cli.class_choice import ClassChoice
-from frugan.cli.drawing_options import (
+from frugan.cli.options import (
+    ClassChoice,
     Device,
     MicroBatch,
     Noise,
@@ -104,12 +104,17 @@ def evaluate(
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
-    from frugan.api.evaluate.evaluation import is_first, keep_in_run, save_evaluations, truncation_curve
+    from frugan.api.evaluate.evaluation import (
+        is_first,
+        keep_in_run,
+        plot_truncation_curve,
+        save_evaluations,
+        truncation_curve,
+    )
     from frugan.api.evaluate.scorer import EvaluationOptions
-    from frugan.api.evaluate.truncation_plot import plot_truncation_curve
+    from frugan.api.networks import Weights
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.opened_networks import default_micro_batch
-    from frugan.api.weights import Weights
+    from frugan.api.sample.networks import default_micro_batch
 
     several = parse_truncations(truncations) if truncations is not None else ()
     if plot is not None and len(several) < 2:

@@ -12,7 +12,7 @@ from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
-    from frugan.data.fitting import Fitting
+    from frugan.data.survey import Fitting
 
 
 class Form(StrEnum):
@@ -89,11 +89,11 @@ def prepare(
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
     """
-    from frugan.api.data.small_pictures import small_for_preparing
-    from frugan.data.colour_names import background as colour
-    from frugan.data.fitting import Fitting, Resample
+    from frugan.api.data import small_for_preparing
+    from frugan.data.colours import background as colour
+    from frugan.data.formats.source import local_path
     from frugan.data.prepare import prepare as prepare_set
-    from frugan.data.source import local_path
+    from frugan.data.survey import Fitting, Resample
 
     for option, given in {"--network": network, "--network-file": network_file, "--device": device}.items():
         if given is not None and not reference:
@@ -183,7 +183,7 @@ def _write_reference(
     Args:
         how: pictures are brought to the resolution, as a recipe's section `data` says it.
     """
-    from frugan.api.evaluate.reference_file import write_reference
+    from frugan.api.evaluate.reference import write_reference
     from frugan.contract.settings import DataSettings
 
     with Bar("pictures") as bar:
@@ -205,11 +205,8 @@ def _write_reference(
 
 def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", workers: int) -> None:
     """Write pictures in the form of another program."""
-    from frugan.api.data.small_pictures import small_for_preparing
-    from frugan.data.hdf5_writer import Hdf5
-    from frugan.data.nvlabs_zip_writer import NvlabsZip
-    from frugan.data.pack_pictures import Packing, pack_pictures
-    from frugan.data.shard_writer import Shards
+    from frugan.api.data import small_for_preparing
+    from frugan.data.export import Hdf5, NvlabsZip, Packing, Shards, pack_pictures
 
     packings: dict[Form, Packing[Any]] = {Form.ZIP: NvlabsZip(), Form.HDF5: Hdf5(), Form.WEBDATASET: Shards()}
     small = small_for_preparing(source, out, fitting.resolution, fitting.resample)
@@ -249,7 +246,7 @@ def _pack(source: Path, out: Path, resolution: int | None) -> None:
     Raises:
         BadInput: a resolution was given.
     """
-    from frugan.data.faces.packing import pack
+    from frugan.data.faces.faceset import pack
 
     if resolution is not None:
         raise BadInput(f"--resolution {resolution}: faces are packed as they are; leave it out")

@@ -25,8 +25,8 @@ def report(
 
     Several: frugan report runs/first runs/second --out comparison.html
     """
-    from frugan.api.report.report_server import report_server
-    from frugan.api.report.run_report import write_report
+    from frugan.api.report import write_report
+    from frugan.api.report_server import report_server
 
     if not serve:
         print(write_report(runs, out))

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from frugan.api.defaults import STANDING_BATCHES
-from frugan.cli.class_choice import ClassChoice
-from frugan.cli.drawing_options import (
+from frugan.cli.options import (
+    ClassChoice,
     Device,
     MicroBatch,
     Noise,
@@ -21,8 +21,9 @@ from frugan.cli.drawing_options import (
     StandingSize,
     StatisticsOf,
     WeightsFrom,
+    parse_mixing,
+    parse_numbers,
 )
-from frugan.cli.numbers import parse_mixing, parse_numbers
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -127,14 +128,13 @@ def sample(
 
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
+    from frugan.api.networks import Weights
     from frugan.api.sample.drawing import animate as make_film
-    from frugan.api.sample.drawing import check_film_name
+    from frugan.api.sample.drawing import check_film_name, check_memorisation
     from frugan.api.sample.drawing import draw as draw_many
     from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.memorisation import check_memorisation
-    from frugan.api.sample.opened_networks import default_micro_batch
+    from frugan.api.sample.networks import default_micro_batch
     from frugan.api.sample.sampling import sample as draw
-    from frugan.api.weights import Weights
 
     # What is refused before anything is opened.
     asked = {

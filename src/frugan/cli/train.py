@@ -9,13 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.defaults import COMPARED_STEPS
-from frugan.cli.endings import REQUEUE
-from frugan.cli.output import Bar, named_paths, print_json, say
+from frugan.cli.output import REQUEUE, Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.train.precision_comparison import PrecisionComparison
-    from frugan.api.train.result import TrainingResult
+    from frugan.api.train.run import TrainingResult
 
 
 def train(
@@ -118,11 +117,11 @@ def train(
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
-    from frugan.api.train.options import TrainingOptions
+    from frugan.api.train.observers import has_tensorboard
     from frugan.api.train.precision_comparison import compare_precision as compare
-    from frugan.api.train.trackers import has_tensorboard
+    from frugan.api.train.run import TrainingOptions
     from frugan.api.train.training import train as train_run
-    from frugan.data.run_classes import parse_class_map
+    from frugan.data.run_data import parse_class_map
     from frugan.report.progress_line import LiveLine
 
     overrides = [*(overrides or []), *(["training.compile=true"] if compiled else [])]

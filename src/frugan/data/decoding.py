@@ -13,8 +13,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from frugan.data.background import WHITE, Background
-from frugan.data.source import Unreadable
+from frugan.data.colours import WHITE, Background
+from frugan.data.formats.source import Unreadable
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 # Only these decoders run on files from elsewhere (Pillow's EPS decoder, for one, starts a program).

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.fitting import MOST_RESOLUTION
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.data.streams import random_order
+from frugan.data.survey import MOST_RESOLUTION
 from frugan.errors import BadInput
 
 INK_LEVELS = 16  # 0 (none) to 16 (all of the 4 x 4 pixels behind a cell)

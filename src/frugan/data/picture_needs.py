@@ -1,18 +1,183 @@
-"""Sets of pictures as a kind of data: what a family that learns pictures, by classes or not, asks for."""
+"""Sets of pictures as a kind of data: what a family that learns pictures asks for, and how its sets are opened."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.contract.data import Channels, SourceOptions, Workers
 from frugan.contract.settings import DataSettings
 from frugan.data.batches import Batches
-from frugan.data.picture_set import PictureSet
-from frugan.data.run_classes import as_in_run
+from frugan.data.colours import background
+from frugan.data.formats.detect import open_source
+from frugan.data.formats.source import Source, Unreadable, closed_on_failure
+from frugan.data.picture_set import PictureSet, open_prepared
+from frugan.data.prepare import fingerprint, mend_block, prepare
+from frugan.data.run_data import as_in_run
+from frugan.data.set_file import PICTURES_FILE, DamagedSet, is_prepared, read_set_file
+from frugan.data.survey import Fitting, Progress, fitting_lines, source_lines, survey
 from frugan.errors import BadInput
+from frugan.wording import shown
+
+Say = Callable[[str], None]
+
+
+class EncodedPictures:
+    """N pictures of a source as an array uint8 [N, 3, R, R] of which only what is asked for exists.
+
+    Args:
+        source: stays open as long as this lives.
+        members: indices in the source of the pictures that could be read.
+        fitting: how they become squares.
+        workers: threads that decode (Pillow's decoders let others run meanwhile).
+    """
+
+    def __init__(self, source: Source, members: NDArray[np.int64], fitting: Fitting, workers: int) -> None:
+        self._source, self._members, self._fitting = source, members, fitting
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="frugan-decode")
+        weakref.finalize(self, _close, self._pool, source)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """[N, 3, R, R]."""
+        return len(self), 3, self._fitting.resolution, self._fitting.resolution
+
+    def __getitem__(self, indices: int | slice | NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Decode pictures.
+
+        Raises:
+            BadInput: one of them can no longer be read.
+        """
+        wanted = np.arange(len(self))[indices]
+        if wanted.ndim == 0:
+            return self._picture(int(wanted))
+        found = list(self._pool.map(self._picture, wanted.tolist()))
+        return np.stack(found) if found else np.empty((0, *self.shape[1:]), np.uint8)
+
+    def _picture(self, index: int) -> NDArray[np.uint8]:
+        member = int(self._members[index])
+        try:
+            return self._fitting(self._source.picture(member))  # [3, R, R]
+        except Unreadable as error:
+            raise BadInput(f"{shown(self._source.names[member])} can no longer be read ({error}).") from error
+
+
+def _close(pool: ThreadPoolExecutor, source: Source) -> None:
+    pool.shutdown(wait=False, cancel_futures=True)
+    source.close()
+
+
+def open_encoded(
+    path: Path, fitting: Fitting, key: str, *, workers: int, say: Say, progress: Progress | None = None
+) -> PictureSet:
+    """Open pictures without preparing them.
+
+    Args:
+        path: anything that `prepare` takes, but a prepared set.
+        key: `fingerprint` of path and fitting; stands for the pixels in the set's digest.
+        workers: threads that decode.
+        say: is told what was found.
+        progress: gets (pictures done, pictures in all) while headers are read.
+
+    Raises:
+        BadInput: as `prepare`, or a prepared set, whose pixels are there already.
+    """
+    if is_prepared(path):
+        raise BadInput(f"{shown(str(path))} is a prepared set: its pixels are there. Leave data.stored=encoded out.")
+    source = open_source(path, fitting.background)
+    with closed_on_failure(source.close):
+        found = survey(source, fitting, workers=workers, progress=progress)
+    members = np.array([index for index in range(len(source)) if index not in found.bad], np.int64)
+    for line in (*source_lines(source), *fitting_lines(source, fitting, found, found.bad)):
+        say(f"data: {line}")
+    say(f"data: {len(members):,} pictures stay encoded and are decoded as they are read, by {workers} threads")
+    pictures = EncodedPictures(source, members, fitting, workers)
+    return PictureSet(
+        cast("NDArray[np.uint8]", pictures),  # what a set asks of its array, this has: length, shape, indices
+        source.classes.labels[members],
+        source.classes.names,
+        source.classes.labelled,
+        sha256(f"encoded {key}".encode()).hexdigest(),
+    )
+
+
+MOST_DECODERS = 8
+"""Threads that decode pictures that stay encoded: more would wait for the disk."""
+
+
+def open_pictures(path: Path, resolution: int, options: SourceOptions) -> PictureSet:
+    """Open a prepared set, or prepare any other source into the folder for prepared data, once.
+
+    Raises:
+        BadInput: missing, empty, unreadable, too small, or more than 1 % cannot be decoded.
+    """
+    if is_prepared(path) and (ready := open_prepared(path)).resolution == resolution:
+        options.say(f"data: {path}: {len(ready):,} prepared pictures, mapped from disk")
+        return ready
+    data = options.settings
+    on = background(data.background)
+    fitting = Fitting(resolution, data.resample, data.allow_upscale, on)
+    key = fingerprint(path, fitting)
+    if data.stored == "encoded":
+        workers = min(MOST_DECODERS, max(2, (os.cpu_count() or 2) - 1))
+        return open_encoded(path, fitting, key, workers=workers, say=options.say, progress=options.progress)
+    out = options.prepared / f"{path.resolve().name}-{resolution}-{key[:12]}"
+
+    def mend(block: int) -> None:
+        mend_block(out, block, path)
+        options.say(f"data: {out / PICTURES_FILE} was damaged on the disk; that part of it is made again from {path}")
+
+    lines: tuple[str, ...] = ("prepared before from the same files",)
+    kept = _kept(out, key, mend, options.say) if out.exists() else None
+    if kept is None:
+        report = prepare(
+            path,
+            out,
+            resolution=resolution,
+            resample=data.resample,
+            allow_upscale=data.allow_upscale,
+            background=on,
+            progress=options.progress,
+        )
+        kept, lines = open_prepared(out, mend=mend), report.lines
+    for line in lines:
+        options.say(f"data: {line}")
+    options.say(
+        f"data: {len(kept):,} pictures of {resolution} pixels in {out} (to keep them elsewhere, set FRUGAN_PREPARED)"
+    )
+    return kept
+
+
+def _kept(out: Path, key: str, mend: Callable[[int], None], say: Callable[[str], None]) -> PictureSet | None:
+    """The set that we prepared ourselves before; one that is not what it was is removed, to be prepared again."""
+    try:
+        found = open_prepared(out, mend=mend)
+        if read_set_file(out).origin.fingerprint == key:
+            return found
+        reason = f"{out} holds another set"
+    except DamagedSet as error:
+        reason = error.reason
+    except BadInput as error:
+        reason = str(error)
+    say(f"data: the pictures that were prepared before are made again: {reason}")
+    if out.is_dir():
+        shutil.rmtree(out)
+    else:
+        out.unlink()
+    return None
 
 
 @dataclass(frozen=True)
@@ -47,7 +212,6 @@ class PictureNeeds:
 
     def open(self, name: str, path: Path, options: SourceOptions) -> PictureSet:
         """Open a prepared set, or prepare any other source once; see `open_pictures`."""
-        from frugan.data.open_pictures import open_pictures  # noqa: PLC0415  (decoders: a plan needs none)
 
         return open_pictures(path, self.resolution, options)
 

@@ -1,7 +1,7 @@
-"""A prepared set of pictures, mapped into memory."""
+"""A prepared set of pictures, mapped into memory; lost pictures are skipped and counted."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -12,18 +12,40 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.blocks import Blocks, pictures_per_block
-from frugan.data.grey import is_grey, luma
+from frugan.data.colours import is_grey, luma
 from frugan.data.set_file import (
     PICTURES_FILE,
+    Blocks,
     DamagedSet,
     is_prepared,
+    pictures_per_block,
     prepared_again,
     read_set_file,
     refuse_half_prepared,
 )
-from frugan.data.wording import shown
 from frugan.errors import BadInput
+from frugan.wording import count, shown
+
+MOST_LOST = 0.1
+"""Share of the pictures that may be lost: more is a disk that fails, or a folder that was taken away."""
+
+
+def refuse_many_lost(lost: Mapping[str, str], number: int) -> None:
+    """Refuse to go on with what is left.
+
+    Args:
+        lost: picture -> why it cannot be read.
+        number: of pictures there were.
+
+    Raises:
+        BadInput: more than MOST_LOST of them are lost, and more than one.
+    """
+    if len(lost) > max(1, MOST_LOST * number):
+        raise BadInput(
+            f"{count(len(lost), 'picture')} of {number:,} cannot be read any more; the last: {list(lost.values())[-1]} "
+            "Is the disk still there? The run goes on from its last checkpoint once they are back"
+        )
+
 
 CHUNK = 1024  # pictures read at once for a digest
 LOOKED_AT = 64  # pictures compared at once, to find one in colour
@@ -169,3 +191,23 @@ def open_prepared(path: Path, *, verify: bool = False, mend: Callable[[int], Non
     blocks = Blocks(pictures, about.block_digests, mend or refuse) if about.block_digests else None
     names = tuple(about.class_names)
     return PictureSet(pictures, labels, names, about.labelled, about.digest, about.grey, blocks=blocks)
+
+
+def relabelled(pictures: PictureSet, names: Sequence[str], called: Mapping[str, str]) -> PictureSet:
+    """Return the set with labels that are places in `names`.
+
+    Where labels change, its digest does too: another one for other labels, though not the `picture_digest`, for which
+    every picture would have to be read.
+
+    Args:
+        pictures: a labelled set.
+        names: of the classes, in the order of their labels.
+        called: class of the set -> which of `names` it is, for every class of the set.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    table = np.array([numbers[called[name]] for name in pictures.class_names], np.int64)  # [classes of the set]
+    labels = table[pictures.labels]  # [N]
+    digest = pictures.digest
+    if not np.array_equal(labels, pictures.labels):
+        digest = sha256(digest.encode() + label_bytes(labels)).hexdigest()
+    return replace(pictures, labels=labels, class_names=tuple(names), digest=digest)

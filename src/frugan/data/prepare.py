@@ -1,37 +1,193 @@
-"""Turn pictures of any format into a memory-mapped training set."""
+"""Turn pictures of any format into a memory-mapped training set; notice that they changed, and mend damaged blocks."""
 
 import importlib.metadata
+import io
+import os
 import platform
 import shutil
 from contextlib import closing
+from hashlib import blake2b, sha256
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from frugan.data.background import WHITE, Background
-from frugan.data.fingerprint import fingerprint
-from frugan.data.fitted_pictures import FittedPictures
-from frugan.data.fitting import Fitting, Resample
-from frugan.data.formats import open_source
-from frugan.data.picture_file import PictureFile
-from frugan.data.picture_set import open_prepared
-from frugan.data.preparation_report import PreparationReport, blank_lines, grey_lines, report_of
+from frugan.data.colours import WHITE, Background, background, is_grey
+from frugan.data.formats.detect import open_source
+from frugan.data.formats.folder import is_picture_name, visible_files
+from frugan.data.formats.source import Unreadable
+from frugan.data.picture_set import label_bytes, open_prepared
 from frugan.data.set_file import (
     FORMAT,
     PICTURES_FILE,
+    SET_FILE,
     VERSION,
     Origin,
     SetFile,
+    block_digest,
     is_prepared,
+    pictures_per_block,
     read_set_file,
     write_set_file,
 )
-from frugan.data.survey import Progress
-from frugan.data.unfinished import unfinished_folder
-from frugan.data.wording import shown, size, storable
+from frugan.data.survey import (
+    FittedPictures,
+    Fitting,
+    PreparationReport,
+    Progress,
+    Resample,
+    blank_lines,
+    grey_lines,
+    report_of,
+)
 from frugan.errors import BadInput
+from frugan.files import unfinished_folder
+from frugan.wording import shown, size, storable
+
+DATA_SUFFIXES = frozenset({".json", ".npy", ".bin", ".tar"})
+DATA_NAMES = frozenset({"batches.meta.txt", "fine_label_names.txt"})
+
+
+def fingerprint(source: Path, fitting: Fitting) -> str:
+    """Return a key under which the prepared form of a source can be kept: 32 hexadecimal digits.
+
+    It depends on names, sizes and modification times of the files and on the settings; no file is opened.
+
+    Args:
+        source: the path that `prepare` would get.
+        fitting: how its pictures are prepared.
+
+    Raises:
+        BadInput: the path does not exist.
+    """
+    settings = f"{VERSION} {fitting.resolution} {fitting.resample} {fitting.allow_upscale}"
+    if fitting.background != WHITE:  # sets from before there was a choice are on white, and are kept
+        settings += f" {fitting.background}"
+    digest = blake2b(settings.encode(), digest_size=16)
+    if source.is_dir():
+        names = sorted(filter(_matters, visible_files(source)))
+        paths = [source / name for name in names]
+    elif source.is_file():
+        names, paths = [source.name], [source]
+    elif source.exists():
+        raise BadInput(f"{shown(str(source))} is neither a file nor a folder. Give the folder that holds the pictures.")
+    else:
+        raise BadInput(f"{shown(str(source))} does not exist (looked from {shown(str(Path.cwd()))}). Check the path.")
+    for name, path in zip(names, paths, strict=True):
+        try:
+            about = os.stat(path)
+        except OSError as error:  # a broken link: prepare will name it
+            digest.update(f"{error.errno} ".encode())
+        else:
+            digest.update(f"{about.st_size} {about.st_mtime_ns} ".encode())
+        digest.update(os.fsencode(name) + b"\0")
+    return digest.hexdigest()
+
+
+def _matters(name: str) -> bool:
+    return is_picture_name(name) or Path(name).suffix.lower() in DATA_SUFFIXES or Path(name).name in DATA_NAMES
+
+
+class PictureFile:
+    """A growing .npy file of uint8 [N, 3, R, R], in a `with` statement.
+
+    Plain writes, not a memory map: a full disk is then an OSError and not a killed process.
+
+    Args:
+        path: the file to make.
+        resolution: side R in pixels.
+
+    Attributes:
+        grey: how many of the pictures so far are grey.
+        blocks: digests of the blocks so far; complete after `finish`.
+    """
+
+    def __init__(self, path: Path, resolution: int) -> None:
+        self._resolution = resolution
+        self._count = 0
+        self.grey = 0
+        self._digest = sha256()
+        self._block: list[NDArray[np.uint8]] = []
+        self.blocks: list[str] = []
+        self._file = path.open("xb")
+        self._file.write(self._header())
+
+    def append(self, picture: NDArray[np.uint8]) -> None:
+        """Write one picture [3, R, R]."""
+        self._file.write(picture.data)
+        self._digest.update(picture.data)
+        self._count += 1
+        self.grey += is_grey(picture)
+        self._block.append(picture)
+        if len(self._block) == pictures_per_block(self._resolution):
+            self._end_block()
+
+    def finish(self, labels: NDArray[np.int64]) -> str:
+        """Put the number of pictures into the header, flush, and return the digest of pictures and labels [N]."""
+        self._digest.update(label_bytes(labels))
+        if self._block:
+            self._end_block()
+        self._file.seek(0)
+        self._file.write(self._header())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._digest.hexdigest()
+
+    def _end_block(self) -> None:
+        self.blocks.append(block_digest(np.stack(self._block)))
+        self._block.clear()
+
+    def _header(self) -> bytes:
+        """Return the .npy header; numpy pads it, so that its length does not depend on the number of pictures."""
+        header = io.BytesIO()
+        shape = (self._count, 3, self._resolution, self._resolution)
+        np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        return header.getvalue()
+
+    def __enter__(self) -> "PictureFile":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+
+def mend_block(folder: Path, block: int, source: Path) -> None:
+    """Write one block of a prepared set again, in its place, so that maps of the file see it.
+
+    Args:
+        folder: of a set that `prepare` may make again.
+        block: its number, as in `Blocks`.
+        source: what the set was prepared from.
+
+    Raises:
+        BadInput: the source no longer gives the same pictures; the set is marked then, to be prepared anew.
+        OSError: the file cannot be written.
+    """
+    about = read_set_file(folder)
+    size = pictures_per_block(about.resolution)
+    names = about.origin.files[block * size : (block + 1) * size]
+    resample: Resample = "lanczos" if about.origin.resample == "lanczos" else "bilinear"
+    fitting = Fitting(about.resolution, resample, about.origin.allow_upscale, background(about.origin.background))
+    try:
+        with open_source(source, fitting.background) as opened:
+            places = {storable(name): index for index, name in enumerate(opened.names)}
+            pictures = np.stack([fitting(opened.picture(places[name])) for name in names])  # [n, 3, R, R]
+        same = block_digest(pictures) == about.block_digests[block]
+    except (BadInput, Unreadable, KeyError):
+        same = False
+    if not same:
+        (folder / SET_FILE).unlink(missing_ok=True)
+        raise BadInput(
+            f"{shown(str(folder / PICTURES_FILE))} is damaged, and {shown(str(source))} no longer gives the same "
+            "pictures; run the same command again, which prepares them again"
+        )
+    offset = np.load(folder / PICTURES_FILE, mmap_mode="r", allow_pickle=False).offset
+    with (folder / PICTURES_FILE).open("r+b") as file:
+        file.seek(offset + block * size * pictures[0].nbytes)
+        file.write(pictures.data)
+
 
 BYTES_PER_ENTRY = 256  # in set.json: a label and a name; estimates the room on disk
 

@@ -1,17 +1,94 @@
-"""Look at every picture's header before hours are spent on pixels."""
+"""Look at every picture's header before hours are spent on pixels: what fits, how it is cropped, and what was done."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Container, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Generic, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from frugan.data.fitting import Fitting
-from frugan.data.ordered import in_order
-from frugan.data.source import Source, Unreadable
-from frugan.data.wording import count, first_names, shown
+from frugan.data.colours import GREY, WHITE, Background
+from frugan.data.decoding import TRANSPARENT
+from frugan.data.formats.source import Classes, Source, Unreadable
+from frugan.data.set_file import SetFile
 from frugan.errors import BadInput
+from frugan.wording import count, first_names, shown
+
+T = TypeVar("T")
+
+WAITING_PER_WORKER = 8
+
+
+def in_order(function: Callable[[int], T], count: int, workers: int) -> Generator[T, None, None]:
+    """Yield function(0), …, function(count - 1) in this order, computed by `workers` threads.
+
+    At most `WAITING_PER_WORKER` results per worker are held. Closing the iterator, an exception and Ctrl-C cancel what
+    has not begun and wait for what has.
+    """
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="frugan-pictures")
+    indices = iter(range(count))
+    try:
+        waiting: deque[Future[T]] = deque(
+            pool.submit(function, index) for index in islice(indices, WAITING_PER_WORKER * workers)
+        )
+        while waiting:
+            result = waiting.popleft().result()
+            waiting.extend(pool.submit(function, index) for index in islice(indices, 1))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+Resample = Literal["bilinear", "lanczos"]
+
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
+MOST_RESOLUTION = 8192
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Centre-crop to the short side, then resize: the rule of BigGAN-PyTorch's preparation, whose filter is bilinear.
+
+    Both filters widen with the reduction (Pillow), so nothing aliases.
+
+    Attributes:
+        resolution: side of the result in pixels.
+        resample: "bilinear" | "lanczos".
+        allow_upscale: whether pictures smaller than `resolution` may be enlarged.
+        background: what transparent pictures are laid on, before all else.
+
+    Raises:
+        BadInput: a resolution or filter that does not exist.
+    """
+
+    resolution: int
+    resample: Resample = "bilinear"
+    allow_upscale: bool = False
+    background: Background = WHITE
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.resolution <= MOST_RESOLUTION:
+            raise BadInput(f"resolution {self.resolution}: expected 1 to {MOST_RESOLUTION} pixels; try 128")
+        if self.resample not in FILTERS:
+            raise BadInput(f"resample {self.resample!r}: expected one of {', '.join(get_args(Resample))}")
+
+    def __call__(self, picture: Image.Image) -> NDArray[np.uint8]:
+        """Return uint8 [3, resolution, resolution] of an RGB picture; pixels are untouched where the size fits."""
+        width, height = picture.size
+        side = min(width, height)
+        left, top = (width - side) // 2, (height - side) // 2
+        if width != height:
+            picture = picture.crop((left, top, left + side, top + side))
+        if side != self.resolution:
+            picture = picture.resize((self.resolution, self.resolution), FILTERS[self.resample])
+        return np.ascontiguousarray(np.asarray(picture).transpose(2, 0, 1))  # [3, R, R]
+
 
 MOST_BAD = 0.01  # share of pictures that may be left out
 
@@ -118,3 +195,231 @@ def refuse_bad(source: Source, bad: Mapping[int, str]) -> None:
 def bad_names(source: Source, bad: Mapping[int, str]) -> str:
     """Return the first names in `bad` with their reasons."""
     return first_names([f"{source.names[index]} ({reason})" for index, reason in sorted(bad.items())])
+
+
+FEW_PICTURES = 20
+"""Of a class: fewer are pointed out."""
+
+
+@dataclass(frozen=True)
+class PreparationReport:
+    """What a preparation did.
+
+    Attributes:
+        path: the prepared set.
+        kind: format of the source, in words.
+        pictures: how many the set holds.
+        class_names: name of each class.
+        labelled: whether the classes mean anything.
+        bad: name and reason of each picture that was left out.
+        upscaled: how many pictures were enlarged.
+        transparent: how many were transparent in places; None: they were not counted, by an earlier version.
+        digest: of pixels and labels, as in PictureSet.
+        grey: how many pictures are grey; None: they were not counted, by an earlier version.
+        lines: everything that was decided automatically, one line each, for the user to read.
+    """
+
+    path: Path
+    kind: str
+    pictures: int
+    class_names: tuple[str, ...]
+    labelled: bool
+    bad: tuple[tuple[str, str], ...]
+    upscaled: int
+    transparent: int | None
+    digest: str
+    grey: int | None
+    lines: tuple[str, ...]
+
+
+def report_of(path: Path, about: SetFile, lines: tuple[str, ...]) -> PreparationReport:
+    """Return the report on a prepared set from its `set.json`."""
+    return PreparationReport(
+        path,
+        about.origin.kind,
+        about.pictures,
+        tuple(about.class_names),
+        about.labelled,
+        tuple(about.origin.bad),
+        about.origin.upscaled,
+        about.origin.transparent,
+        about.digest,
+        about.grey,
+        lines,
+    )
+
+
+def source_lines(source: Source) -> tuple[str, ...]:
+    """Return what was taken for pictures and classes."""
+    classes = source.classes
+    return (f"{shown(str(source.path))}: {source.kind}", *classes.lines, *few_lines(classes), *source.lines)
+
+
+def few_lines(classes: Classes) -> tuple[str, ...]:
+    """Return which classes have so few pictures that a network learns them by heart, if any have."""
+    if not classes.labelled:
+        return ()
+    found = np.bincount(classes.labels, minlength=len(classes.names))
+    few = [number for number in np.argsort(found, kind="stable") if 0 < found[number] < FEW_PICTURES]
+    if not few:
+        return ()
+    named = first_names([f"{classes.names[number]} ({found[number]})" for number in few])
+    has = "has" if len(few) == 1 else "have"
+    return (
+        f"{count(len(few), 'class')} {has} fewer than {FEW_PICTURES} pictures: {named}; so few are learned by heart: "
+        "add some, or leave the class out",
+    )
+
+
+def fitting_lines(source: Source, fitting: Fitting, found: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
+    """Return what was done to the pictures: cropped, resized, enlarged, left out."""
+    side = fitting.resolution
+    upscaled = found.smaller_than(side, but=bad).size
+    resized = int((found.sizes.min(axis=1) != side).sum()) - len(found.bad)
+    other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
+    lines = []
+    if found.oblong:
+        lines.append(f"{count(found.oblong, 'picture')} of {len(source):,} cropped to the square in the middle")
+    if resized:
+        lines.append(
+            f"{count(resized, 'picture')} resized to {side} x {side} ({fitting.resample}; or resample={other})"
+        )
+    if upscaled:
+        lines.append(f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft")
+    if bad:
+        lines.append(f"{count(len(bad), 'picture')} left out, cannot be read: {bad_names(source, bad)}")
+    return tuple(lines)
+
+
+def grey_lines(pictures: int, grey: int) -> tuple[str, ...]:
+    """Return what was found of grey pictures among `pictures`, if any were."""
+    if not grey:
+        return ()
+    if grey == pictures:
+        return ("all pictures are grey",)
+    return (f"{count(grey, 'picture')} of {pictures:,} {'is' if grey == 1 else 'are'} grey, the others in colour",)
+
+
+def blank_lines(
+    source: Source, blank: Sequence[int], transparent: Container[int], background: Background
+) -> tuple[str, ...]:
+    """Return which pictures show nothing, and in which classes, if any do.
+
+    Args:
+        blank: indices of pictures that are one colour throughout.
+        transparent: indices of those that were transparent in places.
+        background: what these were laid on.
+    """
+    if not blank:
+        return ()
+    classes = source.classes
+    of_all = np.bincount(classes.labels, minlength=len(classes.names))
+    found = np.bincount(classes.labels[list(blank)], minlength=len(classes.names))
+    most = [number for number in np.argsort(-found, kind="stable") if found[number]]
+    named = first_names([f"{classes.names[number]} ({found[number]:,} of {of_all[number]:,})" for number in most])
+    which = f", in class {named}" if classes.labelled else f", such as {shown(source.names[blank[0]])}"
+    is_ = "is" if len(blank) == 1 else "are"
+    line = f"warning: {count(len(blank), 'picture')} {is_} one colour throughout{which}: nothing to learn from"
+    vanished = sum(index in transparent for index in blank)
+    if not vanished:
+        return (f"{line}; leave them out",)
+    of_them = "all of them" if vanished == len(blank) else f"{vanished:,} of them"
+    other = "white" if background == GREY else "grey"
+    return (f"{line}; {of_them} vanished on the background: try data.background={other} (--background of prepare)",)
+
+
+def transparency_lines(transparent: int, background: Background) -> tuple[str, ...]:
+    """Return what became of transparent places, if there were any."""
+    if not transparent:
+        return ()
+    colour = "white" if background == WHITE else background
+    is_, it = ("is", "it was") if transparent == 1 else ("are", "they were")
+    return (
+        f"{count(transparent, 'picture')} {is_} transparent in places: {it} laid on {colour} "
+        "(another colour: data.background=black; --background of prepare)",
+    )
+
+
+@dataclass(frozen=True)
+class _Bad:
+    """A picture that could not be read, and why."""
+
+    reason: str
+
+
+class FittedPictures(Generic[T]):
+    """Reads, fits and encodes the pictures of a source, and keeps count.
+
+    Args:
+        source: N pictures, whose headers are read at once.
+        fitting: how they become squares.
+        encoded: a picture uint8 [3, R, R] as it is stored; called by several threads.
+        workers: threads that decode and encode.
+        survey_progress: gets (pictures done, N) while headers are read.
+
+    Attributes:
+        good: indices of those that could be read, in order.
+        bad: the others, with reasons.
+        transparent: indices of those that were transparent in places.
+
+    Raises:
+        BadInput: pictures are too small, or more than 1 % have a header that cannot be read.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        fitting: Fitting,
+        encoded: Callable[[NDArray[np.uint8]], T],
+        *,
+        workers: int,
+        survey_progress: Progress | None,
+    ) -> None:
+        self.source, self.fitting = source, fitting
+        self._encoded, self._workers = encoded, workers
+        self._survey = survey(source, fitting, workers=workers, progress=survey_progress)
+        self.bad = dict(self._survey.bad)
+        self.good: list[int] = []
+        self.transparent: list[int] = []
+
+    def read(self, progress: Progress | None) -> Generator[tuple[T, int], None, None]:
+        """Encoded pictures with their class numbers, in order; `progress` gets (pictures done, N).
+
+        Raises:
+            BadInput: more than 1 % cannot be read.
+        """
+        source = self.source
+        with closing(in_order(self._read, len(source), self._workers)) as results:
+            for index, result in enumerate(results):
+                if isinstance(result, _Bad):
+                    self.bad[index] = result.reason
+                    refuse_bad(source, self.bad)
+                else:
+                    self.good.append(index)
+                    yield result, int(source.classes.labels[index])
+                if progress is not None:
+                    progress(index + 1, len(source))
+
+    def _read(self, index: int) -> T | _Bad:
+        if index in self._survey.bad:
+            return _Bad(self._survey.bad[index])
+        try:
+            picture = self.source.picture(index)
+        except Unreadable as error:
+            return _Bad(str(error))
+        if picture.info.get(TRANSPARENT):
+            self.transparent.append(index)  # by several threads at once: appending is one operation
+        return self._encoded(self.fitting(picture))
+
+    @property
+    def upscaled(self) -> int:
+        """How many were enlarged."""
+        return self._survey.smaller_than(self.fitting.resolution, but=self.bad).size
+
+    def lines(self) -> tuple[str, ...]:
+        """What people are told of them, once all are read."""
+        return (
+            *source_lines(self.source),
+            *fitting_lines(self.source, self.fitting, self._survey, self.bad),
+            *transparency_lines(len(self.transparent), self.fitting.background),
+        )

@@ -1,25 +1,278 @@
-"""Findings about cards: which there are, by which number, what they compute in and what memory is free."""
+"""Findings about cards: which there are, what the driver says of them, or why CUDA finds none."""
 
+import csv
 import os
 import platform
-from collections.abc import Mapping
+import re
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from frugan.api.machine.card_support import not_served
-from frugan.api.machine.devices import use_device
-from frugan.api.machine.environment_variables import CARDS
-from frugan.doctor.driver import Driver, PhysicalCard
+from frugan.api.devices import CARDS, cpu_build, not_served, use_device
 from frugan.doctor.finding import Finding, finding
-from frugan.doctor.no_card import known_trouble, torch_says, why_no_card
-from frugan.engine.arithmetic import tf32_decision
-from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.device import ran_out_of_memory, tf32_decision
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
-from frugan.memory.budget import free_bytes
 from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
-from frugan.memory.sizes import MIB, show_size
+from frugan.memory.cards import free_bytes
+from frugan.wording import MIB, show_size
+
+ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")
+WSL_PROGRAM = Path("/usr/lib/wsl/lib/nvidia-smi")
+"""Where Windows puts it for Linux under it; not always on the path there."""
+PATIENCE_SECONDS = 30.0
+"""A driver that hangs is a finding too."""
+
+LEAST_DRIVER = {13: 580, 12: 525, 11: 450}
+"""CUDA's major version -> oldest driver branch that serves its programs (CUDA compatibility, minor versions)."""
+
+Run = Callable[[Sequence[str]], "Said"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program printed.
+
+    Attributes:
+        code: it ended with; None: it did not end in time.
+        text: its output and its errors.
+    """
+
+    code: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class PhysicalCard:
+    """A card as the driver sees it.
+
+    Attributes:
+        index: in the driver's order, which is that of the slots.
+        uuid: "GPU-…".
+        name: its maker's.
+        total_bytes: of memory; None: it does not say.
+        used_bytes: by all programs; None: it does not say.
+        shows: whether a desktop is drawn by it; None: it does not say.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int | None
+    used_bytes: int | None
+    shows: bool | None
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The driver.
+
+    Attributes:
+        found: whether its program is there.
+        version: "580.65.06"; None: not known.
+        cards: that it sees.
+        trouble: what it said instead of cards; None: it answered.
+    """
+
+    found: bool
+    version: str | None = None
+    cards: tuple[PhysicalCard, ...] = ()
+    trouble: str | None = None
+
+    @property
+    def branch(self) -> int | None:
+        """The first number of its version."""
+        first = (self.version or "").partition(".")[0]
+        return int(first) if first.isdigit() else None
+
+
+def ask_driver(run: Run | None = None) -> Driver:
+    """Ask the driver, before CUDA is set up: what cards hold then is other programs'.
+
+    Args:
+        run: runs a program; None: as the system does.
+    """
+    program = shutil.which("nvidia-smi") or (str(WSL_PROGRAM) if WSL_PROGRAM.is_file() else None)
+    if program is None:
+        return Driver(found=False)
+    said = _query(program, ASKED, run or _run)
+    if said.code not in (0, None) and "not a valid field" in said.text:  # names come and go with drivers
+        said = _query(program, ASKED[:-1], run or _run)
+    if said.code != 0:
+        words = " ".join(said.text.split()) or "nothing"
+        return Driver(found=True, trouble=words if said.code is not None else f"no answer in {PATIENCE_SECONDS:.0f} s")
+    least = len(ASKED) - 1
+    rows = [row for row in csv.reader(said.text.splitlines(), skipinitialspace=True) if len(row) >= least]
+    if not rows:
+        return Driver(found=True, trouble=" ".join(said.text.split()) or "no card")
+    return Driver(found=True, version=rows[0][5].strip(), cards=tuple(map(_card, rows)))
+
+
+def _query(program: str, fields: Sequence[str], run: Run) -> Said:
+    return run([program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
+
+
+def _card(row: Sequence[str]) -> PhysicalCard:
+    index, uuid, name, total, used, _, *shows = (word.strip() for word in row)
+    return PhysicalCard(
+        index=int(index),
+        uuid=uuid,
+        name=name,
+        total_bytes=_mebibytes(total),
+        used_bytes=_mebibytes(used),
+        shows={"Enabled": True, "Disabled": False, "Yes": True, "No": False}.get("".join(shows)),
+    )
+
+
+def _mebibytes(text: str) -> int | None:
+    """Bytes of a number of MiB; None where it says "[N/A]" or "[Not Supported]"."""
+    return int(text) * MIB if text.isdigit() else None
+
+
+def _run(words: Sequence[str]) -> Said:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return Said(None, "")
+    except OSError as error:
+        return Said(1, str(error))
+    return Said(done.returncode, done.stdout + done.stderr)
+
+
+_BY_WORDS = (
+    (
+        r"driver/library version mismatch",
+        "the driver was updated and its old half still runs",
+        "restart the computer",
+    ),
+    (
+        r"error 802|not yet initialized",
+        "the cards of this node wait for their fabric manager",
+        "start the service nvidia-fabricmanager, of the driver's version",
+    ),
+    (
+        r"error 803|error 804|forward compatib",
+        "a CUDA library in front of the driver's own does not go with it",
+        "take folders named compat out of LD_LIBRARY_PATH, or update the driver",
+    ),
+    (
+        r"unknown error|error 999",
+        "the driver does not answer CUDA, as happens after the computer has slept",
+        "restart the computer (or, on Linux: sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm)",
+    ),
+    (
+        r"couldn't communicate|no devices were found|driver/library|failed to initialize nvml",
+        "the driver's program is there, the driver does not run",
+        "reinstall the driver, or restart the computer if it was just installed",
+    ),
+    (
+        r"error 46|busy or unavailable",
+        "another program has the card for itself",
+        "end it, or allow sharing: nvidia-smi --compute-mode=DEFAULT",
+    ),
+)
+"""What is said -> what it means, what to do."""
+
+
+def torch_says() -> str | None:
+    """What torch says when CUDA is set up; None: it is.
+
+    Its own question whether a card is there keeps the reason to itself, or warns of it once in a process.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
+            return " ".join(str(error).split())
+    return None
+
+
+def why_no_card(said: str | None, driver: Driver, environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """Why there is no card, and the cure.
+
+    Args:
+        said: by torch.
+        driver: what the driver said.
+    """
+    if (build := cpu_build(wanted=bool(driver.cards))) is not None:
+        reason, _, cure = build.partition("; for an NVIDIA card: ")
+        return reason, f"for an NVIDIA card: {cure}" if cure else "if there is a card, install its driver first"
+    text = f"{said or ''} {driver.trouble or ''}"
+    return (
+        _hidden(text, driver, environment)
+        or _too_old(text, driver)
+        or known_trouble(text, driver.trouble)
+        or _no_driver(driver)
+        or (
+            f"torch says {said or 'nothing'!r}; driver {driver.version or 'of no version'} has "
+            f"{_list(driver) or 'no card'}",
+            "update the driver, restart the computer, and run frugan doctor again",
+        )
+    )
+
+
+def _hidden(text: str, driver: Driver, environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """That the environment leaves no card."""
+    hidden = environment.get(CARDS)
+    if hidden is None or not driver.cards or re.search(r"too old|unknown error|error \d+", text, re.IGNORECASE):
+        return None
+    there = f"{CARDS}={hidden!r} leaves no card, and the driver has {_list(driver)}"
+    return there, f"unset {CARDS}, or set it to the number of a card"
+
+
+def known_trouble(text: str, said: str | None = None) -> tuple[str, str] | None:
+    """What is meant by what is said, and the cure; None: nothing that is known here.
+
+    Args:
+        text: of torch and the driver.
+        said: what to quote; None: the words that were known.
+    """
+    for pattern, reason, cure in _BY_WORDS:
+        if (match := re.search(pattern, text, re.IGNORECASE)) is not None:
+            return f"{reason} ({said or match[0]})", cure
+    return None
+
+
+def _no_driver(driver: Driver) -> tuple[str, str] | None:
+    if driver.found:
+        return None
+    if Path("/.dockerenv").exists():
+        return (
+            "no driver is to be seen in this container",
+            "start it with --gpus all, with NVIDIA's container toolkit installed on the host",
+        )
+    return "no NVIDIA driver is here", "install the newest driver for the card; without a card, train on the CPU"
+
+
+def _too_old(said: str, driver: Driver) -> tuple[str, str] | None:
+    """That the driver is older than this build of torch needs; with the older build where that would do."""
+    needed = least_driver()
+    is_old = "too old" in said or (needed is not None and driver.branch is not None and driver.branch < needed)
+    if not is_old:
+        return None
+    branch = driver.branch
+    serves = [major for major, least in LEAST_DRIVER.items() if branch is not None and branch >= least]
+    other = " (or the cu126 build of torch, which it serves)" if 12 in serves else ""
+    named = f"driver {driver.version}" if driver.version else "the driver"
+    build = f"this torch ({torch.__version__}), built with CUDA {torch.version.cuda},"
+    return f"{named} is too old for {build} which needs {needed or 'a newer one'}", f"update the driver{other}"
+
+
+def least_driver() -> int | None:
+    """The oldest driver branch that serves this build of torch; None: a CPU or AMD build, or a CUDA not known here."""
+    major = (torch.version.cuda or "").partition(".")[0]
+    return LEAST_DRIVER.get(int(major)) if major.isdigit() else None
+
+
+def _list(driver: Driver) -> str:
+    return ", ".join(f"{card.index}: {card.name}" for card in driver.cards)
+
 
 MUCH_TAKEN = 0.15
 """Share of a card that other programs hold from which on it is worth closing them."""

@@ -1,41 +1,40 @@
-"""`frugan doctor --selftest`: what this program promises, tried on one device."""
+"""The self-test: what this program promises, tried on one device, and the record that people attach to a report."""
 
+import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from frugan.api.machine.devices import use_device
+from frugan.api.devices import use_device
 from frugan.api.plan.planner import choose_card
 from frugan.api.progress import Say, quiet
 from frugan.contract.family import Family
-from frugan.doctor.card_record import record
-from frugan.doctor.card_tools import CudaCard, tools_of
-from frugan.doctor.examination import examine
-from frugan.doctor.finding import Finding, judged, left_out
-from frugan.doctor.measured_recipes import measured_recipe
-from frugan.doctor.memory_check import (
+from frugan.doctor.checks import (
     PREDICTED,
     RUNS_OUT,
-    TIME,
-    real_size_on_a_card,
-)
-from frugan.doctor.step_checks import (
     SAME_STEP,
+    TIME,
+    WAITS,
+    CudaCard,
     fp32_arithmetic,
     half_precision,
     memory_saving,
     out_of_memory_is_survived,
+    real_size_on_a_card,
     same_as_the_processor,
+    tools_of,
+    waits_on_a_card,
 )
+from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.machine import examine
 from frugan.doctor.trial import FP32, recipe_subject, tiny_subject
-from frugan.doctor.waiting_check import WAITS, waits_on_a_card
-from frugan.engine.arithmetic import pin_arithmetic
-from frugan.engine.out_of_memory import release_memory
+from frugan.engine.device import pin_arithmetic, release_memory
 from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, resolve_precision
 from frugan.engine.threads import machine_name
 from frugan.engine.training import Training
@@ -43,6 +42,51 @@ from frugan.families import families as every_family
 from frugan.memory.calibration import device_name
 from frugan.memory.cards import Card
 from frugan.memory.plan_space import SAVERS
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+
+MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "biggan": ("biggan-cifar10-32", ("training.batch=100",)),
+        "saehd": ("saehd-df-ud-256", ()),
+        "stylegan2": ("stylegan2-cifar10", ()),
+    }
+)
+"""Family -> built-in recipe, and fields by which its batch is more than one micro-batch."""
+
+
+def measured_recipe(family: str) -> tuple[str, Recipe] | None:
+    """The recipe of a family, and its name; None: the family has none here."""
+    if family not in MEASURED:
+        return None
+    name, overrides = MEASURED[family]
+    return name, load_recipe(name, overrides)
+
+
+FORMAT = 1
+KEPT = ("versions", "environment", "card", "precision", "card memory", "planner", "processor", "host memory", "ranks")
+"""Findings whose figures belong to a record: nothing in them says who or where someone is."""
+
+
+def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Finding], seconds: float) -> dict[str, Any]:
+    """What is written.
+
+    Args:
+        device: the card's or processor's name.
+        seconds: that the self-test took.
+    """
+    machine = [{"finding": each.name, "values": dict(each.values)} for each in findings if each.name in KEPT]
+    return {
+        "format": FORMAT,
+        "made": time.strftime("%Y-%m-%d", time.gmtime()),
+        "device": device,
+        "system": platform.system(),
+        "machine": machine,
+        "seconds": round(seconds, 1),
+        "passed": all(each.state != "failed" for each in outcomes),
+        "outcomes": [each.as_json() for each in outcomes],
+    }
+
 
 Tell = Callable[[Finding], None]
 Check = Callable[[], Finding | list[Finding]]

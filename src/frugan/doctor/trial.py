@@ -1,6 +1,6 @@
-"""A small training of any family, begun anew for each thing that is tried on it."""
+"""A small training of any family, begun anew for each thing that is tried on it, on pictures made on the host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -8,21 +8,65 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.setup import training_of
+from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
-from frugan.contract.phase import Networks
-from frugan.doctor.made_pictures import HostDraws, MadePictures
+from frugan.contract.phase import Networks, Phase
 from frugan.engine.ema import EmaSettings
-from frugan.engine.offload import HostCopies
+from frugan.engine.host_memory import HostCopies
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
-from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
+from frugan.engine.streams import Streams, derive_seed
 from frugan.engine.training import Training
-from frugan.engine.update import PhaseResult
+from frugan.engine.update import PhaseResult, Probe
 from frugan.memory.plan_space import SaverName
 from frugan.recipe.recipe import Recipe
+
+SEED = 5
+HOST = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class MadePictures:
+    """Samples without meaning of the kind that each source gives.
+
+    Attributes:
+        needs: what each source has to give.
+    """
+
+    needs: Mapping[str, SourceSpec]
+
+    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
+        """As the engine asks for them."""
+        made = [self._one(source, stream, at) for at in range(position, position + count)]
+        return {name: torch.stack([one[name] for one in made]) for name in made[0]}
+
+    def _one(self, source: str, stream: str, at: int) -> dict[str, Tensor]:
+        need, random = self.needs[source], torch.Generator().manual_seed(derive_seed(SEED, stream, at))
+        return {name: _filled(blank[0], need, random) for name, blank in need.blank(1).items()}
+
+
+def _filled(blank: Tensor, need: SourceSpec, random: torch.Generator) -> Tensor:
+    if blank.dtype == torch.uint8:
+        return torch.randint(256, blank.shape, generator=random, dtype=torch.uint8)
+    if blank.dtype == torch.int64:
+        return torch.randint(need.classes or 1, blank.shape, generator=random)
+    made = torch.rand(blank.shape, generator=random)
+    return made.round() if blank.ndim and blank.shape[0] == 1 else made  # one channel is a mask
+
+
+class HostDraws(Streams):
+    """Random inputs that are all made on the host: a card's own generator gives other numbers from one seed."""
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        """The large inputs of some images of one update, on the device."""
+        made = super().micro_batch(phase, step, repeat, first, count, HOST)
+        return {name: draw.to(device, non_blocking=True) for name, draw in made.items()}
+
 
 FP32 = Precision("fp32", torch.float32, "tried")
 WEIGHTS_SEED, STREAMS_SEED = 3, 7

@@ -1,11 +1,266 @@
-"""What becomes of gradients between the last backward and the update: measured, judged, clipped."""
+"""Gradients between the backward and the update: added up in fp32, measured, judged and clipped."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from frugan.contract.layers import Reparametrised, keeps_fp32
+
+SMALL_ELEMENTS = 1 << 18
+"""Gradients up to this size add up many at a time: there are many of them, and a kernel for each takes longer to start
+than to run."""
+
+TOGETHER_ELEMENTS = 1 << 22
+"""About so many are added up at once: 16 MiB of fp32 beside the sums."""
+
+
+class HalfSum:
+    """Adds up the gradients of a half-precision leaf in fp32.
+
+    Half leaves would add up half gradients: 300 ones make 256 in bf16. Torch's own way (`grad_dtype`) makes an fp32
+    copy of each contribution first: 0.6 GiB for the largest dense layer of a 512-pixel face model. Here a single
+    contribution stays in half, which loses nothing, until there is another to add or the sum is taken.
+
+    Args:
+        at_once: begin the sum in fp32 with the first contribution. Where many follow, fp32 is what lives for most of
+            the phase, and the second micro-batch takes as much memory as any later one.
+        one: a 1 in fp32 [1] beside the leaf, for all sums; None: made when it is needed.
+
+    Attributes:
+        value: the sum so far.
+    """
+
+    def __init__(self, *, at_once: bool, one: Tensor | None = None) -> None:
+        self.value: Tensor | None = None
+        self._at_once, self._one = at_once, one
+
+    def __call__(self, leaf: Tensor) -> None:
+        """Take over what backward has just left in the leaf."""
+        gradient, leaf.grad = leaf.grad, None
+        if gradient is not None:
+            self.add(gradient)
+
+    def add(self, gradient: Tensor) -> None:
+        """Add a gradient of the leaf, which is given away."""
+        if self.value is None:
+            self.value = gradient.float() if self._at_once else gradient
+        elif self.value.dtype == torch.float32:
+            self.value.add_(gradient)
+        else:
+            self.value = _sum_of_halves(self.value, gradient, self._one)
+
+    def take(self) -> Tensor | None:
+        """The sum, given away; in half if only one gradient came."""
+        value, self.value = self.value, None
+        return value
+
+
+def _sum_of_halves(a: Tensor, b: Tensor, one: Tensor | None) -> Tensor:
+    """a + b in fp32, neither cast before: a third number that is fp32 makes all of the operation so."""
+    if a.is_cpu:  # which casts whole tensors
+        return a.float().add_(b)
+    return torch.addcmul(a, b, torch.ones(1, device=a.device) if one is None else one)
+
+
+class SmallSums:
+    """Adds up the gradients of many small leaves together: when asked to, or one comes that has a gradient waiting."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Tensor, Tensor] = {}
+        self._sums: dict[Tensor, Tensor] = {}
+
+    def __call__(self, leaf: Tensor) -> None:
+        """Take over what backward has just left in a leaf."""
+        gradient, leaf.grad = leaf.grad, None
+        if gradient is not None:
+            self.add(leaf, gradient)
+
+    def add(self, leaf: Tensor, gradient: Tensor) -> None:
+        """Add a gradient of a leaf, which is given away."""
+        if leaf in self._waiting:
+            self.add_up()
+        self._waiting[leaf] = gradient
+
+    def held(self, leaf: Tensor) -> Tensor | None:
+        """A leaf's gradient so far, or the last part of it."""
+        return self._sums.get(leaf, self._waiting.get(leaf))
+
+    def take(self, leaf: Tensor) -> Tensor | None:
+        """A leaf's sum, given away; in the leaf's precision if only one gradient came."""
+        if leaf in self._waiting and leaf in self._sums:
+            self.add_up()
+        found = self._sums.pop(leaf, None)
+        return self._waiting.pop(leaf, None) if found is None else found
+
+    def drop(self) -> None:
+        """Forget what came, as leaves and sums hold each other: memory that ran out must be free at once."""
+        self._waiting.clear()
+        self._sums.clear()
+
+    @torch.no_grad()
+    def add_up(self) -> None:
+        """Add what waits to the sums, in fp32."""
+        leaves = list(self._waiting)
+        while leaves:
+            group, room = list[Tensor](), TOGETHER_ELEMENTS
+            while leaves and (not group or leaves[-1].numel() <= room):
+                group.append(leaves.pop())
+                room -= group[-1].numel()
+            found = in_fp32([self._waiting.pop(leaf) for leaf in group])
+            new = [(leaf, each) for leaf, each in zip(group, found, strict=True) if leaf not in self._sums]
+            more = [(leaf, each) for leaf, each in zip(group, found, strict=True) if leaf in self._sums]
+            if more:
+                torch._foreach_add_([self._sums[leaf] for leaf, _ in more], [each for _, each in more])
+            self._sums.update(new)
+
+
+def stand_in_for(leaf: Tensor) -> None:
+    """Let a leaf without data, on which backward is traced, add up gradients as a working weight does."""
+    if leaf.requires_grad and leaf.dtype in (torch.float16, torch.bfloat16):
+        leaf.register_post_accumulate_grad_hook(HalfSum(at_once=False))
+
+
+def leave_gradient(leaf: Tensor, gradient: Tensor) -> None:
+    """Leave a gradient that was found elsewhere in a working weight, as backward does; it is given away."""
+    for hook in (leaf._post_accumulate_grad_hooks or {}).values():
+        if isinstance(hook, HalfSum):
+            hook.add(gradient)
+            return
+        if isinstance(hook, SmallSums):
+            hook.add(leaf, gradient)
+            return
+    if leaf.grad is None:
+        leaf.grad = gradient
+    else:
+        leaf.grad.add_(gradient)
+
+
+def in_fp32(gradients: list[Tensor]) -> list[Tensor]:
+    """Half tensors cast together; others as they are."""
+    half = [i for i, each in enumerate(gradients) if each.dtype in (torch.float16, torch.bfloat16)]
+    if half:
+        made = [torch.empty_like(gradients[i], dtype=torch.float32) for i in half]
+        torch._foreach_copy_(made, [gradients[i] for i in half])
+        gradients = list(gradients)
+        for i, each in zip(half, made, strict=True):
+            gradients[i] = each
+    return gradients
+
+
+# Large dense layers worked in slices: no working copy of the weight, and gradients that add up in fp32 piece by piece.
+#
+# A dense layer of 168 million weights (a face model of 512 pixels has two) takes 0.3 GiB for its half-precision copy
+# and as much for each half gradient beside the fp32 sum. In slices of rows, each cast when it is used, both are a few
+# MB.
+
+SLICE_ELEMENTS = 1 << 22
+"""Weights in a slice, about: 8 MiB in half precision. Smaller ones make no difference beside activations."""
+
+LARGE_ELEMENTS = 1 << 23
+"""Weights from which on a layer is worth working in slices."""
+
+
+def sliceable(network: nn.Module) -> tuple[str, ...]:
+    """Names of a network's large plain dense layers."""
+    return tuple(
+        name
+        for name, module in network.named_modules()
+        if type(module) is nn.Linear
+        and not isinstance(module, Reparametrised)
+        and not keeps_fp32(module)
+        and module.weight.numel() >= LARGE_ELEMENTS
+    )
+
+
+class SliceSum:
+    """Adds up the gradients of a weight's slices in one fp32 tensor, made when the first one comes.
+
+    Attributes:
+        value: the sum so far, of the weight's shape; None: no gradient yet.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.value: Tensor | None = None
+        self._weight = weight
+
+    def take(self) -> Tensor | None:
+        """The sum, given away."""
+        value, self.value = self.value, None
+        return value
+
+    def __call__(self, leaf: Tensor) -> None:
+        """A hook of the whole weight's leaf, which no gradient reaches: its slices are the leaves."""
+
+    def add(self, first: int, leaf: Tensor) -> None:
+        """Take over what backward has just left in a slice that begins at row `first`."""
+        gradient, leaf.grad = leaf.grad, None
+        if gradient is None:
+            return
+        if self.value is None:
+            self.value = torch.zeros_like(self._weight)
+        self.value[first : first + len(gradient)].add_(gradient)
+
+
+class _Product(torch.autograd.Function):
+    """x Wᵀ in a compute dtype, of an fp32 slice of W that is cast when it is used, forward and backward.
+
+    Gradients leave in fp32: the input's are summed over slices, which half precision would round each time. So the
+    input comes twice: in fp32, which takes the gradient, and cast once for all slices.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cast: Tensor, rows: Tensor) -> Tensor:
+        """[N, in] fp32, the same in the compute dtype, [slice, in] fp32 -> [N, slice]."""
+        ctx.save_for_backward(cast, rows)
+        ctx.dtype = x.dtype
+        return F.linear(cast, rows.to(cast.dtype))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        """To x and to the slice."""
+        cast, rows = ctx.saved_tensors
+        (gradient,) = gradients
+        to_x = torch.mm(gradient, rows.to(cast.dtype)).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        to_rows = torch.mm(gradient.t(), cast).to(rows.dtype) if ctx.needs_input_grad[2] else None
+        return to_x, None, to_rows
+
+
+def slices_of(weight: Tensor, total: SliceSum | None) -> tuple[Tensor, ...]:
+    """Leaves that stand for the rows of a weight, without memory of their own.
+
+    Args:
+        weight: [out, in] fp32.
+        total: takes their gradients; None: none are wanted.
+    """
+    rows = max(1, SLICE_ELEMENTS // weight.shape[1])
+    leaves = []
+    for first in range(0, weight.shape[0], rows):
+        leaf = weight.detach()[first : first + rows]
+        if total is not None:
+            leaf.requires_grad_()
+            leaf.register_post_accumulate_grad_hook(partial(total.add, first))
+        leaves.append(leaf)
+    return tuple(leaves)
+
+
+def sliced_forward(module: nn.Linear, slices: Sequence[Tensor], dtype: torch.dtype, x: Tensor) -> Tensor:
+    """Forward of a dense layer whose weight is worked in slices: [..., in] -> [..., out] in `dtype`.
+
+    Raises:
+        RuntimeError: in a backward through the backward (R1, path length), which this way does not know.
+    """
+    flat = x.flatten(0, -2).to(slices[0].dtype)
+    cast = flat.detach().to(dtype)
+    parts = [_Product.apply(flat, cast, rows) for rows in slices]
+    out: Tensor = torch.cat(parts, 1).unflatten(0, x.shape[:-1])
+    return out if module.bias is None else out + module.bias.to(dtype)
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,19 @@ from typing import Any
 
 import torch
 
-from frugan.engine.best_checkpoints import BestCheckpoints
-from frugan.engine.checkpoint import checkpoint_name, keep_newest, save_checkpoint
-from frugan.engine.clock import Clock, SheetClock
-from frugan.engine.disk_room import no_room, told_what_is_needed
+from frugan.engine.checkpoint import BestCheckpoints, checkpoint_name, keep_newest, save_checkpoint
+from frugan.engine.device import ran_out_of_memory
 from frugan.engine.events import EventLog
-from frugan.engine.freed_memory import freed_memory_kept
-from frugan.engine.interrupt import StopRequest
-from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.host_memory import freed_memory_kept
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Duration
+from frugan.engine.progress import Clock, Duration, SheetClock
 from frugan.engine.ranks.ranks import OneRank, Ranks
-from frugan.engine.readout import Readout
-from frugan.engine.requests import Requests
-from frugan.engine.retries import NextPlan
-from frugan.engine.run_folder import RunFolder
-from frugan.engine.soundness import FINITE_STEPS, Diverged
+from frugan.engine.requests import Requests, StopRequest
+from frugan.engine.run_folder import RunFolder, no_room, told_what_is_needed
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.step_log import StepLog, shown_state
-from frugan.engine.update import PhaseResult
+from frugan.engine.step_log import FINITE_STEPS, Diverged, Readout, StepLog, shown_state
+from frugan.engine.update import NextPlan, PhaseResult
 
 QUICK_SECONDS = 2.0
 """Sheets that took no longer are still drawn when training is asked to stop."""

@@ -1,12 +1,13 @@
-"""What the engine asks of an optimizer, whatever its rule."""
+"""What the engine asks of an optimizer, whatever its rule: its state made at once; and Adam, gated on the device."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.host_memory import beside, host_likes
 from frugan.engine.optimizer_shards import OptimizerShards, Slice, in_memory_order
 
 
@@ -117,3 +118,113 @@ class Optimizer(torch.optim.Optimizer):
             return None
         number = next(i for i, each in enumerate(self.shards.slices) if each.master is parameter)
         return None if self.shards.slices[number].is_whole else (number, self.shards.slices[number])
+
+
+# Optimizers' state: made at once, and kept in host memory where the plan says so.
+#
+# Torch makes it at the first update, in the pieces that activations have left: the next step then finds no room for the
+# same activations, and memory grows. Made before the first step, it costs what it costs.
+
+
+def make_state(optimizer: Optimizer, *, on_host: bool) -> None:
+    """Give every parameter its statistics, all zero.
+
+    Args:
+        on_host: in host memory (pinned beside a card); each then comes over for its parameter's update alone.
+    """
+    made = _statistics(optimizer, on_host=on_host)
+    for parameter, statistics in made.items():
+        for value in statistics.values():
+            value.zero_()
+        for step in optimizer.steps:  # on the device: where the fused kernel counts
+            optimizer.state[parameter][step] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        optimizer.state[parameter].update(statistics)
+
+
+@torch.no_grad()
+def move_state(optimizer: Optimizer, *, on_host: bool) -> None:
+    """Take the statistics to host memory, or back beside the parameters."""
+    if on_host:
+        for parameter, statistics in _statistics(optimizer, on_host=True).items():
+            for slot, value in statistics.items():
+                optimizer.state[parameter][slot] = value.copy_(optimizer.state[parameter][slot])
+        return
+    optimizer.on_host = False
+    for parameter in optimizer.moved():
+        for slot in optimizer.slots:
+            optimizer.state[parameter][slot] = beside(optimizer.state[parameter][slot], parameter)
+
+
+def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, dict[str, Tensor]]:
+    """Memory for every parameter's statistics, in the parameters' layouts: on the host in few allocations."""
+    optimizer.on_host = on_host
+    slots = optimizer.slots
+    parameters = [parameter for parameter in optimizer.moved() for _ in slots]
+    if on_host:
+        made = host_likes(parameters, "optimizer state")
+    else:
+        made = [torch.empty_like(parameter.detach()) for parameter in parameters]
+    found: dict[nn.Parameter, dict[str, Tensor]] = {}
+    for parameter, slot, value in zip(parameters, slots * (len(parameters) // len(slots)), made, strict=True):
+        found.setdefault(parameter, {})[slot] = value
+    return found
+
+
+class Adam(Optimizer, torch.optim.Adam):
+    """Adam with fp32 statistics.
+
+    Args:
+        parameters: fp32 masters.
+        lr, betas, eps: as torch defines them.
+    """
+
+    elementwise = True
+    slots = ("exp_avg", "exp_avg_sq")
+    steps = ("step",)
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        torch.optim.Adam.__init__(self, parameters, lr=lr, betas=betas, eps=eps, fused=True)
+
+    @torch.no_grad()
+    def update(
+        self, accepted: Tensor, *, learning_rate: float, period: int | None, share: float | None, seed: int
+    ) -> None:
+        """Move every parameter that has a gradient; nothing at all where `accepted` is False.
+
+        Raises:
+            ValueError: a cosine or a share was given.
+        """
+        if period is not None or share is not None:
+            raise ValueError(f"Adam has no learning-rate dropout (period {period}, share {share})")
+        for group in self.param_groups:
+            group["lr"] = learning_rate
+        self.found_inf = (~accepted).float()
+        self.grad_scale = None
+        if self.on_host:
+            self._step_parameter_by_parameter()
+        else:
+            self.step()
+
+    def _step_parameter_by_parameter(self) -> None:
+        """One step whose statistics lie in host memory: each comes over, moves and goes back.
+
+        Copies and updates are queued on one stream, so that the host waits for none of them.
+        """
+        gradients = {parameter: parameter.grad for parameter in self.moved() if parameter.grad is not None}
+        for parameter in gradients:
+            parameter.grad = None
+        for parameter, gradient in gradients.items():
+            host = self.state[parameter]
+            self.state[parameter] = {
+                slot: beside(value, parameter) if slot in self.slots else value for slot, value in host.items()
+            }
+            parameter.grad = gradient
+            self.step()
+            parameter.grad = None
+            for slot in self.slots:
+                host[slot].copy_(self.state[parameter][slot], non_blocking=True)
+            self.state[parameter] = host
+        for parameter, gradient in gradients.items():
+            parameter.grad = gradient

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.layout import memory_of
+from frugan.engine.weights import memory_of
 
 SMALLEST_ELEMENTS = 1 << 10
 """What is smaller is kept whole by every rank: a message costs more."""

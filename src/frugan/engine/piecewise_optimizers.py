@@ -12,8 +12,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.averaging import descend_by_roots, follow_and_subtract
-from frugan.engine.host_state import beside, zeros_for
+from frugan.engine.ema import descend_by_roots, follow_and_subtract
+from frugan.engine.host_memory import beside, zeros_for
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.streams import generator_on
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from frugan.engine.layout import Layout
 from frugan.engine.precision import Precision
+from frugan.engine.weights import Layout
 from frugan.errors import BadInput
 
 

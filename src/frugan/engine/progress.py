@@ -1,12 +1,14 @@
-"""Durations with a unit, so that a schedule survives a change of batch."""
+"""Durations with a unit, so that a schedule survives a change of batch, and when something is due by them."""
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, GetCoreSchemaHandler
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import core_schema
+
+from frugan.contract.settings import CHANGEABLE
 
 Unit = Literal["steps", "images", "seconds", "endless"]
 
@@ -98,3 +100,120 @@ def _above_nothing(duration: Duration) -> Duration:
 
 Interval = Annotated[Duration, AfterValidator(_above_nothing)]
 """A duration that is longer than nothing: how long, or how often."""
+
+FIRST_WAIT_SECONDS = 300.0
+"""Without new sheets at the start of a training, however long its steps are; later a tenth of the time so far."""
+LEAST_SHARE = 50
+"""Sheets that the clock asks for take at most one in so many parts of the time."""
+
+
+@dataclass
+class Clock:
+    """Says when something is due, in steps, images or seconds of training.
+
+    Attributes:
+        every: the interval.
+        batch: images per step.
+        last: seconds of training at which it was last due; only intervals in seconds need it.
+    """
+
+    every: Duration
+    batch: int
+    last: float = 0.0
+
+    def due(self, step: int, seconds: float) -> bool:
+        """Whether it is due after `step` steps and `seconds` of training; asked once a step."""
+        if self.every.unit == "seconds":
+            if seconds - self.last < self.every.amount:
+                return False
+            self.last = seconds
+            return True
+        if self.every.unit == "steps":
+            return step % int(self.every.amount) == 0
+        images = int(self.every.amount)
+        return step * self.batch // images > (step - 1) * self.batch // images
+
+
+@dataclass
+class SheetClock(Clock):
+    """Says when sheets are due: at the interval, after 1, 10, 100 ... steps, and when none was drawn for long.
+
+    A thousand steps are minutes of one training and days of another, and whoever begins one wants to see something.
+
+    Attributes:
+        took_seconds: that the last sheets took; None: none were drawn yet.
+    """
+
+    took_seconds: float | None = None
+    _drawn: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._drawn = self.last
+
+    def due(self, step: int, seconds: float) -> bool:
+        """Whether sheets are due after `step` steps and `seconds` of training; asked once a step."""
+        wait = max(FIRST_WAIT_SECONDS, seconds / 10, LEAST_SHARE * (self.took_seconds or 0.0))
+        is_first = str(step).rstrip("0") == "1"
+        return super().due(step, seconds) or is_first or seconds - self._drawn >= wait
+
+    def took_at_most(self, seconds: float) -> bool:
+        """Whether sheets were drawn, the last ones in so many seconds."""
+        return self.took_seconds is not None and self.took_seconds <= seconds
+
+    def drew(self, seconds: float, took_seconds: float) -> None:
+        """Take note of sheets that were drawn after `seconds` of training."""
+        self._drawn, self.took_seconds = seconds, took_seconds
+
+
+class EvaluationSettings(BaseModel):
+    """Scores while training goes on; they disturb none of its random streams."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    every: Interval | None = Field(
+        None, json_schema_extra=CHANGEABLE, description="time between scores taken during training; none: take none"
+    )
+    metrics: tuple[Literal["fid", "is", "kid", "pr", "intra-fid"], ...] = Field(
+        ("fid",), min_length=1, json_schema_extra=CHANGEABLE, description="scores to take"
+    )
+    samples: int = Field(10_000, ge=10, json_schema_extra=CHANGEABLE, description="pictures to generate for each score")
+    network: str = Field(
+        "inception",
+        json_schema_extra=CHANGEABLE,
+        description="feature network: inception, digits, a TorchScript file, or module:callable",
+    )
+    statistics: Literal["running", "standing", "batch"] = Field(
+        "running", json_schema_extra=CHANGEABLE, description="statistics that batch normalisation uses for scores"
+    )
+    standing_batches: int = Field(
+        16, ge=1, json_schema_extra=CHANGEABLE, description="batches to measure standing statistics over"
+    )
+    standing_size: int | None = Field(
+        None,
+        ge=1,
+        json_schema_extra=CHANGEABLE,
+        description="samples in each of these batches; none: training.normalisation_batch",
+    )
+    truncation: float = Field(
+        1.0, gt=0, le=100, json_schema_extra=CHANGEABLE, description="standard deviation of the latents for scores"
+    )
+    best_by: Literal["fid", "is_mean", "kid_mean", "precision", "recall", "f_score", "intra_fid"] = Field(
+        "fid", json_schema_extra=CHANGEABLE, description="score that decides which checkpoints are best"
+    )
+    keep_best: int = Field(
+        2,
+        ge=0,
+        json_schema_extra=CHANGEABLE,
+        description="how many of the best checkpoints to keep, besides the newest",
+    )
+
+    @model_validator(mode="after")
+    def _measures_what_it_keeps_by(self) -> Self:
+        made_by = {"is_mean": "is", "kid_mean": "kid", "intra_fid": "intra-fid"}
+        metric = made_by.get(self.best_by, "fid" if self.best_by == "fid" else "pr")
+        if self.every is not None and self.keep_best and metric not in self.metrics:
+            raise ValueError(f"best_by = {self.best_by}: needs {metric} among metrics, which are {list(self.metrics)}")
+        usual = type(self).model_fields["standing_batches"].default
+        if self.statistics != "standing" and (self.standing_size is not None or self.standing_batches != usual):
+            raise ValueError("standing_batches and standing_size go with statistics = 'standing', and only with it")
+        return self

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import (
 )
 
 from frugan.contract.layers import Stateful
-from frugan.engine.offload import HostCopies
+from frugan.engine.host_memory import HostCopies
 
 _aten = torch.ops.aten
 _PRODUCTS = frozenset(

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.ema import Ema
-from frugan.engine.optimizer import Optimizer
-from frugan.engine.optimizer_state import move_state
+from frugan.engine.optimizer import Optimizer, move_state
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
 

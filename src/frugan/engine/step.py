@@ -9,20 +9,28 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer, SharedGroup
 from frugan.contract.phase import Phase, PhaseState
-from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan
-from frugan.engine.probe import Probe
-from frugan.engine.ranks.ranks import OneRank, Ranks, Seen
-from frugan.engine.ranks.shared_groups import sharing
+from frugan.engine.ranks.ranks import OneRank, Ranks, Seen, sharing
 from frugan.engine.recompute import recomputing
-from frugan.engine.retries import NextPlan, no_way_back, until_sound
 from frugan.engine.state import TrainingState
-from frugan.engine.timed_pictures import TimedPictures
-from frugan.engine.update import DrawFeed, Inputs, PhaseResult, PictureFeed, Update
-from frugan.engine.working_weights import WorkingWeights, install, working_weights
+from frugan.engine.update import (
+    Backward,
+    DrawFeed,
+    Inputs,
+    NextPlan,
+    PhaseResult,
+    PictureFeed,
+    Probe,
+    TimedPictures,
+    Update,
+    forward_and_backward,
+    no_way_back,
+    until_sound,
+)
+from frugan.engine.weights import WorkingWeights, install, working_weights
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from frugan.errors import BadInput
-from frugan.whole_files import whole_file
+from frugan.files import whole_file
 
 DTYPES: Mapping[torch.dtype, str] = MappingProxyType(
     {

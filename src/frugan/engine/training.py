@@ -12,19 +12,16 @@ from torch import Tensor, nn
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import BufferRule, Family, Previews
 from frugan.contract.phase import Networks, Phase
-from frugan.engine.backward import Backward, forward_and_backward
 from frugan.engine.ema import Ema, EmaSettings
-from frugan.engine.layout import lay_out_masters
-from frugan.engine.normalisation_groups import normalises_groups, set_normalisation_batch
 from frugan.engine.optimizers import OptimizerSettings, create_optimizer, named_parameters, networks_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import LossScale
-from frugan.engine.probe import Probe
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import derive_seed
-from frugan.engine.update import DrawFeed, PictureFeed
+from frugan.engine.update import Backward, DrawFeed, PictureFeed, Probe, forward_and_backward
+from frugan.engine.weights import lay_out_masters, normalises_groups, set_normalisation_batch
 from frugan.errors import BadInput
 
 SMALL_BATCH, SMALL_GIVEN_BATCH = 8, 2

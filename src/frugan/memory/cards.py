@@ -1,15 +1,22 @@
-"""What a card reaches and what it takes for itself: measured, or guessed from its published peaks."""
+"""Cards as plans know them: memory and speed, what of it a plan may take, and how fast several exchange."""
 
+import math
+import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
+import torch
+from torch import nn
+from torch.nn import functional as F
+
 from frugan.engine.precision import Precision, card_has_bf16_units
+from frugan.engine.training import Stage
 from frugan.errors import BadInput
-from frugan.memory.sizes import GIB, MIB
 from frugan.memory.work import Work
+from frugan.wording import GIB, MIB, show_size
 
 REACHED = 0.5
 """Share of the published peak of half-precision units that training is guessed to reach."""
@@ -231,3 +238,192 @@ def unnamed_card() -> Card:
         macs_per_s={**like.macs_per_s, "bf16": like.macs_per_s["fp16"]},
         bytes_per_s=like.bytes_per_s,
     )
+
+
+MARGIN = 0.05
+"""Share of what is free that is left alone: a desktop's windows come and go."""
+LEAST_MARGIN_BYTES = 200 * MIB
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Memory of a card for one process.
+
+    Attributes:
+        total_bytes: for everything.
+        context_bytes: of it, outside torch's allocator.
+        workspace_bytes: of it, for libraries within torch's allocator.
+    """
+
+    total_bytes: int
+    context_bytes: int
+    workspace_bytes: int
+
+    @classmethod
+    def on(cls, card: Card, total_bytes: int) -> "Budget":
+        """A budget on a card."""
+        return cls(total_bytes, card.context_bytes, card.workspace_bytes)
+
+    @property
+    def step_bytes(self) -> int:
+        """What a step's own tensors may make the allocator reserve."""
+        return self.total_bytes - self.context_bytes - self.workspace_bytes
+
+    def check(self, parameter_bytes: int) -> None:
+        """Refuse a budget in which nothing can be trained.
+
+        Raises:
+            BadInput: the fp32 parameters alone do not fit.
+        """
+        if self.step_bytes < parameter_bytes:
+            raise BadInput(
+                f"a budget of {show_size(self.total_bytes)}: the parameters alone take {show_size(parameter_bytes)}, "
+                f"CUDA and its libraries {show_size(self.context_bytes + self.workspace_bytes)}, and training several "
+                "times as much; without --memory you are shown what it takes, down to the smallest plan"
+            )
+
+    def enforce(self, device: torch.device) -> None:
+        """Cap this process on a CUDA card: what would go beyond fails here and leaves other programs alone.
+
+        The cap counts what torch's allocator reserves, not the context, so that is taken off.
+        """
+        whole = torch.cuda.get_device_properties(device).total_memory
+        share = (self.total_bytes - self.context_bytes) / whole
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
+
+
+def free_bytes(device: torch.device) -> tuple[int, int]:
+    """What a process may plan with on a CUDA card by default, and what the card has in all.
+
+    What is free now, and what this process's allocator holds without use, less a margin. CUDA's context and the
+    libraries of a training step are loaded first: they take their memory when they are first used.
+    """
+    load_libraries(device)
+    free, whole = torch.cuda.mem_get_info(device)
+    own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    usable = free + own
+    return usable - max(LEAST_MARGIN_BYTES, int(MARGIN * usable)), whole
+
+
+def room_bytes(device: torch.device) -> int:
+    """What the allocator of this process may come to reserve on a CUDA card: what it has, and what is free."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device)
+
+
+def load_libraries(device: torch.device) -> None:
+    """Run a convolution and a product, forward and backward, and give back what they took from the allocator."""
+    x = torch.zeros(1, 8, 8, 8, device=device, requires_grad=True)
+    out = F.conv2d(x, torch.zeros(8, 8, 3, 3, device=device), padding=1).flatten(1) @ torch.zeros(512, 8, device=device)
+    out.sum().backward()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+
+
+def is_spilling(device: torch.device) -> bool:
+    """Whether the driver has begun to move a full card's memory to the system's, as it does on Windows: slow."""
+    if device.type != "cuda" or platform.system() != "Windows":
+        return False
+    free, whole = torch.cuda.mem_get_info(device)
+    return free < 0.01 * whole
+
+
+# The link between cards that train together, and what adding up gradients over it takes.
+#
+# With N cards and V bytes of gradients, a ring (reduce-scatter, then all-gather) sends 2 (N - 1) / N * V bytes through
+# each card's link, and a tree passes 2 ceil(log2 N) messages one after the other:
+#
+#     seconds = 2 (N - 1) / N * V / bandwidth  +  2 ceil(log2 N) * latency
+
+_BANDWIDTHS = MappingProxyType(
+    {"MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30, "Mbit": 1e6 / 8, "Gbit": 1e9 / 8, "Tbit": 1e12 / 8}
+)
+"""Unit -> bytes. No Gb: half of the world means bits by it, the other half bytes."""
+_TIMES = MappingProxyType({"us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3})
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_FORM = re.compile(rf"\s*{_NUMBER}\s*({'|'.join(_BANDWIDTHS)})/s\s*(?:,\s*{_NUMBER}\s*({'|'.join(_TIMES)})\s*)?")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects any two cards.
+
+    Attributes:
+        bytes_per_s: through each card, one way; of the slowest link where they differ.
+        latency_s: of a message.
+        guess: whether nobody has said so.
+    """
+
+    bytes_per_s: float
+    latency_s: float
+    guess: bool = False
+
+    def sent_bytes(self, size_bytes: float, cards: int) -> float:
+        """What adding up so many bytes over all cards sends through the link of each."""
+        return 2 * (cards - 1) / cards * size_bytes
+
+    def gathered_bytes(self, size_bytes: float, cards: int) -> float:
+        """What so many bytes, of which each card has made a part, send through the link of each until all have them."""
+        return (cards - 1) / cards * size_bytes
+
+    def seconds(self, size_bytes: float, cards: int) -> float:
+        """How long adding up so many bytes over all cards takes."""
+        if cards == 1:
+            return 0.0
+        return self.sent_bytes(size_bytes, cards) / self.bytes_per_s + 2 * math.ceil(math.log2(cards)) * self.latency_s
+
+
+GUESSED = Link(8e9, 20e-6, guess=True)
+"""Cards of one machine on PCI Express 3.0 with 16 lanes, which share what the board has."""
+
+
+def parse_link(text: str) -> Link:
+    """The link of "8GB/s", "25Gbit/s" or "8GB/s,50us" (bandwidth through each card, and latency of a message).
+
+    Raises:
+        BadInput: not a positive bandwidth with a unit.
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise BadInput(
+            f"--link {text!r}: expected the bandwidth between cards with its unit, such as 8GB/s or 25Gbit/s, and if "
+            f"you know it the latency after a comma: 8GB/s,50us (units: {', '.join(_BANDWIDTHS)})"
+        )
+    bandwidth = float(found[1]) * _BANDWIDTHS[found[2]]
+    if not 0 < bandwidth < math.inf:
+        raise BadInput(f"--link {text!r}: nothing would ever arrive; expected more, such as 8GB/s")
+    latency = GUESSED.latency_s if found[3] is None else float(found[3]) * _TIMES[found[4]]
+    return Link(bandwidth, latency)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What cards add up in an update of one phase.
+
+    Attributes:
+        phase: its name.
+        size_bytes: of its gradients, fp32; losses and statistics besides them are small.
+        updates: in an average step.
+    """
+
+    phase: str
+    size_bytes: int
+    updates: float
+
+
+def sums_of(stage: Stage, networks: Mapping[str, nn.Module]) -> tuple[Sum, ...]:
+    """What cards add up in an average step of a stage of training, phase by phase."""
+    return tuple(
+        Sum(
+            phase.name,
+            sum(4 * p.numel() for name in phase.trainable for p in networks[name].parameters() if p.requires_grad),
+            phase.repeats / phase.every,
+        )
+        for phase in stage.phases
+    )
+
+
+def seconds_between(link: Link, sums: tuple[Sum, ...], cards: int) -> float:
+    """What cards that compute nothing meanwhile spend on adding up in an average step."""
+    return sum(each.updates * link.seconds(each.size_bytes, cards) for each in sums)

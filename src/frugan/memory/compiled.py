@@ -26,14 +26,12 @@ from torch._decomp import get_decompositions
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine.backward import forward_and_backward
-from frugan.engine.compiled_phases import refused
-from frugan.engine.phase_graph import PhaseInputs, PhaseWork, Results
+from frugan.engine.compiled_phases import PhaseInputs, PhaseWork, Results, refused
 from frugan.engine.plan import Plan
-from frugan.memory.counting import FILLS, tensors_in, written_in_place
+from frugan.engine.update import forward_and_backward
 from frugan.memory.dataless import META, Dataless
 from frugan.memory.tracker import Tracker
-from frugan.memory.work import WorkCounter
+from frugan.memory.work import FILLS, WorkCounter, tensors_in, written_in_place
 
 aten = torch.ops.aten
 _POINTWISE_TOO = frozenset(

@@ -13,11 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from frugan.contract.data import SourceSpec
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
-from frugan.engine.layout import Layout
-from frugan.engine.prepared import prepared
 from frugan.engine.streams import Streams
-from frugan.engine.working_weights import working_weights
-from frugan.memory.counting import MacCounter, SavedActivations, TrafficCounter
+from frugan.engine.weights import Layout, prepared, working_weights
+from frugan.memory.work import MacCounter, SavedActivations, TrafficCounter
 
 Run = Callable[[nn.Module, int], object]
 """(network, samples) -> anything: one forward, on inputs that it makes by `torch.empty` (which costs nothing)."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from typing import Literal, get_args
 
-from frugan.engine.dense_slices import LARGE_ELEMENTS, sliceable
+from frugan.engine.gradients import LARGE_ELEMENTS, sliceable
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.training import Training

@@ -1,23 +1,103 @@
-"""Predicts a plan's memory and work: the engine's own step, run once on tensors without data."""
+"""Samples without content: neither memory nor time of a step depends on it."""
 
-from collections.abc import Mapping
+import importlib
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from operator import eq
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal, Self
 
 import torch
+from torch import Tensor
 
-from frugan.engine.layout import Layout
+from frugan.contract.data import SourceSpec
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.training import Stage, Training
-from frugan.engine.working_weights import working_weights
-from frugan.memory.blank_pictures import BlankPictures
-from frugan.memory.compiler_import import no_compiler
+from frugan.engine.weights import Layout, working_weights
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.work import Work
+
+
+@dataclass(frozen=True)
+class BlankPictures:
+    """Gives sources blank samples of their kind; tensors without data under a fake mode.
+
+    Attributes:
+        needs: what each source has to give.
+    """
+
+    needs: Mapping[str, SourceSpec]
+
+    def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
+        """As the engine asks for them."""
+        return self.needs[source].blank(count)
+
+    def preview(self, source: str, count: int) -> dict[str, Tensor]:
+        """As sheets ask for them."""
+        return self.needs[source].blank(count)
+
+
+# Spares a process that only plans the import of torch's compiler: two seconds of a processor's time.
+#
+# Torch imports it at the first call of many a function (an optimizer's step, a backward from given gradients) only to
+# say that it must not compile it, or to compare sizes that might be symbols. Where nothing is compiled that changes
+# nothing.
+
+COMPILER, SYMBOLS = "torch._dynamo", "torch.fx.experimental.symbolic_shapes"
+_SETTINGS = SimpleNamespace(error_on_nested_fx_trace=True)  # read by a recomputation, used where something is compiled
+
+
+class _StandIn(ModuleType):
+    """A module of which a few functions are known; gives way to the real one when asked for another."""
+
+    def __init__(self, name: str, known: dict[str, Any]) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []  # a package, to Python's import
+        vars(self).update(known)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _remove(self)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def no_compiler() -> Iterator[None]:
+    """Inside, torch's compiler is not imported, unless somebody asks for more of it than to be left alone."""
+    asked: list[weakref.ref[Any]] = []  # weak: some are made at every call and hold its tensors
+
+    def disable(function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
+        asked.append(weakref.ref(function))
+        return function
+
+    stand_ins: list[_StandIn] = [
+        _StandIn(COMPILER, {"disable": disable, "graph_break": lambda *_, **__: None, "config": _SETTINGS}),
+        _StandIn(SYMBOLS, {"expect_true": bool, "sym_eq": eq}),
+    ]
+    stand_ins = [module for module in stand_ins if module.__name__ not in sys.modules]
+    sys.modules.update({module.__name__: module for module in stand_ins})
+    try:
+        yield
+    finally:
+        for module in stand_ins:
+            _remove(module)
+        for each in asked:  # torch noted the answer; let it ask again
+            if (function := each()) is not None:
+                vars(function).pop("__dynamo_disable", None)
+
+
+def _remove(stand_in: _StandIn) -> None:
+    if sys.modules.get(stand_in.__name__) is stand_in:
+        del sys.modules[stand_in.__name__]
+
 
 Target = Literal["cpu", "cuda"]
 """What is predicted for: a CPU, whose memory holds everything, or a card beside a host."""

@@ -13,10 +13,10 @@ import torch
 
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage, Training
+from frugan.files import whole_file
 from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.work import Work
-from frugan.whole_files import whole_file
 
 FORMAT = 2
 

@@ -1,11 +1,8 @@
-"""Memory and work of a training step, by running the engine's own step: no formula about any model.
-
-On fake tensors nothing is computed and no memory taken: that predicts. On real ones it measures.
-"""
+"""What the host gives a step, made out of sight of what watches the card."""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,20 +10,56 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Phase
-from frugan.engine.host_arena import pinned_bytes, rounded_bytes
-from frugan.engine.offload import HostCopies
+from frugan.engine.host_memory import HostCopies, pinned_bytes, rounded_bytes
 from frugan.engine.plan import Plan
-from frugan.engine.probe import Probe
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
-from frugan.engine.working_weights import pending_gradient
+from frugan.engine.update import DrawFeed, PictureFeed, Probe
+from frugan.engine.weights import pending_gradient
 from frugan.memory.compiled import DatalessCompiledPhases
 from frugan.memory.dataless import Dataless
-from frugan.memory.host_feeds import UnwatchedDraws, UnwatchedPictures
-from frugan.memory.named_places import named_places, tensors_of
-from frugan.memory.trace import Category, Peak, Replay, Trace
-from frugan.memory.tracker import Tracker
+from frugan.memory.tracker import Category, Peak, Replay, Trace, Tracker, named_places, tensors_of
 from frugan.memory.work import Work, WorkCounter
+
+OutOfSight = Callable[[], AbstractContextManager[object]]
+"""While it is open, nothing that is made counts as on the card."""
+
+
+@dataclass(frozen=True)
+class UnwatchedPictures:
+    """Pictures in host memory."""
+
+    feed: PictureFeed
+    out_of_sight: OutOfSight
+
+    def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
+        with self.out_of_sight():
+            return self.feed.take(source, stream, position, count)
+
+
+@dataclass(frozen=True)
+class UnwatchedDraws:
+    """Small random inputs in host memory, and large ones on the card."""
+
+    feed: DrawFeed
+    out_of_sight: OutOfSight
+
+    def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
+        with self.out_of_sight():
+            return self.feed.batch(phase, step, repeat, count)
+
+    def micro_batch(
+        self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        return self.feed.micro_batch(phase, step, repeat, first, count, device)
+
+    def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
+        return self.feed.update_seed(phase, step, repeat)
+
+
+# Memory and work of a training step, by running the engine's own step: no formula about any model.
+#
+# On fake tensors nothing is computed and no memory taken: that predicts. On real ones it measures.
 
 STEPS = 2
 """Replayed in the allocator's model: what the fragments of one leave no room for, the next one reserves anew."""

@@ -1,23 +1,282 @@
-"""Follows memory while anything runs: every storage that an operation makes, until it is freed.
+"""Which tensors live when, by category and place: what a step allocates, as its operations go by."""
 
-Works on real tensors and on fake ones, which have shapes but no data, so that one code measures and predicts. What a
-device library takes by itself (workspaces of convolutions) is unseen.
-"""
-
+import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from frugan.memory.counting import tensors_in
+from frugan.engine.state import TrainingState
+from frugan.memory.allocator import MIB, SMALL_REQUEST_BYTES, Block, CachingAllocator, OutOfBudget, rounded
 from frugan.memory.dataless import Dataless
-from frugan.memory.gradient_sums import ADD, ADD_IN_PLACE, holders, is_made_in_place, lone_holders, running_node
-from frugan.memory.trace import Category, Trace
-from frugan.memory.work import WorkCounter
+from frugan.memory.work import WorkCounter, tensors_in
+
+# Where backward adds two gradients in the memory of the first.
+#
+# Torch's engine does so when nobody else holds the first one; but not while anything watches its operations, as a
+# tracker does. Who watches can tell such a sum from others by who holds its operands, and do what the engine would have
+# done.
+#
+# Source: the comment on accumulation in `torch/csrc/autograd/input_buffer.cpp` (torch 2.11 to 2.13), and its behaviour.
+
+aten = torch.ops.aten
+ADD, ADD_IN_PLACE = aten.add.Tensor, aten.add_.Tensor
+
+
+class Holders(NamedTuple):
+    """How many hold an operation's first operand: its Python object, its tensor and its memory."""
+
+    objects: int
+    tensors: int
+    memory: int
+
+
+def holders(args: tuple[Any, ...]) -> Holders:
+    """Of the first operand; to be called with the arguments as they came, from the mode that was given them."""
+    memory = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata)
+    return Holders(sys.getrefcount(args[0]), args[0]._use_count(), memory)
+
+
+def lone_holders() -> Holders:
+    """What a mode sees where the engine alone holds a gradient: how many hold it on the way depends on versions."""
+    seen: list[Holders] = []
+
+    class Look(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is ADD and not torch.is_grad_enabled():
+                seen.append(holders(args))
+            return func(*args, **(kwargs or {}))
+
+    with torch.enable_grad():
+        x = torch.ones(2, requires_grad=True)
+        y = x * 1
+        z = torch.stack([y * 2, y * 3])
+    with Look():
+        torch.autograd.grad(z, y, torch.ones(2, 2))
+    return seen[0]
+
+
+def is_made_in_place(args: tuple[Any, ...], found: Holders, lone: Holders, first_made_in: int | None) -> bool:
+    """Whether the engine would make a sum, neither scaled nor into anything, in the memory of its first operand.
+
+    Args:
+        args: its operands.
+        found: who holds the first of them, as the mode saw it.
+        lone: what it sees where only the engine does.
+        first_made_in: `running_node` when the first operand's memory was made.
+    """
+    node = torch._C._current_autograd_node()
+    if node is None or torch.is_grad_enabled() or any(more > few for more, few in zip(found, lone, strict=True)):
+        return False
+    a, b = args
+    if not isinstance(b, Tensor) or a.dtype != b.dtype or a.shape != b.shape or not _is_dense(a):
+        return False
+    # The formulas of second derivatives add what they have just made, which is no sum of the engine's.
+    return "BackwardBackward" not in node.name() or first_made_in != running_node()
+
+
+def running_node() -> int | None:
+    """Number of the node that backward is at; None: no backward runs."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Whether a tensor fills its memory, each place once."""
+    return x.numel() > 0 and sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1 == x.numel()
+
+
+Category = Literal[
+    "parameters", "working weights", "gradients", "optimizer", "averages", "batch", "saved activations", "temporaries"
+]
+
+CLOSE, CLOSE_BYTES = 0.003, 4 * MIB
+"""How closely the least limit is looked for."""
+
+
+@dataclass
+class Trace:
+    """What was made and freed.
+
+    Attributes:
+        sizes_bytes: of each storage, in the order in which they were made, rounded.
+        categories: of each storage.
+        places: where each was made: "phase", or "phase/block".
+        events: number of a storage that is made, or -1 - number where it is freed.
+    """
+
+    sizes_bytes: list[int] = field(default_factory=list)
+    categories: list[Category] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+
+    def make(self, size_bytes: int, category: Category, place: str) -> int:
+        """Note a new storage and return its number."""
+        number = len(self.sizes_bytes)
+        self.sizes_bytes.append(rounded(size_bytes))
+        self.categories.append(category)
+        self.places.append(place)
+        self.events.append(number)
+        return number
+
+    def free(self, number: int) -> None:
+        """Note that a storage is gone."""
+        self.events.append(-1 - number)
+
+    def live_bytes(self) -> Iterator[int]:
+        """Bytes that live after each event."""
+        live = 0
+        for event in self.events:
+            live += self.sizes_bytes[event] if event >= 0 else -self.sizes_bytes[-1 - event]
+            yield live
+
+    def peak(self, counts: Callable[[str], bool] = lambda _: True) -> "Peak":
+        """Where most lived.
+
+        Args:
+            counts: place of an allocation -> whether the peak may lie there (that of one phase, say).
+        """
+        live, most, at = 0, 0, -1
+        for number, event in enumerate(self.events):
+            if event < 0:
+                live -= self.sizes_bytes[-1 - event]
+                continue
+            live += self.sizes_bytes[event]
+            if live > most and counts(self.places[event]):
+                most, at = live, number
+        if at < 0:
+            return Peak(0, "", {})
+        held: set[int] = set()
+        for event in self.events[: at + 1]:
+            if event >= 0:
+                held.add(event)
+            else:
+                held.discard(-1 - event)
+        by_category: defaultdict[Category, int] = defaultdict(int)
+        for number in held:
+            by_category[self.categories[number]] += self.sizes_bytes[number]
+        return Peak(most, self.places[self.events[at]], dict(by_category))
+
+    def replay(self, repeats: int = 1, first: int = 0) -> "Replay":
+        """What CUDA's allocator would do for it, starting from nothing and without a limit.
+
+        Args:
+            repeats: how often the events from number `first` on happen, as a step does; what the fragments of one
+                leave no room for, the next one reserves anew.
+        """
+        allocator = CachingAllocator()
+        taken = dict.fromkeys(self.places, 0)
+        places = self.places
+
+        def made(number: int) -> None:
+            if allocator.taken_bytes > taken[place := places[number]]:
+                taken[place] = allocator.taken_bytes
+
+        self._play(allocator, [*self.events[:first], *(self.events[first:] * repeats)], made)
+        return Replay(allocator.peak_reserved_bytes, allocator.peak_taken_bytes, allocator.small_reserved_bytes, taken)
+
+    def needed_bytes(self, unlimited: "Replay", repeats: int = 1, first: int = 0) -> int:
+        """The least that the allocator must be allowed: at a limit it gives back what it only keeps, and goes on.
+
+        Args:
+            unlimited: what it does without one; the segments of small requests, which are few, stay as they are there.
+            repeats, first: as for `replay`.
+        """
+        sizes = self.sizes_bytes
+        before, step = (
+            [event for event in events if sizes[event if event >= 0 else -1 - event] > SMALL_REQUEST_BYTES]
+            for events in (self.events[:first], self.events[first:])
+        )
+        events = [*before, *(step * repeats)]
+        small = unlimited.small_reserved_bytes
+        too_little, enough = unlimited.taken_bytes - 1, unlimited.reserved_bytes
+        while enough - too_little > max(CLOSE_BYTES, CLOSE * enough):
+            tried = (too_little + enough) // 2
+            try:
+                self._play(CachingAllocator(tried - small), events)
+                enough = tried
+            except OutOfBudget:
+                too_little = tried
+        return enough
+
+    def _play(
+        self, allocator: CachingAllocator, events: Sequence[int], made: Callable[[int], None] | None = None
+    ) -> None:
+        """Have an allocator make and free what events say.
+
+        Args:
+            made: is told the number of each storage that is made, once it has room.
+        """
+        sizes_bytes, allocate, free = self.sizes_bytes, allocator.allocate, allocator.free  # a million events a plan
+        blocks: dict[int, Block] = {}
+        for event in events:
+            if event >= 0:
+                if sizes_bytes[event]:
+                    if event in blocks:  # still there from the round before: only the new one stays
+                        free(blocks.pop(event))
+                    blocks[event] = allocate(sizes_bytes[event])
+                if made is not None:
+                    made(event)
+            elif -1 - event in blocks:
+                free(blocks.pop(-1 - event))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What an allocator did.
+
+    Attributes:
+        reserved_bytes: most that it held from the driver.
+        taken_bytes: most that it gave out, as split.
+        small_reserved_bytes: held in the end for small requests: these segments are hardly ever given back.
+        taken_at: place -> most that it had given out when something was allocated there.
+    """
+
+    reserved_bytes: int
+    taken_bytes: int
+    small_reserved_bytes: int
+    taken_at: dict[str, int]
+
+    def taken_in(self, phase: str) -> int:
+        """Most that it had given out in a phase."""
+        return max((taken for place, taken in self.taken_at.items() if place.split("/")[0] == phase), default=0)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment at which most lives.
+
+    Attributes:
+        size_bytes: then.
+        place: what was allocating.
+        categories: bytes by what they are for.
+    """
+
+    size_bytes: int
+    place: str
+    categories: dict[Category, int]
+
+    def grown(self, size_bytes: int) -> "Peak":
+        """The same with more temporaries."""
+        categories = {**self.categories, "temporaries": self.categories.get("temporaries", 0) + size_bytes}
+        return Peak(self.size_bytes + size_bytes, self.place, categories) if size_bytes else self
+
+
+# Follows memory while anything runs: every storage that an operation makes, until it is freed.
+#
+# Works on real tensors and on fake ones, which have shapes but no data, so that one code measures and predicts. What a
+# device library takes by itself (workspaces of convolutions) is unseen.
 
 
 class Tracker(TorchDispatchMode):
@@ -162,3 +421,37 @@ class Tracker(TorchDispatchMode):
         self._known[key] = (weakref.ref(storage, freed), number)
         self.live_bytes += size_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+
+
+def tensors_of(tree: object) -> list[Tensor]:
+    """Tensors in a tree of any kind."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+@contextmanager
+def named_places(state: TrainingState, tracker: Tracker, blocks: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Name places after blocks: in a forward from the block's start, in a backward from when its gradient has come."""
+
+    def named(name: str) -> str:
+        return f"{tracker.place.split('/')[0]}/{name}"
+
+    def watch(module: nn.Module, name: str) -> None:
+        def before(_: nn.Module, given: object) -> None:
+            if torch.is_grad_enabled():
+                tracker.mark("saved activations", tensors_of(given))  # a recomputed block keeps what it is given
+            tracker.place = named(name)
+
+        def after(_: nn.Module, __: object, made: object) -> None:
+            tracker.place = tracker.place.split("/")[0]
+            for tensor in tensors_of(made):
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda _: setattr(tracker, "place", named(f"{name} backward")))
+
+        undo.callback(module.register_forward_pre_hook(before).remove)
+        undo.callback(module.register_forward_hook(after).remove)
+
+    with ExitStack() as undo:
+        for network, names in blocks.items():
+            for name in names if network in state.networks else ():
+                watch(state.networks[network].get_submodule(name), f"{network}.{name}")
+        yield

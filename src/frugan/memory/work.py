@@ -1,12 +1,179 @@
-"""Work of a training step: arithmetic, traffic and operations, counted while it runs on real or on fake tensors."""
+"""What a device is given to do: operations, bytes and launches of a step, counted while it runs without data."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from frugan.memory.counting import MacCounter, TrafficCounter, tensors_in
+aten = torch.ops.aten
+
+
+def _cpu_attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    flops: int = sdpa_flop_count(query, key, value)
+    return flops
+
+
+def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *_: Any, **__: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _convolution_backward_flops(
+    gradient: torch.Size,
+    x: torch.Size,
+    weight: torch.Size,
+    *rest: Any,
+    out_shape: Sequence[torch.Size | None],
+    **_: Any,
+) -> int:
+    """Either gradient takes as many products as the forward: each weight meets each position of the smaller side."""
+    transposed = rest[4]
+    positions = (x if transposed else gradient)[2:].numel()
+    forward = 2 * x[0] * positions * weight.numel()
+    return forward * sum(1 for shape in out_shape[:2] if shape is not None)
+
+
+_CORRECTED = {
+    # torch 2.13 counts 0 for its CPU attention kernel and for a matrix times a vector, and the gradient of a grouped
+    # convolution's weight once for each of its groups.
+    aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
+    aten.mv: _matrix_vector_flops,
+    aten.convolution_backward: _convolution_backward_flops,
+}
+
+
+FILLS = frozenset({aten.copy_, aten._foreach_copy_, aten.zero_, aten._foreach_zero_, aten.fill_})
+"""What they are given first they write and do not read, as others do what is given as `out`."""
+
+_WRITTEN = frozenset({"out", "out0", "out1", "out2", "grad_input"})
+"""Names of operands that are written and not read."""
+
+_ALLOCATIONS = frozenset({aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided})
+
+
+class MacCounter(FlopCounterMode):
+    """Torch's own counter of products, in multiply-accumulates, put right where it is wrong: see `_CORRECTED`."""
+
+    def __init__(self) -> None:
+        super().__init__(display=False, custom_mapping=_CORRECTED)
+
+    def macs(self) -> int:
+        """Multiply-accumulates so far: convolutions, matrix products and attention."""
+        return int(self.get_total_flops()) // 2
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """Bytes that a kernel touches to read or write a tensor once: an expanded dimension is stored only once."""
+    touched: int = tensor.element_size()
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        touched *= size if stride != 0 or size == 0 else 1
+    return touched
+
+
+def tensors_in(tree: object) -> list[Tensor]:
+    """Tensors among an operation's arguments or results: several times as fast there as walking a general tree."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, tuple | list):
+        return [tensor for each in tree for tensor in tensors_in(each)]
+    if isinstance(tree, dict):
+        return [tensor for each in tree.values() for tensor in tensors_in(each)]
+    return []
+
+
+def _storage(tensor: Tensor) -> int:
+    """What tells storages apart while they live; a fake tensor has no memory address."""
+    address: int = tensor.untyped_storage()._cdata
+    return address
+
+
+class TrafficCounter(TorchDispatchMode):
+    """Adds up inputs and outputs of every operation: the traffic of a program that fuses nothing across operations.
+
+    Views and allocations move nothing. A convolution or matrix product counts each operand once, whatever its kernel's
+    blocking re-reads, and a table lookup counts the whole table.
+
+    Attributes:
+        bytes_moved: so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_moved = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.bytes_moved += self.traffic_of(func, (args, kwargs or {}), out)
+        return out
+
+    def traffic_of(self, func: Any, inputs: Any, out: object) -> int:
+        """Bytes that one operation reads and writes."""
+        read = {id(tensor): tensor for tensor in tensors_in(_only_read(func, inputs))}
+        written = {id(tensor): tensor for tensor in tensors_in(out)}
+        if func.overloadpacket in _ALLOCATIONS:
+            return 0
+        if not func._schema.is_mutable:
+            stored = {_storage(tensor) for tensor in read.values()}
+            # `_unsafe_view` and `detach` are views too, though torch does not list them as such.
+            written = {key: tensor for key, tensor in written.items() if _storage(tensor) not in stored}
+            if not written:
+                return 0
+        elif not written:  # what works on lists in place gives nothing back
+            written = {id(tensor): tensor for tensor in written_in_place(func, inputs)}
+        return sum(map(stored_bytes, read.values())) + sum(map(stored_bytes, written.values()))
+
+
+def _only_read(func: Any, inputs: Any) -> object:
+    """Operands without those that an operation writes into and does not read."""
+    args, kwargs = inputs
+    if func.overloadpacket in FILLS:
+        return args[1:], kwargs
+    if not func._schema.is_mutable:
+        return inputs
+    return args, {name: value for name, value in kwargs.items() if name not in _WRITTEN}
+
+
+def written_in_place(func: Any, inputs: Any) -> list[Tensor]:
+    """Operands that an operation writes into."""
+    args, kwargs = inputs
+    given = zip(func._schema.arguments, args, strict=False)
+    named = ((argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs)
+    # Fused optimizers say that they may write gradients: they do where these are scaled, which ours never are.
+    writes = (value for each, value in (*given, *named) if each.name != "grads" and each.alias_info)
+    return tensors_in(list(writes))
+
+
+class SavedActivations:
+    """What autograd keeps for backward: one entry per storage, however often it is packed.
+
+    `torch.autograd.graph.saved_tensors_hooks` packs weights too, and one storage several times (6 packs for 4).
+
+    Args:
+        excluded: tensors that stay whether or not there is a backward (parameters, buffers).
+    """
+
+    def __init__(self, excluded: Iterable[Tensor]) -> None:
+        self._kept = list(excluded)  # alive until the end, so that no address is used twice
+        self._seen = {_storage(tensor) for tensor in self._kept}
+        self.saved_bytes = 0
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        storage = _storage(tensor)
+        if storage not in self._seen:
+            self._seen.add(storage)
+            self._kept.append(tensor)
+            self.saved_bytes += tensor.untyped_storage().nbytes()
+        return tensor
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Count what the block saves."""
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+            yield
 
 
 @dataclass(frozen=True)

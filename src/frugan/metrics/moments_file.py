@@ -17,8 +17,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
-from frugan.metrics.moments import Moments, Normal
-from frugan.whole_files import whole_file
+from frugan.files import whole_file
+from frugan.metrics.scores import Moments, Normal
 
 MEAN, COVARIANCE = "mu", "sigma"
 ASYMMETRY = 1e-4

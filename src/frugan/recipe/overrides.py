@@ -1,12 +1,16 @@
-"""`key.sub=value` words over a recipe's values."""
+"""`key.sub=value` words over a recipe's values, fields that follow from others, and in what two recipes differ."""
 
 import difflib
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel
 
 from frugan.engine.optimizers import KINDS
 from frugan.errors import BadInput
+from frugan.families import family
 
 DEFAULT_OPTIMIZER = "default"
 """Settings under this name hold for every optimizer of the family that has none of its own."""
@@ -75,3 +79,84 @@ def _leave_to_overrides(values: dict[str, Any], keys: Collection[str]) -> None:
             stage["set"] = {key: value for key, value in stage["set"].items() if key not in keys}
     if stages:
         values["stages"] = [stage for stage in stages if not isinstance(stage, dict) or stage.get("set") != {}]
+
+
+RESOLUTION, BATCH = "networks.resolution", "training.batch"
+
+
+def followed(values: Mapping[str, Any], overrides: Sequence[str]) -> Mapping[str, Any]:
+    """Dotted field -> value by the recipe's rule, where overrides change what it goes by; fields that they give are not
+    among them.
+
+    Args:
+        values: the recipe's, overrides applied, not validated.
+        overrides: `key.sub=value` words.
+
+    Raises:
+        BadInput: a rule that the family does not have.
+    """
+    given = {word.partition("=")[0] for word in overrides}
+    rule, known = values.get("rule"), isinstance(values.get("family"), str)
+    if not rule or not known or not given & {RESOLUTION, BATCH}:
+        return {}
+    kind = family(values["family"])
+    if not kind.rules:
+        raise BadInput(f"rule {rule!r}: {kind.name} has none; leave it out")
+    resolution, batch = (values.get(key.split(".")[0], {}).get(key.split(".")[1]) for key in (RESOLUTION, BATCH))
+    chosen = batch if BATCH in given else None
+    if not _counts(resolution) or not (chosen is None or _counts(chosen)):
+        return {}  # validation says what is wrong with them
+    return {key: value for key, value in kind.follow(rule, resolution, chosen).items() if key not in given}
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 20
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field in which two recipes differ.
+
+    Attributes:
+        before, after: its values.
+        changeable: whether it may change when a run is resumed.
+        restarts: networks that the change gives a fresh start.
+    """
+
+    before: Any
+    after: Any
+    changeable: bool
+    restarts: tuple[str, ...] = ()
+
+
+def differences(before: BaseModel, after: BaseModel) -> dict[str, Difference]:
+    """Fields that differ, by dotted key."""
+    return dict(_differences(before, after, ""))
+
+
+def _differences(a: BaseModel, b: BaseModel, prefix: str) -> Iterator[tuple[str, Difference]]:
+    for name, field in type(a).model_fields.items():
+        key = f"{prefix}{name}"
+        mine, other = getattr(a, name), getattr(b, name)
+        if mine == other:
+            continue
+        if isinstance(mine, BaseModel) and type(mine) is type(other):
+            yield from _differences(mine, other, f"{key}.")
+        elif isinstance(mine, dict) and isinstance(other, dict):
+            yield from _optimizer_differences(mine, other, key)
+        else:
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            networks = extra.get("restarts", ())
+            yield key, Difference(mine, other, bool(extra.get("changeable")), tuple(map(str, networks)))  # type: ignore[arg-type]
+
+
+def _optimizer_differences(
+    mine: Mapping[str, BaseModel], other: Mapping[str, BaseModel], key: str
+) -> Iterator[tuple[str, Difference]]:
+    """Another kind of optimizer may be taken in mid-run (its state is then fresh), and settings may be added."""
+    for name in dict.fromkeys((*mine, *other)):
+        a, b = mine.get(name), other.get(name)
+        if a is not None and b is not None and type(a) is type(b):
+            yield from _differences(a, b, f"{key}.{name}.")
+        elif a != b:
+            yield f"{key}.{name}", Difference(a, b, changeable=True)

@@ -9,14 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 from frugan.contract.family import Family
 from frugan.contract.settings import CHANGEABLE, DataSettings
 from frugan.engine.ema import EmaSettings
-from frugan.engine.evaluation_settings import EvaluationSettings
 from frugan.engine.optimizers import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
 from frugan.engine.precision import PrecisionName
-from frugan.engine.progress import ENDLESS, Duration, Interval
+from frugan.engine.progress import ENDLESS, Duration, EvaluationSettings, Interval
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.recipe.differences import differences
-from frugan.recipe.overrides import DEFAULT_OPTIMIZER, nearest
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, nearest
 
 MOST_BATCH = 1_000_000
 """Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""

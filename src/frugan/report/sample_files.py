@@ -11,7 +11,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from frugan.errors import BadInput
-from frugan.whole_files import whole_file
+from frugan.files import whole_file
 
 Block = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pictures [n, C, R, R], C = 1 or 3, and their classes [n]."""

@@ -16,18 +16,15 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import frugan
-from frugan.api.model_card.card_facts import Scored
-from frugan.api.model_card.card_folder import FILES, write_card
-from frugan.api.model_card.card_text import card_text
-from frugan.api.networks import build_networks, load, save
-from frugan.api.weights import Weights
+from frugan.api.card import FILES, Scored, card_text, write_card
+from frugan.api.networks import Weights, build_networks, load, save
 from frugan.cli.application import application
 from frugan.engine.events import EventLog
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.metrics.provenance import Provenance
+from frugan.metrics.scores import Provenance
 from frugan.recipe.loading import load_recipe
-from frugan.report.sheets import ROWS_KEYWORD
+from frugan.report.grids import ROWS_KEYWORD
 
 RECIPE = load_recipe("biggan-digits-32", ["networks.generator_channels=2", "networks.discriminator_channels=2"])
 PROVENANCE = Provenance(
@@ -167,7 +164,7 @@ def test_names_are_no_markup(made: Path) -> None:
 
 
 def _facts(run: Path) -> Any:
-    from frugan.api.model_card.card_folder import _facts as facts_of  # noqa: PLC0415
+    from frugan.api.card import _facts as facts_of  # noqa: PLC0415
     from frugan.engine.run_folder import RunFolder  # noqa: PLC0415
 
     facts = facts_of(RunFolder(run), Weights.open(run))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from data.faces.golden_faces import expected_faces, recorded
-from frugan.data.faces.alignment import alignment_matrix, invert_affine, transform_points
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import FaceType
+from frugan.data.faces.geometry import alignment_matrix, invert_affine, transform_points
 from frugan.errors import BadInput
 
 RECORDED = {name: matrix for name, matrix in recorded("landmarks.npz").items() if name.startswith("mat_")}

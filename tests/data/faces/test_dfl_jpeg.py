@@ -16,10 +16,9 @@ from PIL import Image
 
 from data.faces.golden_faces import GOLDEN, expected_faces
 from frugan.data.faces.dfl_jpeg import read_face_jpeg, write_face_jpeg
-from frugan.data.faces.face import Face, Polygon
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import Face, FaceType, Polygon
 from frugan.errors import BadInput
-from frugan.pickles.writer import dump_pickle
+from frugan.safe_pickle.writer import dump_pickle
 
 LANDMARKS = [[10.0 + i, 20.5 + i] for i in range(68)]
 

@@ -15,9 +15,8 @@ from frugan.data.faces.drawn_faces import (
     unseen_faces,
     write_drawn_faces,
 )
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.faceset import open_faceset
-from frugan.data.faces.workspace import find_facesets
+from frugan.data.faces.face import FaceType
+from frugan.data.faces.faceset import find_facesets, open_faceset
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 

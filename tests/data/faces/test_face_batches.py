@@ -19,14 +19,12 @@ import pytest
 import torch
 
 from data.faces.golden_faces import GOLDEN
-from frugan.data.faces import sample_block
-from frugan.data.faces.batches import FaceBatches
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces import sample_processes
+from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import open_faceset, pack_faceset
+from frugan.data.faces.needs import FaceBatches, FaceOrder
 from frugan.data.faces.sample import SampleSettings, make_sample
-from frugan.data.faces.sample_block import SampleBlock
-from frugan.data.faces.sample_processes import LEFT_TO_THE_TRAINER, SampleProcesses
-from frugan.data.faces.stream import FaceOrder
+from frugan.data.faces.sample_processes import LEFT_TO_THE_TRAINER, SampleBlock, SampleProcesses
 from frugan.errors import BadInput, TrainingFailed
 
 FACES = open_faceset(GOLDEN / "faceset" / "aligned")
@@ -184,8 +182,8 @@ import os, signal, sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    from frugan.data.faces.batches import FaceBatches
-    from frugan.data.faces.face_type import FaceType
+    from frugan.data.faces.needs import FaceBatches
+    from frugan.data.faces.face import FaceType
     from frugan.data.faces.faceset import open_faceset
     from frugan.data.faces.sample import SampleSettings
     from frugan.data.faces.sample_processes import SampleProcesses
@@ -218,7 +216,7 @@ from pathlib import Path
 
 import frugan  # as scripts that train do
 from frugan.cli.main import run  # as the installed command does: each process reads its top again
-from frugan.data.faces.sample_maker import SampleMaker, Wanted
+from frugan.data.faces.sample import SampleMaker, Wanted
 from frugan.errors import BadInput
 
 class Watched(SampleMaker):
@@ -230,10 +228,10 @@ class Watched(SampleMaker):
         return lost
 
 if __name__ == "__main__":
-    from frugan.data.faces.face_type import FaceType
+    from frugan.data.faces.face import FaceType
     from frugan.data.faces.faceset import open_faceset
     from frugan.data.faces.sample import SampleSettings
-    from frugan.data.faces.sample_block import SampleBlock
+    from frugan.data.faces.sample_processes import SampleBlock
     from frugan.data.faces.sample_processes import SampleProcesses
 
     faces = open_faceset(Path(sys.argv[1]))
@@ -268,7 +266,7 @@ def test_blocks_are_shared_by_name_and_given_back() -> None:
 
 
 def test_no_room_for_a_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sample_block, "SYSTEM_FOLDER", tmp_path)
+    monkeypatch.setattr(sample_processes, "SYSTEM_FOLDER", tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
     with pytest.raises(BadInput, match=r"has room for 64\.0 MiB .* takes 64\.1 MiB\. In a container, .*--shm-size"):
         SampleBlock({"a": (64 << 18,), "b": (1 << 15,)})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import FaceType
 from frugan.errors import BadInput
 
 

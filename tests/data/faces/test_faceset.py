@@ -15,8 +15,7 @@ from PIL import Image
 
 from data.faces.golden_faces import GOLDEN, expected_faces
 from frugan.data.faces.dfl_jpeg import write_face_jpeg
-from frugan.data.faces.face import Face
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import Face, FaceType
 from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
 from frugan.errors import BadInput
 

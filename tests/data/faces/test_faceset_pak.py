@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from data.faces.golden_faces import GOLDEN, load_face
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.faceset_pak import Pak, read_pak, write_pak
+from frugan.data.faces.face import FaceType
+from frugan.data.faces.faceset import Pak, read_pak, write_pak
 from frugan.errors import BadInput
-from frugan.pickles.writer import Global, dump_pickle
+from frugan.safe_pickle.writer import Global, dump_pickle
 from pickles.equality import opcodes
 
 PACKED = GOLDEN / "faceset" / "packed" / "faceset.pak"

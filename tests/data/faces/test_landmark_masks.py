@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from data.faces.golden_faces import load_face, recorded
-from frugan.data.faces.landmark_masks import expanded_eyebrows, eyes_mouth_mask, face_mask
+from frugan.data.faces.geometry import expanded_eyebrows, eyes_mouth_mask, face_mask
 from tools.draw_faces.camera import view_of
 from tools.draw_faces.landmarks import landmarks
 from tools.draw_faces.moment import draw_moment

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data.faces.golden_faces import expected_faces, load_face
-from frugan.data.faces.pose import pitch_yaw_roll, yaw
+from frugan.data.faces.geometry import pitch_yaw_roll, yaw
 
 # the landmarks' numbers in a picture mirrored left to right, as far as the pose looks at them
 MIRRORED = [*range(16, -1, -1), *range(26, 16, -1), *range(27, 31), *range(35, 30, -1), *range(36, 68)]

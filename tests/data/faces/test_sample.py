@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data.faces.golden_faces import GOLDEN, OPENCV_4, load_face, recorded
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import FaceType
 from frugan.data.faces.sample import FaceSample, SampleSettings, make_sample
 from frugan.errors import BadInput
 

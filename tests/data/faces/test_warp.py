@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data.faces.golden_faces import recorded
-from frugan.data.faces.warp import Warp, draw_warp
+from frugan.data.faces.sample import Warp, draw_warp
 
 RECORDED = recorded("warp_params.npz")
 

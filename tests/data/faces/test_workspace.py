@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frugan.data.faces.workspace import find_facesets
+from frugan.data.faces.faceset import find_facesets
 from frugan.errors import BadInput
 
 

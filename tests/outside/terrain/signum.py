@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from frugan.engine.host_state import beside
+from frugan.engine.host_memory import beside
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from frugan.pickles.reader import load_pickle
+from frugan.safe_pickle.reader import load_pickle
 
 Array = NDArray[Any]
 

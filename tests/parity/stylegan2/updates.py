@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from frugan.contract.layers import Observer
 from frugan.contract.phase import MicroBatch, Phase, PhaseState
 from frugan.engine.ema import EmaSettings
-from frugan.engine.layout import Layout
 from frugan.engine.optimizers import AdamSettings, with_lazy_phases
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -17,7 +16,7 @@ from frugan.engine.progress import Duration
 from frugan.engine.state import TrainingState
 from frugan.engine.training import Stage, Training
 from frugan.engine.update import PhaseResult
-from frugan.engine.working_weights import working_weights
+from frugan.engine.weights import Layout, working_weights
 from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.families.stylegan2.phases import PATH_LENGTH, phases
 from parity.stylegan2.golden import Case

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from frugan import registry
-from frugan.api.convert.our_side import Ours
-from frugan.api.convert.written import check_target, write_imported
+from frugan.api.convert.written import Ours, check_target, write_imported
 from frugan.contract.formats import Conversion, Converted, FileFormat
 from frugan.errors import BadInput
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frugan.api.convert.formats import convert
-from frugan.api.data.sources import Data
+from frugan.api.data import Data
 from frugan.api.progress import Say
 from frugan.contract.formats import Conversion, Converted
 

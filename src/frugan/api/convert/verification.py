@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import SheetRequest
 from frugan.engine.checkpoint import load_networks
-from frugan.engine.prepared import make_callable
+from frugan.engine.weights import make_callable
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 
@@ -46,7 +46,7 @@ class Verified:
 
 
 @torch.no_grad()
-def verify(recipe: Recipe, tensors: Mapping[str, Tensor], source: Path) -> Verified:
+def verify_conversion(recipe: Recipe, tensors: Mapping[str, Tensor], source: Path) -> Verified:
     """Run converted networks.
 
     Args:

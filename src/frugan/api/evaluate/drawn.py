@@ -11,14 +11,12 @@ from torch import Tensor, nn
 
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE
 from frugan.api.sample.generation import DrawRequest, Sampler, generating
-from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.device import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput, TrainingFailed
-from frugan.metrics.feature_network import FeatureNetwork
-from frugan.metrics.inception_score import StreamingInceptionScore
-from frugan.metrics.moments import Moments, StreamingMoments
-from frugan.metrics.row_store import RowStore, temporary_rows
+from frugan.metrics.feature_network import FeatureNetwork, RowStore, temporary_rows
+from frugan.metrics.scores import Moments, StreamingInceptionScore, StreamingMoments
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed

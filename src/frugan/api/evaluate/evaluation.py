@@ -6,33 +6,70 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frugan.api.data.sources import open_real
+from frugan.api.data import open_real
 from frugan.api.defaults import METRICS
-from frugan.api.evaluate.feature_networks import choose_network
+from frugan.api.devices import device_of_rank, ranks_in_words
+from frugan.api.evaluate.reference import choose_network
 from frugan.api.evaluate.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, features_of
-from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
-from frugan.api.networks import networks_from
+from frugan.api.networks import Weights, networks_from
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.generation import DrawRequest, check_draw, known_classes
-from frugan.api.sample.opened_networks import device_and_precision
-from frugan.api.weights import Weights
+from frugan.api.sample.networks import device_and_precision
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
-from frugan.data.run_classes import other_classes
-from frugan.engine.arithmetic import pin_arithmetic
+from frugan.data.run_data import other_classes
 from frugan.engine.checkpoint import NETWORKS_FILE
+from frugan.engine.device import pin_arithmetic
 from frugan.engine.ranks.place import Place
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput
 from frugan.metrics.feature_network import FeatureNetwork
-from frugan.metrics.low_recall import low_recall
 from frugan.metrics.moments_file import FileMoments, read_moments
-from frugan.metrics.provenance import NONE
+from frugan.metrics.scores import NONE, low_recall
 from frugan.recipe.recipe import Recipe
 
-if TYPE_CHECKING:  # one process needs no torch.distributed
+if TYPE_CHECKING:
     from frugan.engine.ranks.group import RankGroup
+
+
+def plot_truncation_curve(found: Sequence[Evaluation], path: Path) -> None:
+    """Draw inception score against Fréchet distance, or whichever of the two there is against truncation.
+
+    Raises:
+        BadInput: neither was measured, or matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise BadInput("--plot needs matplotlib: pip install 'frugan[report]'") from error
+    has = [name for name in ("fid", "is_mean") if all(name in each.scores for each in found)]
+    if not has:
+        raise BadInput("--plot draws fid and is: ask for one of them with --metrics")
+    labels = {"fid": "Fréchet distance (lower is better)", "is_mean": "inception score (higher is better)"}
+    truncations = [each.provenance.truncation for each in found]
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axes = figure.add_subplot()
+    if len(has) == 2:
+        across, up = ([each.scores[name] for each in found] for name in ("fid", "is_mean"))
+        axes.set_xlabel(labels["fid"])
+        axes.set_ylabel(labels["is_mean"])
+        for x, y, truncation in zip(across, up, truncations, strict=True):
+            axes.annotate(f"{truncation:g}", (x, y), textcoords="offset points", xytext=(6, 4), fontsize=8)
+    else:
+        across, up = truncations, [each.scores[has[0]] for each in found]
+        axes.set_xlabel("truncation")
+        axes.set_ylabel(labels[has[0]])
+    axes.plot(across, up, marker="o")
+    axes.grid(alpha=0.3)
+    of = found[0].provenance
+    axes.set_title(
+        f"{of.samples:,} samples at step {of.step:,}; statistics: {of.statistics}; {of.network}",
+        fontsize=9,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
 
 DIGITS = "digits"
 """Names the demo's unseen half where real pictures are asked for."""

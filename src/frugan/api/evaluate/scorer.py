@@ -20,15 +20,18 @@ from frugan.data.digits import are_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
-from frugan.folders import Folders
-from frugan.metrics.feature_network import FeatureNetwork, Features
-from frugan.metrics.frechet import frechet_distance
-from frugan.metrics.kernel_distance import SUBSET_SIZE, kernel_distance
-from frugan.metrics.moments import Moments
+from frugan.files import Folders
+from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
 from frugan.metrics.moments_file import FileMoments
-from frugan.metrics.precision_recall import precision_recall
-from frugan.metrics.provenance import NONE, Provenance
-from frugan.metrics.row_store import RowStore, temporary_rows
+from frugan.metrics.scores import (
+    NONE,
+    SUBSET_SIZE,
+    Moments,
+    Provenance,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+)
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from frugan.api.machine.devices import use_device
+from frugan.api.devices import use_device
+from frugan.api.networks import Weights
 from frugan.api.setup import training_of
-from frugan.api.weights import Weights
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.engine.prepared import prepared
 from frugan.engine.training import networks_used
+from frugan.engine.weights import prepared
+from frugan.memory.calibration import Peaks, measure_latency, measure_peaks
 from frugan.memory.costs import NetworkCost, Run, arithmetic_intensity, bound_by, network_cost, recorded_runs
-from frugan.memory.machine import Peaks, measure_latency, measure_peaks
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 

@@ -1,18 +1,210 @@
-"""`plan`: does a recipe fit a card or several, by which savings, at what cost; and what is the largest that does."""
+"""`plan`: whether a recipe fits a card, or several that share every batch, how, and what it costs."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from frugan.api.machine.devices import choose_device
-from frugan.api.plan.planner import Planner, PlanOptions, choose_card
-from frugan.api.plan.recipe_relatives import Largest, relatives
-from frugan.api.plan.report import PlanReport, needed_size
-from frugan.api.plan.several_cards import parse_cards, plan_together
+from frugan.api.devices import choose_device
+from frugan.api.plan.planner import Planner, PlanOptions, choose_card, duration_seconds
+from frugan.api.plan.recipes import Largest, relatives
+from frugan.api.plan.report import CardShare, PlanReport, Together, needed_size, shares_in_words
+from frugan.engine.plan import check_micro_batch
+from frugan.engine.ranks.place import whole_parts
+from frugan.engine.training import Training
 from frugan.errors import BadInput
-from frugan.memory.sizes import parse_size, show_size
+from frugan.memory.cards import GUESSED, Card, Link, Sum, is_known, parse_link, seconds_between, sums_of
+from frugan.memory.plan_space import SaverName, Wishes
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
+from frugan.wording import parse_size, show_size
+
+SHARDS: SaverName = "shard-optimizer"
+"""The saving that all ranks use, or none."""
+_COUNTED = re.compile(r"(.+)x(\d+)")
+
+
+def parse_cards(card: str | None, gpus: int | None) -> tuple[str | None, int]:
+    """Name and number of the cards of "gtx-1080" or "gtx-1080x12"; no name: the card here, or one that is not named.
+
+    Args:
+        gpus: how many there are; None: as many as `card` says.
+
+    Raises:
+        BadInput: none, another number than `card` says, or cards of several kinds.
+    """
+    if gpus is not None and gpus < 1:
+        raise BadInput(f"--gpus {gpus}: expected at least one")
+    if card is not None and "," in card:
+        raise BadInput(
+            f"--card {card}: a plan is for cards of one kind. Ask for each kind as if all cards were of it, such as "
+            "--card gtx-1080x12: the slowest kind says how long a step takes, the smallest what fits; in training, "
+            "--shares gives each rank its part of the batch"
+        )
+    counted = None if card is None or is_known(card) else _COUNTED.fullmatch(card.strip())
+    if counted is None:
+        return card, gpus or 1
+    name, count = counted[1], int(counted[2])
+    if count < 1:
+        raise BadInput(f"--card {card}: expected at least one of them, or leave it out")
+    if gpus is not None and gpus != count:
+        raise BadInput(f"--gpus {gpus}: --card {card} names {count}; leave --gpus out, or make them agree")
+    return name, count
+
+
+def plan_together(
+    recipe: str | Recipe,
+    overrides: Sequence[str],
+    budget_bytes: int | None,
+    options: PlanOptions,
+    *,
+    in_one_forward: bool = False,
+    only_fits: bool = False,
+) -> PlanReport:
+    """Plan for equal cards that share every batch in whole normalisation groups.
+
+    Args:
+        budget_bytes: on each card in all; None: all of each that is named.
+        in_one_forward: each card takes its part at once.
+        only_fits: nothing is asked but whether it fits.
+
+    Returns:
+        The plan of the card with the least room, and what all of them cost, but where only the first is asked. Without
+        a budget, and a card to take it from: the ladder of one card.
+
+    Raises:
+        BadInput: more cards than groups, or as `Planner.report`.
+    """
+    link = GUESSED if options.link is None else parse_link(options.link)
+    card, count = parse_cards(options.card, options.gpus)
+    lone = _lone(recipe, overrides, replace(options, card=card))
+    shared = replace(lone, gpus=count)
+    _ = shared.training  # refuses more cards than groups
+    if budget_bytes is None and options.card is None:
+        return _ladder(shared, options)
+
+    # The batch is dealt as equally as whole groups allow.
+    whole = lone.training
+    groups = whole_parts(-(-whole.batch // whole.group), [1.0] * count)
+    dealt = Counter(each * whole.group for each in groups)  # samples -> ranks, in their order
+    if options.micro_batch is not None:
+        check_micro_batch(options.micro_batch, max(dealt), whole.group)
+    if budget_bytes is None:
+        budget_bytes = lone.card.memory_bytes
+    assert budget_bytes is not None  # a card that is named has a size
+    alone_seconds = 0.0 if only_fits else _report(lone, budget_bytes).choice.whole_seconds
+
+    planned = _planned(shared, dealt, budget_bytes, options, in_one_forward=in_one_forward)
+    planner, report = max(planned, key=lambda pair: pair[1].rung.peak_bytes)  # it stands for all
+    if only_fits:
+        return report  # that does not fit, if any does not
+
+    # What all of them cost together, and what they wait for.
+    if not report.fits and not in_one_forward:
+        with planner:
+            report = planner.report(budget_bytes, say=options.say)
+    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.rung.savers else None)
+    shares = tuple(_share(each, dealt[each.share], budget_bytes, alone_seconds) for _, each in planned)
+    together = Together(shares, link, sums, between_seconds, whole.batch)
+    return replace(
+        report,
+        duration_seconds=duration_seconds(planner.recipe, together.step_seconds),
+        together=together,
+        decisions=(*report.decisions, *_decisions(dealt, whole, together)),
+    )
+
+
+def _planned(
+    shared: Planner, dealt: Iterable[int], budget_bytes: int, options: PlanOptions, *, in_one_forward: bool
+) -> list[tuple[Planner, PlanReport]]:
+    """A plan for each share that cards have; all of them share out the optimizers' state, or none does."""
+    planned: list[tuple[Planner, PlanReport]] = []
+    for own in dealt:
+        micro_batch = own if in_one_forward else options.micro_batch
+        most = None if micro_batch is None else min(micro_batch, own)
+        planner = replace(shared, share=own, wishes=Wishes(most, options.use, options.avoid))
+        planned.append((planner, _report(planner, budget_bytes)))
+    if any(SHARDS in report.rung.savers for _, report in planned):
+        return [pair if SHARDS in pair[1].rung.savers else _sharing(pair[0], budget_bytes) for pair in planned]
+    return planned
+
+
+def _share(report: PlanReport, count: int, budget_bytes: int, alone_seconds: float) -> CardShare:
+    return CardShare(
+        card=report.card.name,
+        count=count,
+        samples=report.share,
+        rung=report.rung,
+        budget_bytes=budget_bytes,
+        fits=report.fits,
+        compute_seconds=report.choice.whole_seconds,
+        alone_seconds=alone_seconds,
+    )
+
+
+def _lone(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
+    """For one of the cards, as if it trained alone: it has nobody to share with."""
+    use = tuple(name for name in options.use if name != SHARDS)
+    return Planner.of(recipe, overrides, replace(options, gpus=None, link=None, micro_batch=None, use=use))
+
+
+def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
+    """Plans worth having for one of several cards that nobody has named.
+
+    Raises:
+        BadInput: a link between cards that nobody knows.
+    """
+    if options.link is not None:
+        raise BadInput(f"--link {options.link}: between which cards? Name them with --card, or give --memory")
+    if options.micro_batch is not None:
+        check_micro_batch(options.micro_batch, shared.training.batch, shared.training.group)
+        shared = shared.wishing(replace(shared.wishes, micro_batch=options.micro_batch))
+    return _report(shared, None)
+
+
+def _sharing(planner: Planner, budget_bytes: int) -> tuple[Planner, PlanReport]:
+    """The same with the optimizers' state shared out."""
+    sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
+    return sharing, _report(sharing, budget_bytes)
+
+
+def _report(planner: Planner, budget_bytes: int | None) -> PlanReport:
+    with planner:
+        return planner.report(budget_bytes, nearest=False)
+
+
+def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> tuple[tuple[Sum, ...], float]:
+    """What is added up in an average step of the whole training, and the time that it takes.
+
+    Args:
+        sharing: the card, where weights are gathered after each update because their optimizers' state is shared out.
+            What that takes at the pace of the card's own bus is in its time already; None: it is not.
+    """
+    networks = training.build("meta")
+    found: dict[str, Sum] = {}
+    seconds = 0.0
+    for stage in training.distinct_stages:
+        here = sums_of(stage, networks)
+        seconds += stage.share * seconds_between(link, here, cards)
+        for each in here:
+            if sharing is not None:
+                gathered = link.gathered_bytes(each.size_bytes, cards)
+                slower = max(0.0, gathered / link.bytes_per_s - gathered / sharing.host_bytes_per_s)
+                seconds += stage.share * each.updates * slower
+            before = found[each.phase].updates if each.phase in found else 0.0
+            found[each.phase] = replace(each, updates=before + stage.share * each.updates)
+    return tuple(found.values()), seconds
+
+
+def _decisions(dealt: Counter[int], training: Training, together: Together) -> list[str]:
+    """A line for each choice: what, why, how to override."""
+    link = together.link
+    said = "a guess for cards in one machine; give yours with --link 8GB/s" if link.guess else "as asked"
+    return [
+        f"shares: {shares_in_words(dealt, training.group)}, as equal as possible",
+        f"link: {link.bytes_per_s / 1e9:.3g} GB/s to each card, {link.latency_s * 1e6:.3g} \u00b5s a message: {said}",
+    ]
 
 
 def plan(

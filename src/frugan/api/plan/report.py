@@ -10,12 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frugan.api.plan.recipe_relatives import Largest
-from frugan.memory.cards import TIME_ERROR, Card
-from frugan.memory.link import Link, Sum
+from frugan.api.plan.recipes import Largest
+from frugan.memory.cards import TIME_ERROR, Card, Link, Sum
 from frugan.memory.plan_space import SaverName
 from frugan.memory.search import Choice
-from frugan.memory.sizes import GIB, MIB
+from frugan.wording import GIB, MIB
 
 COMPILED = (
     "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "

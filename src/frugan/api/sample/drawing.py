@@ -1,23 +1,26 @@
-"""Many samples: npz, folders of PNGs, sheets of random classes, and animations."""
+"""Many samples: npz, folders of PNGs, grids of random classes, animations; and what is nearest to them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from frugan.api.progress import Say
+from frugan.api.data import open_real
+from frugan.api.networks import Weights
+from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import DrawRequest, Sampler, generating, pixels
-from frugan.api.sample.opened_networks import open_networks
-from frugan.api.sample.sheet_requests import check_request, check_sheet
-from frugan.api.weights import Weights
+from frugan.api.sample.networks import open_networks
+from frugan.api.sample.sampling import check_request, check_sheet
 from frugan.contract.family import SheetRequest
-from frugan.engine.working_weights import working_weights
+from frugan.data.picture_set import PictureSet
+from frugan.engine.weights import working_weights
 from frugan.errors import BadInput
+from frugan.metrics.nearest import nearest_pictures
+from frugan.report.grids import not_finite, write_sheet
 from frugan.report.sample_files import write_animation, write_npz, write_pngs
-from frugan.report.sheets import not_finite, write_sheet
 
 GAP = 2
 """Black pixels between the pictures of an animation."""
@@ -142,3 +145,71 @@ def _side_by_side(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
         top, left = (side + GAP) * (number // columns), (side + GAP) * (number % columns)
         grid[top : top + side, left : left + side] = picture.transpose(1, 2, 0)
     return grid
+
+
+COPIED = 0.5
+"""A sample nearer to a training picture than half of what is usual between two of them is worth a look."""
+
+
+@dataclass(frozen=True)
+class MemorisationCheck:
+    """What was found.
+
+    Attributes:
+        sheet: each row a sample and the training pictures nearest to it.
+        ratios: distance of each sample to the nearest one, as a share of what is usual between training pictures.
+        suspicious: rows, from 1, whose ratio is below `COPIED`.
+    """
+
+    sheet: Path
+    ratios: tuple[float, ...]
+    suspicious: tuple[int, ...]
+
+
+def check_memorisation(
+    source: str | Path | Weights,
+    data: str | Path | PictureSet,
+    out: str | Path,
+    request: DrawRequest | None = None,
+    *,
+    samples: int = 10,
+    nearest: int = 5,
+    device: str = "auto",
+    say: Say = print,
+    progress: Progress | None = None,
+) -> MemorisationCheck:
+    """Write a sheet of samples, each beside the training pictures (mirrored ones too) that are nearest to it.
+
+    Nearest by pixels at 32 x 32: a copy shows, a change of pose or colour does not.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        data: what it was trained on.
+        out: folder for nearest.png.
+        samples, nearest: rows, and training pictures in each.
+
+    Raises:
+        BadInput: no such weights or pictures, or counts below 1.
+    """
+    if samples < 1 or nearest < 1:
+        raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
+    opened = open_networks(source, device, say)
+    check_sheet(samples, 1 + nearest, opened.recipe)
+    pictures = open_real(opened.recipe, data, say, progress)
+    with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
+        drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]
+    count = min(nearest, len(pictures))
+    near = nearest_pictures(drawn, pictures, count, progress)
+    beside = torch.from_numpy(np.array(pictures[near.indices.flatten().numpy()])).unflatten(0, (samples, count))
+    rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
+    path = Path(out) / "nearest.png"
+    titles = ("sample", *(f"near {number}" for number in range(1, count + 1)))
+    write_sheet(rows.float().div(127.5).sub(1), path, opened.provenance, titles=titles)
+    ratios = tuple(float(f"{ratio:.3f}") for ratio in near.ratios.tolist())
+    suspicious = tuple(row for row, ratio in enumerate(ratios, 1) if ratio < COPIED)
+    say(
+        f"nearest: a sample is {min(ratios):.2f} to {max(ratios):.2f} times as far from its nearest training picture "
+        "as two training pictures usually are"
+        + (f"; rows {', '.join(map(str, suspicious))} look copied" if suspicious else "; none looks copied")
+    )
+    return MemorisationCheck(path, ratios, suspicious)

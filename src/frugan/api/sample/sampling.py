@@ -1,4 +1,4 @@
-"""`sample`: sheets and interpolations from a run or a weights file."""
+"""`sample`: grids and interpolations from a run or a weights file; what cannot be drawn is refused."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -9,22 +9,71 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frugan.api.data.feed import feeding
-from frugan.api.data.sources import Data, open_sources
+from frugan.api.data import Data, feeding, open_sources
+from frugan.api.networks import Weights
 from frugan.api.progress import Say
-from frugan.api.sample.generation import pixels
-from frugan.api.sample.given_pictures import with_pictures
-from frugan.api.sample.opened_networks import open_networks
-from frugan.api.sample.row_labels import row_labels
-from frugan.api.sample.sheet_requests import check_request
-from frugan.api.sample.style_requests import words
-from frugan.api.weights import Weights
+from frugan.api.sample.generation import check_numbered, check_psi, check_truncation, extent, pixels, words
+from frugan.api.sample.networks import open_networks, row_labels, with_pictures
 from frugan.contract.family import SheetRequest
-from frugan.engine.working_weights import working_weights
+from frugan.data.decoding import MOST_PIXELS
+from frugan.engine.weights import working_weights
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
+from frugan.report.grids import not_finite, write_sheet
 from frugan.report.sample_files import write_png
-from frugan.report.sheets import not_finite, write_sheet
+
+OF_RANDOM_INPUTS = ("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed")
+"""What a request asks of random inputs, which a family that is shown faces has not."""
+MOST_SEED = 2**63 - 1
+MOST_ON_A_SHEET = 10_000
+"""Pictures: 100 rows of 100, which take minutes to draw on a processor."""
+
+
+def check_request(request: SheetRequest, recipe: Recipe) -> None:
+    """Refuse what cannot be drawn.
+
+    Raises:
+        BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
+    """
+    if recipe.shows_given:
+        usual = SheetRequest()
+        ignored = [name for name in OF_RANDOM_INPUTS if getattr(request, name) != getattr(usual, name)]
+        if ignored:
+            given = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
+            raise BadInput(
+                f"{given}: for families that draw from random inputs; {recipe.family} shows what it makes of given "
+                "pictures, which these leave as they are; leave them out (--rows says how many pictures)"
+            )
+    known = recipe.classes
+    for chosen in request.classes or ():
+        if not 0 <= chosen < known:
+            raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
+    if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
+        raise BadInput("columns, rows and micro-batch: expected at least 1")
+    check_truncation(request.truncation)
+    check_psi(request.psi, request.psi_layers, request.noise, recipe)
+    check_numbered(request, recipe)
+    if not 0 <= request.seed <= MOST_SEED:
+        raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
+    check_sheet(*extent(request), recipe)
+    if request.interpolate is not None and request.columns < 2:
+        raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
+
+
+def check_sheet(rows: int, columns: int, recipe: Recipe) -> None:
+    """Refuse a sheet or a film that is too large to be drawn in memory, or looked at.
+
+    Raises:
+        BadInput: too many pictures or pixels.
+    """
+    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    side = max(need.resolution for need in needs)
+    if rows * columns > MOST_ON_A_SHEET or rows * columns * side**2 > MOST_PIXELS:
+        most = min(MOST_ON_A_SHEET, MOST_PIXELS // side**2)
+        raise BadInput(
+            f"{rows:,} x {columns:,} pictures (--rows, --columns or --frames): expected at most {most:,} together at "
+            f"{side} pixels; --npz N and --pngs N write any number"
+        )
 
 
 def sample(

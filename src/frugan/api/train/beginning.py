@@ -1,43 +1,184 @@
-"""How a training begins: networks, state and plan on the device, from a checkpoint, from other weights or afresh."""
+"""How a training begins: networks, state, plan and shares on the device, from a checkpoint, other weights or afresh."""
 
 import platform
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from frugan.api.machine.devices import misspelt_cards, use_device
+from frugan.api.devices import misspelt_cards, use_device
+from frugan.api.networks import recipe_of, weights_metadata
+from frugan.api.progress import Say
 from frugan.api.setup import training_of
-from frugan.api.train.loading import load_fitting, told_when_full
-from frugan.api.train.loss_history import LossHistory
-from frugan.api.train.opening import Opening
+from frugan.api.train.init import refuse_untaught, start_from
+from frugan.api.train.observers import LossHistory, collapse_watch, gradient_watch, spill_watch
+from frugan.api.train.opening import Opening, stages_of
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, rolled_back
 from frugan.api.train.run import TrainRun
-from frugan.api.train.share_choice import SHARES, ShareChoice, own_plan
-from frugan.api.train.stages import stages_of
-from frugan.api.train.starting_weights import refuse_untaught, start_from
-from frugan.api.train.watches import collapse_watch, gradient_watch, spill_watch
-from frugan.api.weights import recipe_of, weights_metadata
 from frugan.data.run_data import other_pictures, read_run_data
-from frugan.engine.arithmetic import pin_arithmetic, tf32_decision
 from frugan.engine.checkpoint import NETWORKS_FILE, Checkpoint, newest_whole, restore, set_aside_newer
+from frugan.engine.device import pin_arithmetic, ran_out_of_memory, release_memory, tf32_decision
 from frugan.engine.loop import Loop
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
-from frugan.engine.ranks.ranks import check_ranks
-from frugan.engine.soundness import Soundness
+from frugan.engine.ranks.place import check_shares, parse_shares
+from frugan.engine.ranks.ranks import Ranks, check_ranks
 from frugan.engine.state import TrainingState
-from frugan.engine.step_log import StepLog
+from frugan.engine.step_log import Soundness, StepLog
 from frugan.engine.tensor_files import write_json
-from frugan.errors import BadInput
-from frugan.recipe.differences import Difference, differences
+from frugan.errors import BadInput, TrainingFailed
+from frugan.memory.cards import room_bytes
+from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
+from frugan.wording import show_size
+
+Loaded = TypeVar("Loaded")
+
+
+def load_fitting(load: Callable[[Plan], Loaded], plan: Plan, planner: TrainingPlanner) -> tuple[Loaded, Plan]:
+    """Load by a plan, and once more by a smaller one if memory runs out.
+
+    Args:
+        load: makes everything anew each time; what it had made when it failed goes.
+
+    Returns:
+        What was loaded, and the plan that it was loaded by.
+
+    Raises:
+        TrainingFailed: no plan is smaller, or memory ran out again.
+    """
+    try:
+        return load(plan), plan
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        message = str(error)
+    release_memory(planner.device)
+    plan = planner.next_to_load(plan, message)
+    with told_when_full(planner.device, "the networks and their state were loaded by the smaller plan as well"):
+        return load(plan), plan
+
+
+@contextmanager
+def told_when_full(device: torch.device, what: str) -> Iterator[None]:
+    """Say in a sentence that memory ran out while `what`.
+
+    Raises:
+        TrainingFailed: it did.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise TrainingFailed(
+            f"memory ran out while {what} ({reason}){_left(device)}. Nothing is lost: close other programs that use "
+            "the card and run the same command again, or choose a smaller recipe: `frugan plan` says which would fit"
+        ) from None
+
+
+def _left(device: torch.device) -> str:
+    if device.type != "cuda":
+        return ""
+    try:
+        return f"; there is room for {show_size(room_bytes(device))} on the card"
+    except RuntimeError:  # too full to be asked
+        return ""
+
+
+SHARES = "shares"
+"""What a checkpoint keeps of them."""
+
+
+@dataclass
+class ShareChoice:
+    """The shares of a run's ranks.
+
+    Attributes:
+        samples: of each rank; None: all alike.
+        plans: of each rank, as JSON; empty: all have the first one's.
+    """
+
+    samples: tuple[int, ...] | None = None
+    plans: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, words: str | None, recipe: Recipe, ranks: Ranks, saved: Mapping[str, Any], say: Say) -> "ShareChoice":
+        """Choose.
+
+        Args:
+            words: as asked: "equal" or a number for each rank; None: as the run had it.
+            saved: the JSON state of the checkpoint that is resumed.
+
+        Raises:
+            BadInput: what is asked for does not come out in whole groups.
+        """
+        batch, group = recipe.training.batch, recipe.training.normalisation_batch or 1
+        asked = None if words is None else parse_shares(words, ranks.size)
+        kept = saved.get(SHARES)
+        if ranks.size == 1:
+            if words is not None:
+                say(f"--shares {words} is ignored: this process trains alone")
+            return cls()
+        if isinstance(asked, tuple):
+            check_shares(asked, batch, group)
+            samples = tuple(share * batch // sum(asked) for share in asked)
+            say(f"shares: {_shown(samples)} samples, as asked for")
+            same = kept is not None and kept["samples"] == list(samples) and kept["devices"] == list(ranks.devices)
+            return cls(samples, kept["plans"] if kept is not None and same else [])
+        if asked == "equal":
+            return cls()
+        if kept is not None and kept["devices"] == list(ranks.devices):
+            say(f"shares: {_shown(kept['samples'])} samples, as the run had them here; override with --shares equal")
+            return cls(tuple(kept["samples"]), kept["plans"])
+        if kept is not None:
+            say("shares: the run was on other cards or ranks, and its shares were for those")
+        return cls()
+
+    def led_by(self, plan: Plan) -> None:
+        """Forget the plans where the first rank has made another one than it had: all others then do so too."""
+        if self.plans and self.plans[0] != plan.as_json():
+            self.plans = []
+
+    def kept(self, ranks: Ranks) -> dict[str, Any]:
+        """For checkpoints to keep."""
+        if self.samples is None:
+            return {}
+        return {SHARES: {"samples": list(self.samples), "plans": self.plans, "devices": list(ranks.devices)}}
+
+
+def own_plan(planner: TrainingPlanner, ranks: Ranks, common: Plan, kept: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of one rank for its own share on its own card; where ranks share normalisation groups, be it in
+    one phase that sees few samples, all have one.
+
+    Args:
+        common: the first rank's.
+        kept: what this rank had when the run was left; None: there is none.
+
+    Raises:
+        BadInput: it does not fit there.
+    """
+    training = training_of(planner.recipe)
+    batch, group = training.batch, training.normalisation_batch or 1
+    planner.share, planner.common = ranks.share(batch, group), common
+    if any(ranks.any_parts(phase.samples(batch), phase.group(group)) for phase in training.phases):
+        return common
+    if kept is not None:
+        return Plan.from_json(kept, planner.precision)
+    return planner.first(training, None)[0]
+
+
+def _shown(samples: Sequence[int]) -> str:
+    return ", ".join(map(str, samples))
+
 
 Found = tuple[Checkpoint, dict[str, Any], list[str]]
 """A checkpoint to go on from, its JSON state, and what is wrong with newer ones."""

@@ -1,21 +1,134 @@
-"""What is found out before the first step: with how many threads it is fastest, and how long training will take."""
+"""How the first steps are used, and stages follow each other: threads are timed, and what is left is estimated."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from frugan.api.data import default_workers, feeding
+from frugan.api.devices import serving_build
+from frugan.api.plan.planner import planned_precision, shipped_predictions
+from frugan.api.plan.recipes import smallest_cards
 from frugan.api.progress import Say
-from frugan.api.train.estimate import advice, in_words
+from frugan.api.sample.networks import write_sheets
+from frugan.api.setup import training_of
+from frugan.api.train.observers import LossHistory, variety_measurement
+from frugan.api.train.plan_in_force import backward_of
+from frugan.api.train.recovery import seed_after
+from frugan.api.train.run import TrainRun
+from frugan.api.train.scores import scoring_of
 from frugan.engine import threads
-from frugan.engine.interrupt import StopRequest
-from frugan.engine.loop import Loop, RunningStage
-from frugan.engine.out_of_memory import ran_out_of_memory, release_memory
-from frugan.engine.rehearsal import rehearse
+from frugan.engine.device import ran_out_of_memory, release_memory
+from frugan.engine.loop import Loop, RunningStage, Stages
+from frugan.engine.plan import Plan
+from frugan.engine.progress import Clock, SheetClock
+from frugan.engine.requests import StopRequest
+from frugan.engine.state import TrainingState
+from frugan.engine.streams import Streams
+from frugan.engine.threads import rehearse
+from frugan.memory.cards import PUBLISHED, TIME_ERROR, Card, named_card
+from frugan.memory.prediction import predict
+from frugan.memory.prediction_store import least_work
+from frugan.memory.work import Work
+from frugan.nn.spectral_norm import top_singular_values
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.overrides import differences
 from frugan.recipe.recipe import Recipe
+from frugan.recipes import built_in
+from frugan.wording import GIB
+
+
+def in_words(seconds: float) -> str:
+    """A time as one says it: "0.15 s", "41 min", "3.2 days"."""
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{1 if seconds < 10 * size else 0}f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
+    """The end of a line about a training that takes long; empty if nothing that ships would be shorter.
+
+    Args:
+        name: of the recipe, if it is a built-in one.
+        plan: that it runs by here.
+        step_seconds: that a step takes here.
+        steps: that are left.
+        most_seconds: that a training should take.
+    """
+    training = training_of(recipe)
+    try:
+        work = predict(training, plan, "cpu", training.stages[0], rough=True).work
+    except RuntimeError:  # torch refuses the plan on tensors without data; the training itself has not been asked
+        return ""
+    parts = []
+    if (smaller := _smaller(recipe, name, work, step_seconds, most_seconds)) is not None:
+        parts.append(f"{smaller[0]}, which is smaller, takes about {in_words(smaller[1])} here")
+    if (card := _card(recipe, name, work, steps, step_seconds * steps, most_seconds)) is not None:
+        parts.append(
+            f"this one wants a card such as {card[0]}: about {in_words(card[1])}, give or take {TIME_ERROR:.0%}, "
+            "by its maker's figures"
+        )
+    return "".join(f"; {part}" for part in parts)
+
+
+def _smaller(
+    recipe: Recipe, name: str, work: Work, step_seconds: float, most_seconds: float
+) -> tuple[str, float] | None:
+    """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds.
+
+    By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
+    """
+    side = _resolution(recipe)
+    found = []
+    for other_name in built_in():
+        other = load_recipe(other_name)
+        file = shipped_predictions(other_name)
+        if other.family != recipe.family or other_name == name or file is None or _resolution(other) > side:
+            continue
+        steps, theirs = other.training.duration.known_steps(other.training.batch), least_work(file)
+        if steps is None or theirs is None:
+            continue
+        share = max(theirs.macs / work.macs, theirs.bytes_moved / work.bytes_moved)
+        seconds = share * step_seconds * steps
+        if seconds <= most_seconds:
+            found.append((_resolution(other), theirs.macs, other_name, seconds))
+    return max(found)[2:] if found else None
+
+
+def _card(
+    recipe: Recipe, name: str, work: Work, steps: int, here_seconds: float, most_seconds: float
+) -> tuple[str, float] | None:
+    """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
+    half_gib = smallest_cards().get(name) or 0
+    fp32_gib = smallest_cards(fp32=True).get(name) or half_gib
+    found: list[tuple[float, Card]] = []
+    for card in _cards():
+        precision = planned_precision(recipe, card)
+        least_gib = fp32_gib if precision.name == "fp32" else half_gib
+        if (card.memory_bytes or 0) >= least_gib * GIB:
+            found.append((card.seconds(work, precision) * steps, card))
+    in_time = [(seconds, card) for seconds, card in found if seconds <= most_seconds]
+    seconds, card = in_time[0] if in_time else min(found, key=lambda one: one[0])
+    return (card.name, seconds) if seconds < here_seconds / 2 else None
+
+
+def _cards() -> Iterator[Card]:
+    """Known cards that a build of torch still serves, smallest first."""
+    for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
+        if serving_build(PUBLISHED[key].capability) is not None:
+            yield named_card(key)
+
+
+def _resolution(recipe: Recipe) -> int:
+    return max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
+
 
 WORTH_TIMING = 50
 """Steps for each number of threads: timing one takes up to 10."""
@@ -182,3 +295,69 @@ def _times(seconds: Mapping[int, float]) -> str:
     """A step's seconds by number of threads."""
     shown = [f"{in_words(seconds[number])} a step with {number}" for number in sorted(seconds)]
     return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])])
+
+
+def stages_of(run: TrainRun, losses: LossHistory, opening: Opening, rollbacks: int = 0) -> Stages:
+    """What opens a run's stages one after the other.
+
+    Args:
+        losses: drawn above the sheets.
+        opening: looks at each stage before its first step.
+        rollbacks: how often the run went back: each time it goes on with another order of data and other draws.
+    """
+    measure_variety, trained = variety_measurement(run), training_of(run.recipe)
+
+    @contextmanager
+    def stage(loop: Loop) -> Iterator[RunningStage]:
+        step, seconds = loop.state.step, loop.seconds
+        recipe, training, saving = run.recipe.at_step(step), run.recipe.training, run.recipe.saving
+        for key, change in differences(run.recipe, recipe).items():
+            if key != "stages":
+                run.choose(f"stage from step {step:,} on: {key} = {change.after}")
+        device, workers = loop.state.device, run.options.workers
+        if workers is None:
+            workers = default_workers(device, run.ranks.local_size)
+        pinned = device.type == "cuda"
+        seed = seed_after(training.seed, rollbacks)
+
+        def lost(source: str, picture: str, reason: str, count: int) -> None:
+            reached = loop.state.step
+            run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
+            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
+
+        said = run.choose_here
+        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=said, lost=lost) as feed:
+
+            def draw(state: TrainingState, plan: Plan) -> list[Path]:
+                folder, curves = run.folder.samples, losses.curves
+                paths = write_sheets(recipe, state, plan, folder, feed, curves, run.class_names, run.choose)
+                measure_variety(state, plan)
+                return paths
+
+            backward = backward_of(recipe, device, run.choose, lambda line: run.warn_here(loop.state.step, line))
+            made = RunningStage(
+                step=trained.step(
+                    feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward
+                ),
+                until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
+                checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
+                backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
+                snapshot=SheetClock(saving.snapshot_every, training.batch, seconds),
+                report=Clock(saving.report_every, training.batch, seconds),
+                draw=draw,
+                readings=_singular_values,
+                scoring=scoring_of(recipe, run, loop.state, seconds),
+            )
+            if run.is_first:
+                opening.look(loop, made)
+            yield made
+
+    return stage
+
+
+def _singular_values(state: TrainingState) -> Mapping[str, Tensor]:
+    return {
+        f"{name}.{layer}": value
+        for name, network in state.networks.items()
+        for layer, value in top_singular_values(network).items()
+    }

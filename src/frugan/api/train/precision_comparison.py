@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.api.data.sources import Data
+from frugan.api.data import Data
 from frugan.api.defaults import COMPARED_STEPS
-from frugan.api.machine.devices import choose_device
+from frugan.api.devices import choose_device
 from frugan.api.progress import Progress, Say, quiet
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import resolve_precision

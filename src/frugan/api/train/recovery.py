@@ -19,7 +19,7 @@ from frugan.engine.checkpoint import (
     set_aside,
 )
 from frugan.engine.precision import Precision, wider_precision
-from frugan.engine.soundness import Diverged, sound_checkpoints
+from frugan.engine.step_log import Diverged, sound_checkpoints
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput

@@ -10,22 +10,22 @@ import torch
 from torch import nn
 
 from frugan.api.evaluate.drawn import Artist
-from frugan.api.evaluate.feature_networks import choose_network
+from frugan.api.evaluate.reference import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest
 from frugan.api.train.run import TrainRun
 from frugan.data.picture_set import PictureSet
-from frugan.engine.best_checkpoints import BestCheckpoints
-from frugan.engine.clock import Clock
+from frugan.engine.checkpoint import BestCheckpoints
+from frugan.engine.device import ran_out_of_memory
 from frugan.engine.loop import Scoring
-from frugan.engine.out_of_memory import ran_out_of_memory
 from frugan.engine.plan import Plan
+from frugan.engine.progress import Clock
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
 from frugan.metrics.feature_network import FeatureNetwork
-from frugan.metrics.low_recall import low_recall
+from frugan.metrics.scores import low_recall
 from frugan.recipe.recipe import Recipe
 
 if TYPE_CHECKING:  # one process needs no torch.distributed

@@ -11,34 +11,81 @@ from typing import Any
 
 import torch
 
-from frugan.api.data.sources import Data, advice, last_run_data, open_sources, run_data_of
-from frugan.api.machine.rank_devices import device_of_rank, ranks_in_words
+from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
+from frugan.api.devices import device_of_rank, host_bytes, ranks_in_words
+from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.train.beginning import begin, changed_fields
-from frugan.api.train.host_room import refuse_full_disk, refuse_too_large
-from frugan.api.train.options import TrainingOptions
+from frugan.api.train.init import Start
+from frugan.api.train.observers import following
 from frugan.api.train.recovery import NOTHING_HAPPENED, recover
-from frugan.api.train.result import TrainingResult
-from frugan.api.train.run import TrainRun
-from frugan.api.train.starting_weights import Start
-from frugan.api.train.trackers import following
+from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.contract.data import RunData
 from frugan.contract.formats import RECIPE_FILE
-from frugan.engine.disk_room import no_room
+from frugan.engine.device import release_memory
 from frugan.engine.events import Event, EventLog, NoEvents
-from frugan.engine.interrupt import stop_on_signals
-from frugan.engine.out_of_memory import release_memory
-from frugan.engine.ranks.asked_shares import parse_shares
-from frugan.engine.ranks.place import Place
+from frugan.engine.ranks.place import Place, parse_shares
 from frugan.engine.ranks.ranks import OneRank, Ranks
-from frugan.engine.requests import KEYS_HINT, SIGNALS, listening
-from frugan.engine.run_folder import RunFolder
-from frugan.engine.soundness import Diverged
+from frugan.engine.requests import KEYS_HINT, SIGNALS, listening, stop_on_signals
+from frugan.engine.run_folder import RunFolder, no_room
+from frugan.engine.step_log import Diverged
 from frugan.engine.threads import threads_put_back
 from frugan.errors import BadInput
-from frugan.folders import Folders
+from frugan.files import Folders
 from frugan.recipe.loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
 from frugan.recipe.recipe import Recipe
+from frugan.wording import size
+
+FP32_BYTES = 4
+LEAST_COPIES = 2
+"""Of every parameter in a checkpoint: itself, and the one number of the optimizer that keeps least."""
+EVENTS_BYTES = 1 << 16
+"""Room for what is written before the first checkpoint."""
+
+
+def refuse_too_large(recipe: Recipe) -> None:
+    """Refuse, before anything is read, what could only end in the system killing the process.
+
+    Raises:
+        BadInput: the networks as they are built, or the pictures of one batch, take more than a process here may.
+    """
+    has = host_bytes()
+    if has is None:
+        return
+    samples = [need.sample_bytes for need in recipe.kind.sources(recipe.networks, recipe.objective).values()]
+    batch = recipe.training.batch
+    if (pictures := batch * max(samples, default=0)) > has:
+        raise BadInput(
+            f"training.batch = {batch:,}: the pictures of one batch take {size(pictures)}, and there are "
+            f"{size(has)} of memory here; choose a smaller batch"
+        )
+    parameters = sum(parameter_counts(recipe).values())
+    if parameters * FP32_BYTES > has:
+        raise BadInput(
+            f"networks of {parameters:,} parameters take {size(parameters * FP32_BYTES)} as they are built, and there "
+            f"are {size(has)} of memory here; choose narrower ones (frugan plan says what fits)"
+        )
+
+
+def refuse_full_disk(recipe: Recipe, run: Path) -> None:
+    """Refuse to begin what could not be saved.
+
+    Args:
+        run: folder of the run; need not be there.
+
+    Raises:
+        BadInput: its disk has no room for one checkpoint.
+    """
+    there = next((folder for folder in (run.absolute(), *run.absolute().parents) if folder.is_dir()), None)
+    if there is None:
+        return
+    needed = sum(parameter_counts(recipe).values()) * FP32_BYTES * LEAST_COPIES + EVENTS_BYTES
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise BadInput(
+            f"{run}: its disk has {size(free)} free, and the first checkpoint takes at least {size(needed)}; free some "
+            "room, or choose another --out"
+        )
 
 
 def _while_it_can(show: Callable[[Any], None]) -> Callable[[Any], None]:

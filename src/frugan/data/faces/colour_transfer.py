@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.opencv import opencv
+from frugan.data.faces.geometry import opencv
 
 Picture = NDArray[np.float32]
 Method = Literal["rct", "lct", "mkl", "idt", "sot"]

@@ -14,13 +14,11 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.alignment import alignment_matrix
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.landmark_masks import face_mask
-from frugan.data.faces.opencv import opencv
-from frugan.data.faces.workspace import ALIGNED, SOURCES
-from frugan.data.unfinished import unfinished_folder
+from frugan.data.faces.face import FaceType
+from frugan.data.faces.faceset import ALIGNED, SOURCES
+from frugan.data.faces.geometry import alignment_matrix, face_mask, opencv
 from frugan.errors import BadInput
+from frugan.files import unfinished_folder
 
 FACES = 120
 """Of each person, to train on."""

@@ -1,24 +1,126 @@
-"""From an aligned picture to what training takes: the face bent and not, its mask, and its eyes and mouth.
+"""From an aligned picture to what training takes: the face bent and not, its mask, and its eyes and mouth."""
 
-Source: DeepFaceLab's behaviour; the random numbers are drawn in the original's order.
-"""
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.faces.alignment import alignment_matrix
 from frugan.data.faces.colour_transfer import transfer_colour
-from frugan.data.faces.face import Face
-from frugan.data.faces.face_type import FaceType
-from frugan.data.faces.landmark_masks import eyes_mouth_mask, face_mask
-from frugan.data.faces.opencv import opencv
-from frugan.data.faces.warp import Warp, draw_warp
+from frugan.data.faces.face import Face, FaceType
+from frugan.data.faces.faceset import Faceset
+from frugan.data.faces.geometry import alignment_matrix, eyes_mouth_mask, face_mask, opencv
 from frugan.errors import BadInput
 
+# The random change of shape of a training sample: a bent grid, a turn, a scale, a shift and a mirror image.
+#
+# Source: DeepFaceLab's behaviour, whose draws are kept bit for bit: numpy's RandomState is a frozen generator (NEP 19).
+
 Picture = NDArray[np.float32]
+
+_ROTATION_DEGREES = 10.0
+_SCALE = 1.15
+_SHIFT = 0.05  # sides of the picture
+_FLIPS_IN_TEN = 4
+_BEND = 0.24  # cells
+_NOISE_LIMIT = 2.5  # standard deviations
+
+
+@dataclass(frozen=True, eq=False)
+class Warp:
+    """One draw, for pictures of side `size`.
+
+    Attributes:
+        size: pixels.
+        map_x: float32 [size, size]: where a pixel of the bent picture comes from; y comes from its transpose.
+        affine: float64 [2, 3]: turn, scale and shift, from the old picture to the new one.
+        flip: mirror left to right, after all else.
+    """
+
+    size: int
+    map_x: NDArray[np.float32]
+    affine: NDArray[np.float64]
+    flip: bool
+
+    def bend_picture(self, picture: Picture) -> Picture:
+        """Return a picture, float32 [size, size, 3], with its grid bent; black where nothing comes from inside."""
+        cv2 = opencv()
+        map_y = np.ascontiguousarray(self.map_x.T)
+        bent: Picture = cv2.remap(picture, self.map_x, map_y, cv2.INTER_CUBIC)
+        return bent
+
+    def move_picture(self, picture: Picture) -> Picture:
+        """Return a picture, float32 [size, size, 3], turned, scaled, shifted and perhaps mirrored; borders repeat."""
+        cv2 = opencv()
+        size = (self.size, self.size)
+        return self._mirrored(
+            cv2.warpAffine(picture, self.affine, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        )
+
+    def move_mask(self, mask: Picture) -> Picture:
+        """Return a mask, float32 [size, size], moved as `move_picture` does; 0 beyond its borders."""
+        cv2 = opencv()
+        return self._mirrored(cv2.warpAffine(mask, self.affine, (self.size, self.size), flags=cv2.INTER_LINEAR))
+
+    def _mirrored(self, picture: Picture) -> Picture:
+        mirrored: Picture = opencv().flip(picture, 1) if self.flip else picture
+        return mirrored
+
+
+def draw_warp(size: int, seed: int, random: np.random.RandomState, *, may_flip: bool) -> Warp:
+    """Draw one change of shape.
+
+    Args:
+        size: side of the pictures in pixels, a multiple of 16.
+        seed: of the sample; the bent grid has a stream of its own.
+        random: seeded with `seed`, for all but the grid; it may be drawn from further.
+        may_flip: draw also whether to mirror, which happens 4 times in 10.
+
+    Raises:
+        BadInput: OpenCV is not installed.
+    """
+    cv2 = opencv()
+    rotation = random.uniform(-_ROTATION_DEGREES, _ROTATION_DEGREES)
+    scale = random.uniform(1 / _SCALE, _SCALE)
+    shift_x = random.uniform(-_SHIFT, _SHIFT)
+    shift_y = random.uniform(-_SHIFT, _SHIFT)
+    flip = may_flip and bool(random.randint(10) < _FLIPS_IN_TEN)
+    affine = cv2.getRotationMatrix2D((size // 2, size // 2), rotation, scale)
+    affine[:, 2] += (shift_x * size, shift_y * size)
+    return Warp(size, _bent_grid(size, np.random.RandomState(seed)), affine, flip)
+
+
+def _bent_grid(size: int, random: np.random.RandomState) -> NDArray[np.float32]:
+    """Return where the bent picture's pixels come from along x, float32 [size, size].
+
+    The displacements along y are the transpose: the two are mirror images of each other, not independent.
+    """
+    cv2 = opencv()
+    cell = (size // 2, size // 4, size // 8)[random.randint(3)]
+    count = size // cell + 1
+    # rounded to float32, as the original's: else the last bit of the map differs
+    noise = _limited_normal(2 * (count - 2) ** 2, random).reshape(2, count - 2, count - 2) * np.float32(cell * _BEND)
+    grid = np.tile(np.linspace(0, size, count), (count, 1))  # [count, count]
+    grid[1:-1, 1:-1] += noise[0]
+    grid[1:-1, 1:-1] += noise[1].T
+    wide = cv2.resize(grid, (size + cell, size + cell))
+    half = cell // 2
+    return np.ascontiguousarray(wide[half : half + size, half : half + size], np.float32)
+
+
+def _limited_normal(count: int, random: np.random.RandomState) -> NDArray[np.float32]:
+    """Return `count` normal numbers without those beyond ±2.5, divided by 2.5: within ±1."""
+    kept = np.empty(0)
+    while len(kept) < count:
+        drawn = random.standard_normal(count)
+        kept = np.concatenate([kept, drawn[np.abs(drawn) <= _NOISE_LIMIT]])
+    return (kept[:count] / _NOISE_LIMIT).astype(np.float32)
+
+
+# From an aligned picture to what training takes: the face bent and not, its mask, and its eyes and mouth.
+#
+# Source: DeepFaceLab's behaviour; the random numbers are drawn in the original's order.
 
 _LEAST_SIZE = 64  # smaller samples are made at this size, then made smaller
 
@@ -196,3 +298,77 @@ def _unit(picture: NDArray[np.uint8]) -> Picture:
     unit: Picture = picture.astype(np.float32)
     unit /= 255
     return unit
+
+
+MOST_TRIES = 8
+"""Faces in a row that cannot be read: then it is the disk, and not a picture."""
+Lost = Mapping[str, str]
+"""Where a face was that cannot be read any more -> why."""
+Arrays = Mapping[str, NDArray[np.float32]]
+"""The parts of n samples by name, each [n, C, R, R]."""
+
+
+class Wanted(NamedTuple):
+    """One sample of the stream: which face, the seed of its random numbers, and which reference lends its colours."""
+
+    face: int
+    seed: int
+    reference: int
+
+
+@dataclass(frozen=True, eq=False)
+class SampleMaker:
+    """What is the same for all samples of a source; pickled, it goes to other processes.
+
+    Attributes:
+        faceset: the faces.
+        settings: how samples are made.
+        references: faces that lend their colours, if the settings transfer them.
+    """
+
+    faceset: Faceset
+    settings: SampleSettings
+    references: Faceset | None
+
+    def channels(self) -> dict[str, int]:
+        """Return the parts of a sample by name and how many channels each has."""
+        return {"warped": 3, "target": 3, "mask": 1} | ({"eyes_mouth": 1} if self.settings.eyes_mouth else {})
+
+    def shapes(self, count: int) -> dict[str, tuple[int, int, int, int]]:
+        """Return the shapes of the parts of `count` samples, [count, C, R, R]."""
+        side = self.settings.resolution
+        return {name: (count, channels, side, side) for name, channels in self.channels().items()}
+
+    def make(self, wanted: Wanted, into: Arrays, place: int) -> Lost:
+        """Make one sample; a face that cannot be read any more gives way to the next that can.
+
+        Args:
+            wanted: which one.
+            into: the parts of n samples, [n, C, R, R].
+            place: 0 to n - 1.
+
+        Returns:
+            The faces that gave way.
+
+        Raises:
+            BadInput: MOST_TRIES files in a row cannot be read or used any more.
+        """
+        lost: dict[str, str] = {}
+        face, picture = _readable(self.faceset, wanted.face, lost)
+        reference = None if self.references is None else _readable(self.references, wanted.reference, lost)[1]
+        sample = make_sample(self.faceset.faces[face], picture, self.settings, wanted.seed, reference)
+        for name, array in into.items():
+            array[place] = getattr(sample, name).transpose(2, 0, 1)  # [R, R, C] to [C, R, R]
+        return lost
+
+
+def _readable(faceset: Faceset, first: int, lost: dict[str, str]) -> tuple[int, NDArray[np.uint8]]:
+    """The first face from `first` on that can be read, and its picture."""
+    for index in range(first, first + min(MOST_TRIES, len(faceset)) - 1):
+        at = index % len(faceset)
+        try:
+            return at, faceset.picture(at)
+        except BadInput as error:
+            lost[faceset.places[at][0] + ": " + faceset.faces[at].name] = str(error)
+    last = (first + min(MOST_TRIES, len(faceset)) - 1) % len(faceset)
+    return last, faceset.picture(last)

@@ -1,9 +1,11 @@
 """Ranks over torch.distributed: gloo between processors, NCCL between cards; started by torchrun."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,22 +13,202 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from frugan.contract.layers import SharedGroup
-from frugan.engine.interrupt import StopRequest
-from frugan.engine.layout import memory_of
-from frugan.engine.optimizer_shards import Shard
-from frugan.engine.out_of_memory import ran_out_of_memory
+from frugan.engine.device import ran_out_of_memory
+from frugan.engine.optimizer_shards import OptimizerShards, Shard, Slice, in_memory_order, in_shape
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
-from frugan.engine.ranks.ranks import Seen, Sent, Shares, Terms
-from frugan.engine.ranks.shards import collect, forget_whole, hand_out, is_shared_out, read_whole
-from frugan.engine.ranks.shared_groups import LonePart, TeamGroup
-from frugan.engine.ranks.state import checksum, state_tensors
-from frugan.engine.ranks.sums import add_up
-from frugan.engine.ranks.team import Team, forwards_of
+from frugan.engine.ranks.ranks import LonePart, Seen, Sent, Shares, TeamGroup, Terms
 from frugan.engine.ranks.watch import RankWatch
-from frugan.engine.retries import no_way_back
+from frugan.engine.requests import StopRequest
 from frugan.engine.state import TrainingState
+from frugan.engine.update import no_way_back
+from frugan.engine.weights import memory_of
 from frugan.errors import TrainingFailed
+
+
+def state_tensors(state: TrainingState) -> Iterator[Tensor]:
+    """Every tensor that training moves, in the same order on every rank."""
+    for network in (*state.networks.values(), *state.ema.networks.values()):
+        yield from network.state_dict().values()
+    for optimizer in state.optimizers.values():
+        yield from optimizer.counts.values()
+        for parameter, own in zip(optimizer.parameters(), optimizer.moved(), strict=True):
+            kept = optimizer.state[own]
+            # of what is shared out, every rank has another slice
+            yield from (kept[name] for name in (*(optimizer.slots if own is parameter else ()), *optimizer.steps))
+    for scale in state.loss_scales.values():
+        yield from (scale.scale, scale.good)
+    yield from state.carried.values()
+    yield from state.skipped.values()
+
+
+_BITS: Mapping[int, torch.dtype] = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
+"""Bytes of an element -> integers of as many."""
+
+
+@torch.no_grad()
+def checksum(state: TrainingState) -> Tensor:
+    """A number that almost surely differs where any bit does; int64 [1], on the host."""
+    bits = (memory_of(tensor.detach()).view(_BITS[tensor.element_size()]) for tensor in state_tensors(state))
+    sums = torch.stack([each.sum(dtype=torch.int64).to(state.device) for each in bits]).cpu()
+    return (sums * torch.arange(1, len(sums) + 1)).sum().reshape(1)
+
+
+BUCKET_BYTES = 64 * 2**20
+"""Tensors are copied together up to so much: on a card it is memory besides the gradients. What is larger travels from
+where it lies."""
+
+
+@torch.no_grad()
+def add_up(tensors: Sequence[Tensor], all_reduce: Callable[[Tensor], None], bucket_bytes: int = BUCKET_BYTES) -> int:
+    """Replace each tensor by its sum over all ranks, in place.
+
+    Args:
+        tensors: floating point, on one device; of the same shapes, layouts and order on every rank.
+        all_reduce: replaces a one-dimensional tensor by its sum over all ranks.
+
+    Returns:
+        Bytes that were added up.
+    """
+    flat = [memory_of(tensor) for tensor in tensors]
+    for bucket in _buckets(flat, bucket_bytes):
+        if len(bucket) == 1:
+            all_reduce(bucket[0])
+            continue
+        together = torch.cat(bucket)
+        all_reduce(together)
+        torch._foreach_copy_(bucket, list(together.split([one.numel() for one in bucket])))
+    return sum(one.nbytes for one in flat)
+
+
+def _buckets(flat: Sequence[Tensor], bucket_bytes: int) -> Iterator[list[Tensor]]:
+    for dtype in dict.fromkeys(one.dtype for one in flat):
+        bucket: list[Tensor] = []
+        room = bucket_bytes
+        for one in flat:
+            if one.dtype != dtype:
+                continue
+            if one.nbytes >= bucket_bytes:
+                yield [one]
+                continue
+            if one.nbytes > room:
+                yield bucket
+                bucket, room = [], bucket_bytes
+            bucket.append(one)
+            room -= one.nbytes
+        if bucket:
+            yield bucket
+
+
+@torch.no_grad()
+def collect(state: TrainingState, orders: Any) -> None:
+    """Give the first rank every statistic whole, in host memory; every rank calls it.
+
+    Args:
+        orders: gloo's group of all ranks.
+    """
+    for shards, number, each, slot, own in _shared_out(state):
+        rank, size = shards.shard.rank, shards.shard.size
+        there = torch.zeros(each.each, dtype=own.dtype)
+        there[: own.numel()].copy_(own)
+        parts = [torch.empty_like(there) for _ in range(size)] if rank == 0 else None
+        dist.gather(there, parts, dst=0, group=orders)
+        if parts is not None:
+            master = each.master.detach()
+            shards.whole[number, slot] = in_shape(master, torch.cat(parts)[: master.numel()])
+
+
+@torch.no_grad()
+def hand_out(state: TrainingState, orders: Any, given: set[tuple[str, int, str]]) -> None:
+    """Give every rank its slices of what the first one has read of a checkpoint; every rank calls it.
+
+    Args:
+        orders: gloo's group of all ranks.
+        given: what that is, as `read_whole` has it on the first rank.
+    """
+    names = {id(optimizer.shards): name for name, optimizer in state.optimizers.items()}
+    for shards, number, each, slot, own in _shared_out(state):
+        if (names[id(shards)], number, slot) not in given:
+            continue
+        master = each.master.detach()
+        if (found := shards.whole.pop((number, slot), None)) is not None:
+            flat = in_memory_order(master, found)
+        else:
+            flat = torch.empty(master.numel(), dtype=own.dtype)
+        dist.broadcast(flat, src=0, group=orders)
+        own.copy_(flat[each.first : each.first + own.numel()])
+
+
+def read_whole(state: TrainingState) -> set[tuple[str, int, str]]:
+    """Optimizer, number of a parameter, and slot of all that this rank has whole."""
+    shards = {name: optimizer.shards for name, optimizer in state.optimizers.items() if optimizer.shards is not None}
+    return {(name, number, slot) for name, each in shards.items() for number, slot in each.whole}
+
+
+def forget_whole(state: TrainingState) -> None:
+    """Let go of what was collected."""
+    for optimizer in state.optimizers.values():
+        if optimizer.shards is not None:
+            optimizer.shards.whole.clear()
+
+
+def is_shared_out(state: TrainingState) -> bool:
+    """Whether this rank has slices of any optimizer's state alone."""
+    return any(True for _ in _shared_out(state))
+
+
+def _shared_out(state: TrainingState) -> Iterator[tuple[OptimizerShards, int, Slice, str, Tensor]]:
+    """Shards, number of the parameter, its slice, slot, and the statistic of that slice; in one order on all ranks."""
+    for optimizer in state.optimizers.values():
+        for number, each in enumerate(optimizer.shards.slices if optimizer.shards is not None else ()):
+            for slot in optimizer.slots if not each.is_whole else ():
+                assert optimizer.shards is not None
+                yield optimizer.shards, number, each, slot, optimizer.state[each.own][slot]
+
+
+@dataclass(frozen=True)
+class Team:
+    """Ranks that share normalisation groups.
+
+    Attributes:
+        sums: the process group of their devices; None: all ranks are in it.
+        words: gloo's, between hosts.
+        size: how many they are.
+    """
+
+    sums: Any
+    words: Any
+    size: int
+
+    @classmethod
+    def of(cls, team: range, ranks: int, device: torch.device, orders: Any) -> "Team":
+        """Come together; only those in it need to.
+
+        Args:
+            ranks: how many there are in all.
+            orders: gloo's group of all of them.
+        """
+        if len(team) == ranks:
+            return cls(None, orders, ranks)
+
+        def made(backend: str) -> Any:
+            return dist.new_group(list(team), backend=backend, use_local_synchronization=True)
+
+        words = made("gloo")
+        return cls(made("nccl") if device.type == "cuda" else words, words, len(team))
+
+    def gather(self, number: int) -> list[int]:
+        """Everyone's number, in order."""
+        found = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(found, torch.tensor([number]), group=self.words)
+        return [int(each) for each in found]
+
+
+def forwards_of(plan: Plan) -> int:
+    """A number that differs where plans run other forwards, or in another order: every one of them sums over ranks."""
+    values = plan.as_json()
+    alike = {name: values[name] for name in ("precision", "recompute", "keep_products", "offload", "parts_in_sequence")}
+    return int.from_bytes(hashlib.sha256(json.dumps(alike, sort_keys=True).encode()).digest()[:7], "big")
 
 
 @dataclass

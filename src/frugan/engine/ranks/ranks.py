@@ -1,26 +1,103 @@
-"""The processes that share a training: which share of a batch each takes, and how they come to the same update.
+"""The processes that share a training: which share of a batch each takes, and how they come to the same update."""
 
-Every rank holds all networks, and all run the same program, of which the first alone writes. An update's batch is cut
-into one run of samples a rank; gradients, losses and what was observed are added up over the ranks, and from there on
-all of them do the same with the same numbers.
-"""
-
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from frugan.contract.layers import Observer, SharedGroup
+from frugan.contract.layers import GroupNormalised, Observer, SharedGroup
 from frugan.contract.phase import Phase, PhaseState
-from frugan.engine.interrupt import StopRequest
 from frugan.engine.optimizer_shards import Shard
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Share, deal
-from frugan.engine.ranks.shared_groups import LonePart
+from frugan.engine.requests import StopRequest
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
+
+
+@dataclass(frozen=True)
+class TeamGroup:
+    """A group that a team of ranks shares; see `SharedGroup`.
+
+    Attributes:
+        part: samples of the group that this rank holds.
+        samples: of the whole group.
+        all_reduce: replaces a contiguous tensor by its sum over the team.
+    """
+
+    part: int
+    samples: int
+    all_reduce: Callable[[Tensor], None]
+
+    def sum(self, own: Tensor) -> Tensor:
+        """Sum over the team."""
+        summed: Tensor = _Sum.apply(own, self.all_reduce)
+        return summed
+
+
+@dataclass(frozen=True)
+class LonePart:
+    """A part of a group without the other ranks, who are taken to hold the like of it: where a step is only timed.
+
+    Attributes:
+        part: samples that this process holds.
+        samples: of the whole group.
+    """
+
+    part: int
+    samples: int
+
+    def sum(self, own: Tensor) -> Tensor:
+        """As if all others had the same."""
+        return own * (self.samples / self.part)
+
+
+class _Sum(torch.autograd.Function):
+    """Sum over processes. A process's gradient is the sum of all processes' gradients: it is its own transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, all_reduce: Callable[[Tensor], None]) -> Tensor:
+        ctx.all_reduce = all_reduce
+        summed = own.detach().clone(memory_format=torch.contiguous_format)
+        all_reduce(summed)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        return _Sum.apply(gradient, ctx.all_reduce), None
+
+
+@contextmanager
+def sharing(networks: Mapping[str, nn.Module], shared: SharedGroup | None) -> Iterator[None]:
+    """Let layers that normalise over samples know that they see parts of groups, while this is open.
+
+    Raises:
+        BadInput: one of them would not heed it.
+    """
+    layers = [m for network in networks.values() for m in network.modules() if isinstance(m, GroupNormalised)]
+    if shared is not None and (wrong := [layer for layer in layers if not layer.can_share]):
+        raise BadInput(
+            f"{type(wrong[0]).__name__} looks at a whole normalisation group of {shared.samples}, and ranks would "
+            "share one: start no more ranks than a batch has groups"
+        )
+    for layer in layers:
+        layer.shared = shared
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.shared = None
+
+
+# The processes that share a training: which share of a batch each takes, and how they come to the same update.
+#
+# Every rank holds all networks, and all run the same program, of which the first alone writes. An update's batch is cut
+# into one run of samples a rank; gradients, losses and what was observed are added up over the ranks, and from there on
+# all of them do the same with the same numbers.
 
 Sent = TypeVar("Sent")
 

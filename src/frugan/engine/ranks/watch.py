@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from frugan.engine.interrupt import StopRequest
+from frugan.engine.requests import StopRequest
 
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 30.0

@@ -15,13 +15,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from frugan.bundles.bundle import Bundle, read_bundle
 from frugan.contract.formats import WEIGHTS_SUFFIX, Conversion, FileFormat, Imported, OurSide, RecipeValues, Target
 from frugan.contract.name_table import Change, NameTable, Row
 from frugan.errors import BadInput
 from frugan.families.biggan.config import BOTTOM, GENERATOR, discriminator_channels_at
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.biggan.release_recipe import fine_tuning, next_lines
+from frugan.tf_checkpoint import Bundle, read_bundle
 
 AVERAGED = re.compile(r"(.+)/ema_[^/]+")
 LATENT = "Generator/G_Z/G_linear/w"

@@ -31,7 +31,6 @@ from frugan.contract.formats import (
     Trained,
 )
 from frugan.contract.name_table import NameTable, Row
-from frugan.data.wording import first_lines
 from frugan.errors import BadInput
 from frugan.families.biggan.family import BigGANFamily
 from frugan.families.biggan.release_recipe import (
@@ -41,7 +40,8 @@ from frugan.families.biggan.release_recipe import (
     next_lines,
     release_recipe,
 )
-from frugan.pickles.torch_files import Layer, read_torch_file
+from frugan.safe_pickle.torch_files import Layer, read_torch_file
+from frugan.wording import first_lines
 
 _BUFFERS = re.compile(
     r"(?:.*\.)?(?:u\d+|sv\d+|stored_mean|stored_var|running_mean|running_var|accumulation_counter|num_batches_tracked)"

@@ -14,7 +14,7 @@ from typing import Any
 from frugan.contract.formats import RECIPE_FILE, WEIGHTS_SUFFIX, OurSide, RecipeValues
 from frugan.errors import BadInput
 from frugan.families.biggan.config import discriminator_channels_at, generator_channels_at
-from frugan.pickles.wording import shown_value
+from frugan.wording import shown_value
 
 FINE_TUNING = "biggan-finetune-128"
 """The recipe that converted networks are fine-tuned by."""

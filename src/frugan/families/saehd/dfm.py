@@ -17,7 +17,7 @@ from frugan.families.saehd.dfm_graph import CELEB_FACE, INPUT, OUTPUTS, Nodes, S
 from frugan.families.saehd.face_agreement import check_agreement, open_faces
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
-from frugan.whole_files import whole_file
+from frugan.files import whole_file
 
 CURE = "pip install 'frugan[export]'"
 

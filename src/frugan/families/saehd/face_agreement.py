@@ -1,7 +1,7 @@
 """The face model that goes to another program, and whether faces agree with its options: what does not shows late."""
 
 from frugan.contract.formats import Conversion, OurSide, Say, Trained
-from frugan.data.faces.face_type import FaceType
+from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import Faceset
 from frugan.errors import BadInput
 from frugan.families.saehd.family import SAEHDFamily

@@ -20,7 +20,6 @@ from frugan.contract.formats import (
     Target,
     Trained,
 )
-from frugan.data.wording import first_lines, storable
 from frugan.errors import BadInput
 from frugan.families.saehd.face_agreement import check_agreement, open_faces
 from frugan.families.saehd.family import SAEHDFamily
@@ -40,6 +39,7 @@ from frugan.families.saehd.leras_names import (
     weight_keys,
 )
 from frugan.families.saehd.leras_options import AUTOENCODER, LEGACY, ORDER, exported_options, imported_recipe
+from frugan.wording import first_lines, storable
 
 FORMAT = "leras"
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from frugan.errors import BadInput
 from frugan.families.saehd.leras_names import OPTIMIZER_FILES, UPDATES
-from frugan.pickles.reader import load_pickle
-from frugan.pickles.writer import dump_pickle
-from frugan.regular_files import read_regular
+from frugan.files import read_regular
+from frugan.safe_pickle.reader import load_pickle
+from frugan.safe_pickle.writer import dump_pickle
 
 MOST_FILE_BYTES = 8 << 30
 """Of one file: the arrays of the largest published models take 2 GiB."""

@@ -28,11 +28,9 @@ from frugan.contract.formats import (
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.family import StyleGAN2Family
-from frugan.pickles.arrays import CURE
-from frugan.pickles.objects import ObjectReader
-from frugan.pickles.reader import read_whole
-from frugan.pickles.torch_tensors import Tensors
-from frugan.pickles.wording import shown_value
+from frugan.safe_pickle.reader import CURE, ObjectReader, read_whole
+from frugan.safe_pickle.torch_files import Tensors
+from frugan.wording import shown_value
 
 GROUP = 4
 """Pictures whose spread the discriminator looks at together, where the snapshot does not say."""

@@ -1,1 +1,0 @@
-"""Data of a run: opened, checked against the recipe, fed to the step."""

@@ -1,1 +1,0 @@
-"""`demo`: the whole main job on data that comes with the package."""

@@ -1,0 +1,280 @@
+"""Which device to use, and why: what torch can do there, which rank takes which, and the computer's memory."""
+
+import difflib
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frugan.engine.ranks.place import Place
+from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.engine.ranks.group import RankGroup
+
+CARDS = "CUDA_VISIBLE_DEVICES"
+READ = (
+    CARDS,
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "HIP_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NCCL_DEBUG",
+    "NCCL_P2P_DISABLE",
+    "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME",
+    "FRUGAN_BASE",
+    "FRUGAN_PREPARED",
+    "FRUGAN_RUNS",
+    "FRUGAN_MOMENTS",
+    "FRUGAN_CACHE",
+    "FRUGAN_INCEPTION",
+)
+"""Those that people set by hand."""
+ALIKE = 0.9
+"""Share of characters that two names have in common from which on one is taken for the other. NCCL alone reads dozens
+of names, of which some are alike to 0.84."""
+MISTAKEN: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        ("CUDA_DEVICES", "CUDA_DEVICE_VISIBLE", "CUDA_VISIBLE", "CUDA_VISIBLE_GPUS", "VISIBLE_CUDA_DEVICES"), CARDS
+    )
+)
+"""Further off than that, and seen all the same."""
+
+
+def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that are set -> what they were probably meant to be."""
+    found = {}
+    for name in sorted(environment):
+        if name in READ:
+            continue
+        if name.upper() in READ:
+            found[name] = name.upper()
+        elif name.upper() in MISTAKEN:
+            found[name] = MISTAKEN[name.upper()]
+        elif close := difflib.get_close_matches(name.upper(), READ, n=1, cutoff=ALIKE):
+            found[name] = close[0]
+    return found
+
+
+# Whether this build of torch has kernels for a card, and which build has.
+#
+# A build holds binaries ("sm_86": for 8.6 and later ones of the same major number) and sometimes code that the driver
+# compiles when it is first used ("compute_90": for 9.0 and everything later). A card that has neither is there, takes
+# memory and fails at its first kernel.
+
+Capability = tuple[int, int]
+
+BUILDS: tuple[tuple[str, Capability, Capability], ...] = (("cu130", (7, 5), (12, 99)), ("cu126", (5, 0), (9, 99)))
+"""Builds that torch 2.11 to 2.13 are published in, and the first and last capability that each has kernels for."""
+
+
+def cpu_build(*, wanted: bool) -> str | None:
+    """That this torch is built for CPUs alone; None: it is not.
+
+    Args:
+        wanted: a card is asked for, so how to get another build is said as well; where none is, only if its driver is
+            there.
+    """
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        return None
+    line = f"this torch ({torch.__version__}) is a CPU build"
+    if not wanted and shutil.which("nvidia-smi") is None:
+        return line
+    newest, oldest = (name for name, *_ in BUILDS)
+    return (
+        f"{line}; for an NVIDIA card: {_install(newest)} "
+        f"({oldest} instead of {newest} for cards before the GTX 16 and RTX 20 series)"
+    )
+
+
+def not_served(index: int) -> str | None:
+    """Why this torch cannot run on a card that is there, and which build can; None: it can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says the same in twenty lines when it first looks at the card
+        capability = torch.cuda.get_device_capability(index)
+        name = torch.cuda.get_device_name(index)
+    built_for = torch.cuda.get_arch_list()
+    if has_kernels(capability, built_for):
+        return None
+    served = ", ".join(dict.fromkeys(f"{arch.partition('_')[2][:-1]}.{arch[-1]}" for arch in built_for))
+    build = serving_build(capability)
+    cure = f"one that serves it: {_install(build)}" if build else "no build of this version serves it"
+    return (
+        f"{name} has compute capability {capability[0]}.{capability[1]}, and this torch ({torch.__version__}) has no "
+        f"kernels for it, only for {served}; {cure}"
+    )
+
+
+def serving_build(capability: Capability) -> str | None:
+    """The newest published build with kernels for a compute capability; None: there is none any more."""
+    return next((name for name, first, last in BUILDS if first <= capability <= last), None)
+
+
+def has_kernels(capability: Capability, built_for: Sequence[str]) -> bool:
+    """Whether a build that was made for "sm_80", "compute_90" … runs on a card of a compute capability.
+
+    Names that are no NVIDIA ones (AMD's "gfx90a") are not judged, nor is a build that names none.
+    """
+    found = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch) for arch in built_for]
+    if not found or None in found:
+        return True
+    return any(_runs(capability, *match.groups()) for match in found if match is not None)
+
+
+def _runs(capability: Capability, kind: str, major: str, minor: str, limit: str) -> bool:
+    made_for = int(major), int(minor)
+    if limit == "a":  # with instructions of this one capability
+        return capability == made_for
+    if kind == "compute" and not limit:
+        return capability >= made_for
+    return capability[0] == made_for[0] and capability[1] >= made_for[1]
+
+
+def _install(build: str) -> str:
+    version = str(torch.__version__).partition("+")[0]
+    return f"torch {version} in its {build} build, by the command of PyTorch's own install selector (Get started)"
+
+
+def card_identity(device: torch.device) -> dict[str, Any] | None:
+    """A card's name and memory, by which a plan is known to be one for it; None: no card."""
+    if device.type != "cuda":
+        return None
+    whole = torch.cuda.get_device_properties(device).total_memory
+    return {"name": torch.cuda.get_device_name(device), "memory_bytes": whole}
+
+
+def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
+    """The device, and why.
+
+    Raises:
+        BadInput: no such device here, or this torch has no kernels for it.
+    """
+    if asked == "auto":
+        return _automatic()
+    try:
+        device = torch.device(asked)
+    except RuntimeError as error:
+        raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N")
+    if device.type == "cpu":
+        return device, "asked for"
+    if reason := cpu_build(wanted=True):
+        raise BadInput(f"--device {asked}: {reason}")
+    if not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
+        raise BadInput(
+            f"--device {asked}: this torch ({torch.__version__}) sees {torch.cuda.device_count()} CUDA cards; "
+            "`nvidia-smi` says whether the driver sees more, and which CUDA version it serves"
+        )
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if reason := not_served(index):
+        raise BadInput(f"--device {asked}: {reason}; or train on the CPU: --device cpu")
+    return torch.device("cuda", index), "asked for"  # with an index: what torch wants where it sets or caps a device
+
+
+def misspelt_cards() -> str | None:
+    """What to say of a variable that is nearly CUDA_VISIBLE_DEVICES, and that nothing reads; None: nothing."""
+    near = [name for name, meant in misspelt(os.environ).items() if meant == CARDS]
+    return f"{near[0]} is set, and nothing reads it: the variable is {CARDS}" if near else None
+
+
+def use_device(asked: str = "auto") -> tuple[torch.device, str]:
+    """As `choose_device`, and a card becomes torch's current one: some of its kernels and libraries look no further,
+    and would take memory on the first card as well.
+
+    Raises:
+        BadInput: as `choose_device`.
+    """
+    device, why = choose_device(asked)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device, why
+
+
+def _automatic() -> tuple[torch.device, str]:
+    """The current card, or the first that this torch has kernels for; the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu"), f"{cpu_build(wanted=False) or 'no CUDA card is there'}; override with --device"
+    current = torch.cuda.current_device()
+    reasons: list[str] = []
+    for index in dict.fromkeys((current, *range(torch.cuda.device_count()))):
+        if (reason := not_served(index)) is None:
+            return torch.device("cuda", index), "; ".join((*reasons, "a CUDA card is there; override with --device"))
+        reasons.append(reason)
+    return torch.device("cpu"), "; ".join(reasons)
+
+
+def device_of_rank(asked: str, place: Place) -> torch.device:
+    """The card or processor of this rank; a card becomes torch's current one before anything is done on it.
+
+    No rank sets CUDA_VISIBLE_DEVICES: where a launcher has, and leaves each rank one card, that is the rank's.
+
+    Raises:
+        BadInput: there is no card for this rank, or one is named for all of them.
+    """
+    if asked not in ("auto", "cpu", "cuda"):
+        raise BadInput(
+            f"--device {asked}: {place.size} ranks take a card each: expected auto, cuda or cpu; choose the cards with "
+            "CUDA_VISIBLE_DEVICES"
+        )
+    if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    index = 0 if count == 1 else place.local_rank
+    if index >= count:
+        raise BadInput(
+            f"rank {place.rank}: this machine has {place.local_size} ranks and {count} CUDA cards; start it with "
+            f"--nproc-per-node={count}, or train on processors: --device cpu"
+        )
+    device, _ = choose_device(f"cuda:{index}")
+    torch.cuda.set_device(device)
+    return device
+
+
+def ranks_in_words(ranks: "RankGroup") -> str:
+    """The line that says who trains together."""
+    line = f"ranks: {ranks.size}, {ranks.local_size} of them on this machine; this is {ranks.watch.names[0]}"
+    if ranks.device.type != "cuda":
+        return f"{line} on a processor, over gloo"
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    which = f", of CUDA_VISIBLE_DEVICES={seen}" if seen else ""
+    return f"{line} on {ranks.device} ({torch.cuda.get_device_name(ranks.device)}{which}), over NCCL"
+
+
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def physical_bytes() -> int | None:
+    """Return the memory of this computer; None where the system does not say (Windows)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def container_limit(file: Path = CGROUP_LIMIT) -> int | None:
+    """Return what the container may take; None: there is none, or no limit."""
+    try:
+        return int(file.read_text("utf-8"))
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+
+
+def host_bytes() -> int | None:
+    """Return what a process here may take: the computer's memory or its container's limit, whichever is less."""
+    return min((each for each in (physical_bytes(), container_limit()) if each is not None), default=None)

@@ -1,0 +1,143 @@
+"""Recipes as plans speak of them: those that ship with the smallest card of each, and relatives that would fit."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import Any, Literal
+
+from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.recipes import built_in, toml_of
+
+Largest = Literal["resolution", "batch", "width"]
+"""In what recipes may differ."""
+
+
+def with_networks(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
+    """A recipe with other networks.
+
+    Raises:
+        ValueError: the fields do not go with the others.
+    """
+    networks = recipe.networks.model_dump() | dict(fields)
+    return recipe.model_validate(recipe.model_dump(mode="json") | {"networks": networks})
+
+
+def with_training(recipe: Recipe, **fields: Any) -> Recipe:
+    """A recipe with other training settings.
+
+    Raises:
+        ValueError: the fields do not go with the others.
+    """
+    values = recipe.model_dump(mode="json")
+    return recipe.model_validate(values | {"training": values["training"] | fields})
+
+
+def relatives(recipe: Recipe, what: Largest) -> Iterator[tuple[tuple[str, ...], Recipe]]:
+    """Recipes that differ in size, smallest first, with the fields that they set."""
+    if what == "batch":
+        group = recipe.training.normalisation_batch or 1
+        for exponent in range(14):
+            for factor in (1, 1.5):
+                batch = int(2**exponent * factor) * group
+                if batch == 2**exponent * factor * group:
+                    yield (f"training.batch={batch}",), with_training(recipe, batch=batch)
+        return
+    for fields in recipe.kind.variants(recipe.networks).get(what, ()):
+        try:
+            yield tuple(f"networks.{key}={value}" for key, value in fields.items()), with_networks(recipe, fields)
+        except ValueError:
+            continue  # does not go with the recipe's other fields
+
+
+def of_resolution(recipe: Recipe, most: int) -> tuple[str, ...]:
+    """Overrides that give a recipe the largest resolution that its family has up to `most` pixels; none: ()."""
+    fitting = [words for words, other in relatives(recipe, "resolution") if _size(other, "resolution") <= most]
+    return fitting[-1] if fitting else ()
+
+
+def picture_resolutions() -> list[int]:
+    """Every resolution of pictures that the recipes that ship, and their relatives, are trained at, in order."""
+    found: set[int] = set()
+    for recipe in map(load_recipe, built_in()):
+        if not recipe.shows_given:
+            found |= {
+                _size(recipe, "resolution"),
+                *(_size(other, "resolution") for _, other in relatives(recipe, "resolution")),
+            }
+    return sorted(found)
+
+
+def smaller_recipes(recipe: Recipe, precision: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:
+    """Recipes that take less: half precision, smaller groups, narrower or smaller networks."""
+    if precision == "fp32" and recipe.training.precision == "fp32":
+        yield ("training.precision=auto",), with_training(recipe, precision="auto")
+    group = recipe.training.normalisation_batch or 1
+    for smaller in (g for g in (group // 2, group // 4) if g >= 8 and recipe.training.batch % g == 0):
+        yield (
+            (f"training.normalisation_batch={smaller}",),
+            with_training(recipe, normalisation_batch=smaller),
+        )
+    dimensions: tuple[Largest, ...] = ("width", "resolution")
+    for what in dimensions:
+        size = _size(recipe, what)
+        smaller_ones = [(words, other) for words, other in relatives(recipe, what) if _size(other, what) < size]
+        yield from reversed(smaller_ones[-3:])
+
+
+def _size(recipe: Recipe, what: Largest) -> int:
+    """By which relatives are told apart: parameters by width, pixels by resolution."""
+    if what == "resolution":
+        needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+        return max(need.resolution for need in needs)
+    return sum(p.numel() for n in recipe.kind.build(recipe.networks, "meta").values() for p in n.parameters())
+
+
+SMALLEST_CARDS = "smallest_cards.json"
+SMALLEST_FP32_CARDS = "smallest_fp32_cards.json"
+PARAMETERS = "parameters.json"
+
+
+def smallest_cards(*, fp32: bool = False) -> dict[str, int | None]:
+    """Built-in recipe -> GiB of the smallest common card that it is predicted to fit; None: none of them.
+
+    Args:
+        fp32: cards without half-precision units (GTX 10xx and 16xx); not every recipe has been predicted for them.
+    """
+    found = _figures(SMALLEST_FP32_CARDS if fp32 else SMALLEST_CARDS)
+    return {name: gib if gib is None else int(gib) for name, gib in found.items()}
+
+
+def shipped_recipes() -> list[dict[str, Any]]:
+    """A row for each built-in recipe, by name.
+
+    Parameters are those of every network that training uses, counted when the recipe was added.
+    """
+    smallest, in_fp32, parameters = smallest_cards(), smallest_cards(fp32=True), _figures(PARAMETERS)
+    rows: list[dict[str, Any]] = []
+    for name in built_in():
+        values = tomllib.loads(toml_of(name))
+        about, training = values["about"], values["training"]
+        rows.append(
+            {
+                "name": name,
+                "family": values["family"],
+                "resolution": values["networks"]["resolution"],
+                "parameters": parameters[name],
+                "batch": training["batch"],
+                "normalisation_batch": training.get("normalisation_batch"),
+                "duration": training["duration"],
+                "smallest_card_gib": smallest.get(name),
+                "smallest_fp32_card_gib": in_fp32.get(name),
+                "trained": about.get("trained", "never"),
+                "summary": about["summary"],
+                "source": about["source"],
+            }
+        )
+    return rows
+
+
+def _figures(file: str) -> dict[str, Any]:
+    text = (resources.files("frugan") / "predictions" / file).read_text("utf-8")
+    return {str(name): value for name, value in json.loads(text).items()}

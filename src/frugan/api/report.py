@@ -1,0 +1,433 @@
+"""`report`: a run, or several, as one HTML page, read again and again while the run goes on."""
+
+import base64
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from PIL import Image
+
+from frugan.engine.events import EventTail, read_events
+from frugan.engine.run_folder import RunFolder
+from frugan.errors import BadInput
+from frugan.files import json_object, whole_file
+from frugan.metrics.scores import NONE, SAME, Provenance, low_recall
+from frugan.report.grids import ROWS_KEYWORD
+from frugan.report.page import render
+from frugan.report.run_view import Charts, Curve, Picture, RunView
+from frugan.wording import GIB, show_size
+
+MOST_ROWS = 30
+"""The newest ones: a page is looked at, the file keeps them all."""
+
+
+def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...]]:
+    """Rows by column name, oldest first, and the warnings that came with them; a repeated measurement counts once.
+
+    Args:
+        file: lines of JSON, as `save_evaluations` writes them; lines that cannot be read are passed over.
+    """
+    rows: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
+    for values in read_events(file) if file.is_file() else ():
+        try:
+            row, warnings = _row(values), tuple(map(str, values.get("warnings", ())))
+            key = json.dumps(values["provenance"], sort_keys=True)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+            continue  # of another version
+        rows.pop(key, None)
+        rows[key] = (row, tuple(f"evaluate, step {row['step']}: {line}" for line in warnings))
+    newest = list(rows.values())[-MOST_ROWS:]
+    return tuple(row for row, _ in newest), tuple(line for _, lines in newest for line in lines)
+
+
+def _row(values: Mapping[str, Any]) -> dict[str, str]:
+    of = values["provenance"]
+    row = {"step": f"{int(of['step']):,}", "samples": f"{int(of['samples']):,}", "truncation": f"{of['truncation']:g}"}
+    if of.get("psi", 1.0) != 1.0:
+        row["psi"] = f"{of['psi']:g}"
+    if of["classes"] != "all":
+        row["classes"] = str(of["classes"])
+    row |= {name: f"{float(value):.4g}" for name, value in values["scores"].items()}
+    real = f"{of['data']} ({of['split']})" if of["real"] else str(of.get("reference"))
+    weights = "averaged" if of["ema"] else "trained"
+    return row | {"compared with": real, "features": str(of["network"]), "weights": weights}
+
+
+PICTURE_BYTES = 3_000_000
+"""For all sheets of a page, so that it can be sent by mail."""
+
+
+@dataclass
+class RunReader:
+    """What has been read of a run so far.
+
+    Attributes:
+        folder: the run.
+        name: as it is shown.
+    """
+
+    folder: RunFolder
+    name: str
+    _charts: Charts = field(default_factory=Charts)
+    _notes: dict[tuple[str, str], None] = field(default_factory=dict)
+    _last: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _damaged: int = 0
+
+    def __post_init__(self) -> None:
+        self._tail = EventTail(self.folder.events, self._count_damaged)
+        self._sheets = Sheets(self.folder.samples)
+
+    def read(self, *, to_the_end: bool = False) -> None:
+        """Take in the events that were added since the last time.
+
+        Args:
+            to_the_end: also a last line that has no end.
+        """
+        if self._tail.begun_anew():  # the file is not the one that it was
+            self._charts, self._notes, self._last, self._damaged = Charts(), {}, {}, 0
+        for event in self._charts.read(self._remembered(self._tail.added(to_the_end=to_the_end))):
+            if note := _note(event):
+                self._notes[note] = None
+
+    def view(self, picture_bytes: int = PICTURE_BYTES) -> RunView:
+        """What is shown of what has been read."""
+        last, charts = self._last, deepcopy(self._charts)  # to finish them ends their curves
+        metrics = last.get("metrics", {})
+        shown = charts.finish()
+        scores, doubts = taken_scores(self.folder.scores)
+        plan = json_object(self.folder.plan)
+        measured = shown.get("Memory (GiB)", {}).get("measured")
+        if isinstance(peak := plan.get("peak_bytes"), int | float) and peak and measured:
+            ends = [measured.steps[0], measured.steps[-1]]
+            shown["Memory (GiB)"]["planned"] = Curve(ends, [peak / GIB] * 2)
+        provenance = metrics.get("provenance", {})
+        scored_with = provenance if isinstance(provenance, Mapping) else {}
+        return RunView(
+            name=self.name,
+            charts=shown,
+            facts=facts(last.get("start", {}), plan, json_object(self.folder.recipe), scored_with),
+            pictures=tuple(self._sheets.pictures(picture_bytes)),
+            notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
+            tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
+            damaged=self._damaged,
+            gradients=charts.gradients.finish(),
+            never=charts.gradients.never(),
+            scores=scores,
+        )
+
+    def _count_damaged(self, line: int) -> None:
+        self._damaged += 1
+
+    def _remembered(self, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Pass events on, and keep the last of each kind."""
+        for event in events:
+            self._last[str(event.get("event"))] = event
+            yield event
+
+
+def _note(event: Mapping[str, Any]) -> tuple[str, str] | None:
+    """A line for a person, and whether it is a warning."""
+    kind = event.get("event")
+    if kind == "choice":
+        return "choice", str(event.get("line"))
+    if (words := _WARNINGS.get(str(kind))) is None:
+        return None
+    about = {name: event.get(name) for name in ("line", "phase", "reason", "rollbacks")}
+    return "warning", f"step {event.get('step')}: {words.format(**about)}"
+
+
+_WARNINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "warning": "{line}",
+        "out_of_memory": "out of memory in phase {phase}; a smaller plan",
+        "diverged": "training stopped, as updates of phase {phase} stay not finite ({reason}); ways back: {rollbacks}",
+        "checkpoint_failed": "no checkpoint: {reason}",
+        "snapshot_failed": "no sample grid: {reason}",
+    }
+)
+"""What events mean that are no choice."""
+
+
+def _in_words(metrics: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What the last scores say to a person."""
+    try:
+        line = low_recall(metrics["scores"], Provenance.from_json(metrics["provenance"]))
+    except (KeyError, TypeError, AttributeError):  # no scores, or of another version
+        return
+    if line is not None:
+        yield "warning", f"step {metrics.get('step')}: {line}"
+
+
+MOST_LEVELS = 12
+"""Of tables within tables; recipes have up to 5."""
+NOTABLE_DATA_SHARE = 0.05
+"""Of the steps' time that was waiting for data: what is less is not worth a tile."""
+
+
+def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float) -> dict[str, str]:
+    """Where a run stands.
+
+    Args:
+        last: newest event of each kind.
+        data_share: of the steps' time, waiting for data.
+    """
+    step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
+    found: dict[str, str] = {}
+    with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
+        found |= _of_step(step, stop, data_share) if step else {}
+    scores = metrics.get("scores")
+    for name, value in scores.items() if isinstance(scores, Mapping) else ():
+        if isinstance(value, int | float):
+            found[name] = f"{value:.4g}"
+    if stop and stop.get("over"):
+        found["state"] = "finished"
+    return found
+
+
+def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float) -> dict[str, str]:
+    found = {
+        "step": f"{step['step']:,}",
+        "images": f"{step['images']:,}",
+        "of training": _time(float(step["seconds"])),
+        "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
+    }
+    if data_share >= NOTABLE_DATA_SHARE:
+        found["of the time, waiting for data"] = f"{100 * data_share:.0f} %"
+    if step.get("memory_bytes"):
+        found["memory at most"] = show_size(int(step["memory_bytes"]))
+    if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
+        found["left"] = _time(float(step["eta_seconds"]))
+    return found
+
+
+def _time(seconds: float) -> str:
+    minutes, whole = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
+
+
+def facts(
+    start: Mapping[str, Any], plan: Mapping[str, Any], recipe: Mapping[str, Any], scored_with: Mapping[str, Any]
+) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for title, values in (("What the scores were measured with", scored_with), ("Recipe", recipe)):
+        if values:
+            found[title] = dict(_flat(values))
+    with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        found |= {"Plan": _of_plan(plan)} if plan else {}
+    if start:
+        kept = ("frugan", "torch", "machine", "device", "data")
+        found["Machine and versions"] = dict(_flat({name: start[name] for name in kept if name in start}))
+    return found
+
+
+def _of_plan(plan: Mapping[str, Any]) -> dict[str, str]:
+    chosen = {name: plan[name] for name in ("micro_batch", "accumulation", "precision", "savers") if name in plan}
+    if "peak_bytes" in plan:
+        chosen["predicted peak"] = show_size(int(plan["peak_bytes"]))
+    categories = {f"at the peak: {k}": show_size(int(v)) for k, v in plan.get("categories", {}).items()}
+    return {name: _text(value) for name, value in (chosen | categories).items()}
+
+
+def _flat(values: Mapping[str, Any], before: str = "", levels: int = MOST_LEVELS) -> Iterable[tuple[str, str]]:
+    """Nested values by dotted names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and levels:
+            yield from _flat(value, f"{before}{name}.", levels - 1)
+        else:
+            yield f"{before}{name}", _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and not any(isinstance(each, list) for each in value):
+        return ", ".join(map(_text, value)) or "none"
+    return "-" if value is None else str(value)
+
+
+MOST_PICTURES = 40
+MOST_PIXELS = 1 << 26
+"""Of a sheet: 64 pictures of 1024 x 1024."""
+MOST_DIGITS = 15
+"""Of a step in the name of a sheet."""
+FORMATS = ("PNG",)
+WIDEST = 1024
+"""Pixels: wider sheets are reduced."""
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What Pillow raises on damaged PNG files."""
+
+Shown = tuple[str, tuple[str, ...]]
+"""A picture as a data URI, and the names of its rows."""
+
+
+@dataclass
+class Sheets:
+    """The sheets in a folder; what was encoded once is kept, so that a page that renews itself costs little.
+
+    Attributes:
+        folder: of the run's samples.
+    """
+
+    folder: Path
+    _known: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
+    _before: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
+
+    def pictures(self, most_bytes: int) -> Iterator[Picture]:
+        """Sheets of all kinds, evenly over the training, as many as there is room for; the last ones always."""
+        by_kind: dict[str, list[tuple[int, Path]]] = {}
+        here = self.folder.resolve()
+        for path in sorted(self.folder.glob("step-*-*.png")) if self.folder.is_dir() else []:
+            step, _, kind = path.stem.removeprefix("step-").partition("-")
+            if step.isascii() and step.isdigit() and len(step) <= MOST_DIGITS and _own(path, here):
+                by_kind.setdefault(kind, []).append((int(step), path))
+        self._before, self._known = self._known, {}
+        for kind, paths in by_kind.items():
+            yield from self._of_kind(kind, paths, most_bytes // len(by_kind))
+        self._before = {}
+
+    def _of_kind(self, kind: str, paths: list[tuple[int, Path]], share: int) -> Iterator[Picture]:
+        while paths and (last := self._shown(paths[-1][1], share)) is None:
+            paths.pop()
+        if not paths or last is None:
+            return
+        count = max(1, min(len(paths), MOST_PICTURES, share // len(last[0])))
+        chosen = sorted({round(i * (len(paths) - 1) / max(1, count - 1)) for i in range(count)} | {len(paths) - 1})
+        room = share - len(last[0])
+        for at in chosen[-count:]:
+            number, path = paths[at]
+            shown = last if at == len(paths) - 1 else self._shown(path, share // count)
+            if shown is not None and (at == len(paths) - 1 or (room := room - len(shown[0])) >= 0):
+                yield Picture(number, kind, *shown)
+
+    def _shown(self, path: Path, most_bytes: int) -> Shown | None:
+        """None: it cannot be read."""
+        try:
+            key = (path, path.stat().st_mtime_ns, most_bytes)
+            if key not in self._known:  # what the last page no longer showed is forgotten
+                self._known[key] = self._before.get(key) or _encoded(path, most_bytes)
+            return self._known[key]
+        except UNREADABLE:
+            return None
+
+
+def _own(path: Path, folder: Path) -> bool:
+    """Whether a file is a file and lies in a folder itself: a run from elsewhere may hold links to what is private."""
+    try:
+        return path.is_file() and path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # a link in a circle
+        return False
+
+
+def _encoded(path: Path, most_bytes: int) -> Shown:
+    """WebP, reduced until it fits."""
+    with Image.open(path, formats=FORMATS) as opened:
+        if opened.width * opened.height > MOST_PIXELS:
+            raise ValueError(f"{path}: {opened.width} x {opened.height} pixels")
+        picture = opened.convert("RGB")
+        rows = str(opened.info.get(ROWS_KEYWORD, ""))
+    width = min(picture.width, WIDEST)
+    while True:
+        height = max(1, picture.height * width // picture.width)
+        reduced = picture if width == picture.width else picture.resize((width, height), Image.Resampling.LANCZOS)
+        file = io.BytesIO()
+        reduced.save(file, "WEBP", quality=85, method=4)
+        if len(file.getvalue()) * 4 // 3 <= most_bytes or width <= 64:
+            uri = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
+            return uri, tuple(rows.split("\n")) if rows else ()
+        width //= 2
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
+    """Write one self-contained HTML page about a run, or several to compare.
+
+    Args:
+        runs: their folders.
+        out: the page; None: report.html in the first run.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        BadInput: a folder that is no run.
+    """
+    page = page_of(runs)
+    path = Path(out) if out is not None else Path(runs[0]) / "report.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as beside:
+        beside.write_text(page, "utf-8")
+    return path
+
+
+def page_of(runs: Sequence[str | Path]) -> str:
+    """The page as text.
+
+    Raises:
+        BadInput: a folder that is no run, or none at all.
+    """
+    return page(readers_of(runs))
+
+
+def readers_of(runs: Sequence[str | Path]) -> list[RunReader]:
+    """What reads these runs; nothing is read yet.
+
+    Raises:
+        BadInput: a folder that is no run, or none at all.
+    """
+    if not runs:
+        raise BadInput("a report of no runs: name one or several run folders")
+    folders = [RunFolder(Path(run)) for run in runs]
+    for folder in folders:
+        if not folder.events.is_file():
+            raise BadInput(
+                f"{folder.path}: not a run folder (it has no events.jsonl); expected one that `frugan train` made"
+            )
+    return [RunReader(*each) for each in zip(folders, _names([folder.path for folder in folders]), strict=True)]
+
+
+def page(readers: Sequence[RunReader], *, live: bool = False) -> str:
+    """The page of what these have read, and of what was added since.
+
+    Args:
+        live: the runs go on: a last line that is being written is left for the next time.
+    """
+    views = []
+    for reader in readers:
+        reader.read(to_the_end=not live)
+        views.append(reader.view(PICTURE_BYTES // len(readers)))
+    text = render([_with_doubt(each, views[0]) for each in views], live=live)
+    return text.encode("utf-8", "replace").decode()  # JSON may spell half a character, which no file can hold
+
+
+def _with_doubt(run: RunView, first: RunView) -> RunView:
+    """Warn where the scores of a run cannot be compared with those of the first one."""
+    title = "What the scores were measured with"
+    one, other = dict(first.facts.get(title, {})), dict(run.facts.get(title, {}))
+    older = {"reference_digest": NONE}  # since older versions
+    pairs = [(name, (older | one).get(name, "?"), (older | other).get(name, "?")) for name in SAME]
+    apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
+    if not one or not other or not apart:
+        return run
+    line = f"scores of {first.name} and {run.name} do not compare: {', '.join(apart)}"
+    return replace(run, notes=(*run.notes, ("warning", line)))
+
+
+def view(folder: RunFolder, name: str, picture_bytes: int = PICTURE_BYTES) -> RunView:
+    """What is shown of a run."""
+    reader = RunReader(folder, name)
+    reader.read(to_the_end=True)
+    return reader.view(picture_bytes)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Names of run folders, with as much of their paths as tells them apart."""
+    parts = [path.resolve().parts for path in paths]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-count:]) for each in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{'/'.join(each[-1:])} ({number})" for number, each in enumerate(parts, 1)]

@@ -1,1 +1,0 @@
-"""`report`: runs as one HTML page."""

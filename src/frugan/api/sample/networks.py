@@ -1,0 +1,185 @@
+"""Networks that draw samples, from a run or a weights file to a device, and the family's grids of them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from frugan.api.devices import use_device
+from frugan.api.networks import Weights, networks_from
+from frugan.api.progress import Say
+from frugan.contract.family import Previews, SheetRequest
+from frugan.engine.checkpoint import STATE_FILE
+from frugan.engine.device import pin_arithmetic
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision, resolve_precision
+from frugan.engine.state import TrainingState
+from frugan.engine.weights import Layout, working_weights
+from frugan.errors import BadInput
+from frugan.recipe.recipe import Recipe
+from frugan.report.grids import loss_strip, not_finite, sheet_width, write_sheet
+
+
+def row_labels(request: SheetRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
+    """What stands before each row of a sheet: its class by name, or by number where it has none.
+
+    Args:
+        request: that the sheet was made by.
+        rows: of the sheet.
+        names: of the classes, by number; may be empty.
+
+    Returns:
+        Empty where rows are no classes: interpolations, faces.
+    """
+    if request.classes is None or request.interpolate is not None or len(request.classes) != rows:
+        return ()
+    if set(request.classes) == {0} and len(names) <= 1:
+        return ()  # a network without classes
+    return tuple(names[number] if number < len(names) else f"class {number}" for number in request.classes)
+
+
+def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
+    """Add the pictures that a family shows on its sheets, if it shows given ones."""
+    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    wanted = [name for name, need in needs.items() if need.given]
+    if not wanted or previews is None:
+        return request
+    return replace(request, pictures={name: previews.preview(name, request.rows) for name in wanted})
+
+
+def provenance(recipe: Recipe, step: int) -> dict[str, str]:
+    """What a picture that we made says about itself."""
+    return {
+        "Software": "frugan",
+        "Description": f"synthetic: made by a {recipe.family} network at step {step}",
+        "Recipe": recipe.about.summary or recipe.family,
+    }
+
+
+def newest_sheet(folder: Path, kind: str) -> Path:
+    """The last sheet of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
+    return max(folder.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
+
+
+def write_sheets(
+    recipe: Recipe,
+    state: TrainingState,
+    plan: Plan,
+    folder: Path,
+    previews: Previews | None,
+    losses: Mapping[str, Sequence[float]],
+    class_names: Sequence[str],
+    say: Say,
+) -> list[Path]:
+    """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
+
+    Args:
+        losses: side -> loss of every step so far, drawn above each sheet; may be empty.
+        class_names: by number, to stand before the rows; may be empty.
+        say: is told of pictures that are not finite: no reason to end a training.
+
+    Returns:
+        Their paths.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    networks, layout = state.shown, plan.layout(state.device)
+    if plan.ema_on_host and state.ema.networks and state.device.type != "cpu":
+        # The card's precision may be one that this processor is slow in.
+        host = torch.device("cpu")
+        layout = replace(plan, precision=resolve_precision("auto", host)).layout(host)
+    training = {name: network.training for name, network in networks.items()}
+    paths = []
+    for network in networks.values():
+        network.eval()
+    try:
+        with torch.no_grad(), working_weights(networks, dict.fromkeys(networks, layout), (), None):
+            for name, request in recipe.kind.snapshots(recipe.networks).items():
+                asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
+                paths.append(folder / f"step-{state.step:09d}-{name}.png")
+                sheet = recipe.kind.sample(recipe.networks, networks, asked)
+                if line := not_finite(sheet):
+                    say(f"{paths[-1].name}: {line}")
+                width = sheet_width(sheet.shape[1], sheet.shape[-1])
+                above = loss_strip(losses, state.step, width) if losses else None
+                labels = row_labels(asked, sheet.shape[0], class_names)
+                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
+    finally:
+        for name, network in networks.items():
+            network.train(training[name])
+    return paths
+
+
+MOST_AT_ONCE = 16
+"""Samples in one forward on a machine of which nothing is known, if nothing is said."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Networks that draw samples.
+
+    Attributes:
+        weights: where they come from.
+        networks: averaged ones, where training averages.
+        layout: of their working weights.
+    """
+
+    weights: Weights
+    networks: dict[str, nn.Module]
+    layout: Layout
+
+    @property
+    def recipe(self) -> Recipe:
+        """That they were trained by."""
+        return self.weights.recipe
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What pictures say about themselves."""
+        return provenance(self.recipe, self.weights.step)
+
+
+def device_and_precision(weights: Weights, asked: str, say: Say) -> tuple[torch.device, Precision]:
+    """Where networks of a weights file run, and in which precision; both are said.
+
+    Raises:
+        BadInput: no such device here.
+    """
+    device, why = use_device(asked)
+    say(f"weights: {weights.path}")
+    say(f"device: {device} ({why})")
+    precision = resolve_precision(weights.recipe.training.precision, device)
+    if precision.warning:
+        say(f"precision {precision.name}: {precision.warning}")
+    return device, precision
+
+
+def open_networks(source: str | Path | Weights, device: str, say: Say) -> Opened:
+    """Networks of a run, a checkpoint or a weights file, in the recipe's precision.
+
+    Raises:
+        BadInput: no such weights, or without the network that draws.
+    """
+    weights = Weights.open(source, say)
+    where, precision = device_and_precision(weights, device, say)
+    pin_arithmetic()
+    networks = networks_from(weights, where)
+    missing = set(weights.recipe.kind.averaged()) - set(networks)
+    if missing:
+        raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
+    for network in networks.values():
+        network.eval()
+    layout = Plan(SheetRequest().micro_batch, precision).layout(where)
+    return Opened(weights, networks, layout)
+
+
+def default_micro_batch(weights: Weights) -> int:
+    """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
+    try:
+        state = json.loads((weights.path.parent / STATE_FILE).read_text("utf-8"))
+        trained = int(state["plan"]["micro_batch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return MOST_AT_ONCE  # no run, or of another program
+    return min(trained, MOST_AT_ONCE)

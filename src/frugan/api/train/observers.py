@@ -1,0 +1,369 @@
+"""Who reads a training's events while it goes on: watches that warn, its losses, trackers of experiments."""
+
+import secrets
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from frugan.api.devices import choose_device
+from frugan.api.train.run import TrainRun
+from frugan.contract.data import OpenedSource
+from frugan.contract.family import SheetRequest
+from frugan.data.picture_set import PictureSet
+from frugan.data.streams import random_order
+from frugan.engine.device import ran_out_of_memory
+from frugan.engine.events import Event, read_events
+from frugan.engine.plan import Plan
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.state import TrainingState
+from frugan.engine.weights import working_weights
+from frugan.errors import BadInput
+from frugan.memory.cards import is_spilling
+from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
+from frugan.recipe.recipe import Recipe
+from frugan.report.signs import CollapseSigns, GradientSigns
+
+
+def sides_of(event: Mapping[str, Any]) -> dict[str, float]:
+    """Loss of each side in a step event: the sum of the terms named "side/...", over all phases; empty for families
+    without sides."""
+    found: dict[str, float] = {}
+    for phase in event["phases"].values():
+        for name, value in phase["terms"].items():
+            side, slash, _ = name.partition("/")
+            if slash:
+                found[side] = found.get(side, 0.0) + float(value)
+    return found
+
+
+@dataclass
+class LossHistory:
+    """Losses by side, in the order of steps.
+
+    Attributes:
+        curves: side -> loss of every step; the losses that an imported model brought stand first.
+        steps: side -> the step of each entry of its curve; 0 for those that were imported.
+    """
+
+    curves: "dict[str, array[float]]" = field(default_factory=dict)
+    steps: "dict[str, array[int]]" = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Path) -> "LossHistory":
+        """From an event file, which may not be there yet."""
+        history = cls()
+        if events.is_file():
+            for event in read_events(events):
+                with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
+                    history.add(event)
+        return history
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in one event; only steps and imports count, and where training went back to go on from."""
+        kind = event["event"]
+        if kind == "imported":
+            for losses in event.get("loss_history", []):
+                for side, value in zip(event["loss_sides"], losses, strict=True):
+                    self._append(str(side), 0, float(value))
+        elif kind == "step":
+            for side, value in sides_of(event).items():
+                self._append(side, event["step"], value)
+        elif kind in ("start", "resume"):
+            for side, steps in self.steps.items():
+                kept = bisect_right(steps, event["step"])
+                del steps[kept:], self.curves[side][kept:]
+
+    def _append(self, side: str, step: int, value: float) -> None:
+        self.curves.setdefault(side, array("d")).append(value)  # a million steps are 8 MB, not 32 as a list
+        self.steps.setdefault(side, array("q")).append(step)
+
+
+# Measures during training how much the generator's pictures of a class vary, beside real ones.
+#
+# Samples come from the networks that are trained, not from their averages: an average shows a collapse later by as many
+# steps as it reaches back. On the digits, of a run that collapsed between steps 400 and 600, its samples had 0.91 of
+# the real distance at step 600, those of the trained weights 0.58.
+
+FIRST_LOOK_STEPS = 500
+FIRST_LOOK_IMAGES = 10_000
+"""Before both of these a generator has learnt too little: its samples may all be alike, or differ as noise does."""
+SAMPLES = 32
+"""Of each class. Real pictures in their places had at least 0.89 of the real distance, as a mean over the classes, in
+all of 3,600 draws from six sets; with 16 it went down to 0.83."""
+MOST_CLASSES = 10
+LEAST_REAL = 10
+"""Pictures of a class from which on their distances say what is usual in it."""
+MOST_REAL = 200
+MOST_REAL_BYTES = 256 * 2**20
+"""Real pictures read in all, unless `SAMPLES` of each class are more."""
+TWINS_SHARE = 0.25
+"""Of a class's real pictures: among so many samples, one that knows them all and nothing else seldom repeats itself."""
+SEED = 4
+
+
+@dataclass
+class VarietyWatch:
+    """Compares samples of a training with the pictures that it learns from.
+
+    Attributes:
+        recipe: of the training.
+        pictures: what it learns from.
+    """
+
+    recipe: Recipe
+    pictures: PictureSet
+
+    @cached_property
+    def classes(self) -> tuple[int, ...]:
+        """Up to `MOST_CLASSES` of those that have pictures enough, evenly over all of them."""
+        counts = np.bincount(self.pictures.labels)
+        enough = np.flatnonzero(counts >= LEAST_REAL)
+        if not len(enough):
+            return ()
+        at = np.unique(np.linspace(0, len(enough) - 1, min(MOST_CLASSES, len(enough))).round().astype(np.int64))
+        return tuple(int(label) for label in enough[at])
+
+    @cached_property
+    def _real(self) -> WithinClass:
+        """Distances between real pictures, of each class as many as `MOST_REAL` and `MOST_REAL_BYTES` allow."""
+        share = MOST_REAL_BYTES // (len(self.classes) * self.pictures[0].nbytes)
+        most = min(MOST_REAL, max(SAMPLES, share))
+        order = random_order(f"variety/{self.pictures.digest}", len(self.pictures))
+        labels = self.pictures.labels[order]
+        chosen = {label: np.sort(order[labels == label][:most]) for label in self.classes}
+        rows = [pixel_rows(torch.from_numpy(np.array(self.pictures[at]))) for at in chosen.values()]
+        numbers = [torch.full((len(at),), label) for label, at in chosen.items()]
+        return within_class(torch.cat(rows), torch.cat(numbers))
+
+    def due(self, step: int) -> bool:
+        """Whether there is something to measure after so many steps."""
+        images = step * self.recipe.training.batch
+        return bool(self.classes) and step >= FIRST_LOOK_STEPS and images >= FIRST_LOOK_IMAGES
+
+    def measure(self, state: TrainingState, plan: Plan) -> DiversityRatios | None:
+        """Variety of the generator as it is trained now; leaves no trace. None: its pictures are not finite."""
+        networks = {name: state.networks[name] for name in state.shown}
+        layout = plan.layout(state.device)
+        request = SheetRequest(seed=SEED, classes=self.classes, columns=SAMPLES, micro_batch=plan.micro_batch)
+        training = {name: network.training for name, network in networks.items()}
+        for network in networks.values():
+            network.eval()
+        try:
+            with torch.no_grad(), working_weights(networks, dict.fromkeys(networks, layout), (), None):
+                sheet = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, C, R, R]
+        finally:
+            for name, network in networks.items():
+                network.train(training[name])
+        return self.compare(sheet) if bool(torch.isfinite(sheet).all()) else None
+
+    def compare(self, sheet: Tensor) -> DiversityRatios:
+        """Compare samples with the real pictures.
+
+        Args:
+            sheet: in [-1, 1], a row for each of `classes` [classes, samples, C, R, R].
+        """
+        labels = torch.tensor(self.classes).repeat_interleave(sheet.shape[1])
+        samples = within_class(pixel_rows(sheet.flatten(0, 1)), labels)
+        return ratios(samples, self._real, real_share=TWINS_SHARE)
+
+
+def variety_watch_of(recipe: Recipe, sources: Mapping[str, OpenedSource]) -> VarietyWatch | None:
+    """How to watch a training; None where it does not learn pictures by classes."""
+    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    if len(needs) != 1:
+        return None
+    ((name, need),) = needs.items()
+    pictures = sources[name]
+    if need.classes is None or not isinstance(pictures, PictureSet):
+        return None
+    return VarietyWatch(recipe, pictures)
+
+
+def collapse_watch(run: TrainRun) -> Callable[[Event], None]:
+    """Warns where losses, gradients or variety look like a collapse."""
+    signs = CollapseSigns()
+
+    def look(event: Event) -> None:
+        for line in signs.look(event):
+            run.warn(int(event["step"]), line)
+
+    return look
+
+
+def gradient_watch(run: TrainRun) -> Callable[[Event], None]:
+    """Warns of parameters that get no gradient, and of fp16 that turns gradients into zeros."""
+    signs = GradientSigns()
+
+    def look(event: Event) -> None:
+        for line in signs.look(event):
+            run.warn(int(event["step"]), line)
+
+    return look
+
+
+def spill_watch(run: TrainRun) -> Callable[[Event], None]:
+    """Says once, at a checkpoint, that a driver moves a full card's memory to the host (Windows)."""
+    said: list[bool] = []
+
+    def look(event: Event) -> None:
+        if event["event"] == "checkpoint" and not said and is_spilling(choose_device(run.options.device)[0]):
+            said.append(True)
+            run.choose(
+                "the card is full: this system's driver may be moving memory to the computer's own, which is many "
+                "times slower; close other programs, or resume with a smaller --memory"
+            )
+
+    return look
+
+
+def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
+    """Measures, where that is due, how much samples of a class vary, and writes an event of it."""
+    watch = variety_watch_of(run.recipe, run.sources)
+    return lambda state, plan: None if watch is None else _measure(run, watch, state, plan)
+
+
+def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Plan) -> None:
+    if not watch.due(state.step):
+        return
+    try:
+        found = watch.measure(state, plan)
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        run.choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {error}")
+        return
+    if found is not None:
+        names = watch.pictures.class_names
+        mean, nearest = (
+            {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (found.mean, found.nearest)
+        )
+        run.log.write("variety", step=state.step, mean=mean, nearest=nearest)
+
+
+Follow = Callable[[Event], None]
+
+_OF_A_PHASE = ("gradient_norm", "loss_scale", "skipped", "learning_rate")
+
+
+def has_tensorboard() -> bool:
+    """Whether TensorBoard is installed."""
+    return find_spec("tensorboard") is not None
+
+
+@contextmanager
+def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Iterator[Follow]:
+    """Pass events on while the block is open.
+
+    Args:
+        run: folder; TensorBoard's files go into its folder `tensorboard`.
+        tensorboard: write them.
+        wandb_project: on Weights & Biases; None: send nothing there.
+
+    Raises:
+        BadInput: what is asked for is not installed.
+    """
+    with ExitStack() as opened:
+        followers: list[Follow] = []
+        if tensorboard:
+            followers.append(opened.enter_context(_tensorboard(run)))
+        if wandb_project is not None:
+            followers.append(opened.enter_context(_wandb(run, wandb_project)))
+
+        def follow(event: Event) -> None:
+            for each in followers:
+                each(event)
+
+        yield follow
+
+
+def scalars(event: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers of an event by name ("D/real", "scores/fid"); what is not finite is left out."""
+    found: dict[str, Any] = {}
+    if event.get("event") == "step":
+        for phase, entry in event["phases"].items():
+            found |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
+            found |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
+        found |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
+        found |= event.get("carried", {})
+        found |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
+    elif event.get("event") == "metrics":
+        found = {f"scores/{name}": value for name, value in event["scores"].items()}
+    elif event.get("event") == "variety" and event["mean"]:
+        found = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+@contextmanager
+def _tensorboard(run: Path) -> Iterator[Follow]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise BadInput("--tensorboard: TensorBoard is not installed: pip install 'frugan[report]'") from error
+    writer = SummaryWriter(str(run / "tensorboard"))
+
+    def follow(event: Event) -> None:
+        for name, value in scalars(event).items():
+            writer.add_scalar(name, value, event["step"])
+        for path in _sheets(run, event):
+            with Image.open(path) as sheet:
+                pixels = np.asarray(sheet.convert("RGB"))
+            writer.add_image(_kind(path), pixels, event["step"], dataformats="HWC")
+
+    try:
+        yield follow
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _wandb(run: Path, project: str) -> Iterator[Follow]:
+    try:
+        import wandb  # noqa: PLC0415  (an extra of its own)
+    except ImportError as error:
+        raise BadInput(f"--wandb {project}: Weights & Biases is not installed: pip install wandb") from error
+    session = wandb.init(project=project, name=run.name, dir=str(run), id=_wandb_id(run), resume="allow")
+
+    def follow(event: Event) -> None:
+        if event.get("event") == "start":
+            session.config.update(event["recipe"], allow_val_change=True)
+        values: dict[str, Any] = dict(scalars(event))
+        values |= {_kind(path): wandb.Image(str(path)) for path in _sheets(run, event)}
+        if values:
+            session.log({**values, "step": event["step"]})
+
+    try:
+        yield follow
+    finally:
+        session.finish()
+
+
+def _wandb_id(run: Path) -> str:
+    """What a run is called there, whenever it goes on: kept in its folder, as another folder may have its name."""
+    file = RunFolder(run).wandb_id
+    try:
+        return file.read_text("utf-8").strip()
+    except FileNotFoundError:
+        made = secrets.token_hex(8)
+        file.write_text(made + "\n", "utf-8")
+        return made
+
+
+def _sheets(run: Path, event: Mapping[str, Any]) -> list[Path]:
+    return [run / name for name in event.get("paths", ())] if event.get("event") == "snapshot" else []
+
+
+def _kind(path: Path) -> str:
+    """ "step-000000200-samples.png" -> "samples"."""
+    return path.stem.split("-", 2)[-1]

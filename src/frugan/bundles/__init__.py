@@ -1,1 +1,0 @@
-"""TensorFlow's checkpoints ("bundles": an index, and files of numbers), read without TensorFlow."""

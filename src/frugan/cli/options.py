@@ -1,0 +1,176 @@
+"""Options that several commands have: what weights are drawn with, lists of numbers, classes by number or name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frugan.cli.output import say
+from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.contract.family import StyleMixing
+
+MOST_NUMBERS = 10_000_000
+MOST_DIGITS = 18
+
+
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read "0,3,7-9".
+
+    Raises:
+        BadInput: not numbers, a range that goes down, or far more than anyone looks at.
+    """
+    chosen: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not _is_number(first) or (dash and not (_is_number(last) and int(last) >= int(first))):
+            raise BadInput(f"{option} {text[:80]}: expected numbers and ranges, such as 0,3,7-9")
+        if len(chosen) + int(last or first) - int(first) >= MOST_NUMBERS:
+            raise BadInput(f"{option} {text[:80]}: more than {MOST_NUMBERS:,} numbers")
+        chosen.extend(range(int(first), int(last or first) + 1))
+    return tuple(chosen)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+
+
+def parse_mixing(text: str) -> StyleMixing:
+    """Read "rows=85,100 cols=55 layers=0-6".
+
+    Raises:
+        BadInput: not these three, or not numbers.
+    """
+    from frugan.contract.family import StyleMixing
+
+    parts = [part.partition("=") for part in text.split()]
+    found = {name: value for name, _, value in parts}
+    if len(parts) != len(found) or set(found) != {"rows", "cols", "layers"}:
+        raise BadInput(
+            f"--style-mixing {text[:80]!r}: expected rows, cols and layers, such as "
+            "'rows=85,100 cols=55,821 layers=0-6'"
+        )
+    rows, columns, layers = (parse_numbers(found[n], f"--style-mixing {n}") for n in ("rows", "cols", "layers"))
+    return StyleMixing(rows, columns, layers)
+
+
+MOST_CLASS_DIGITS = 7
+FEW_NAMES = 12
+"""So many are named where none is near."""
+
+
+@dataclass(frozen=True)
+class ClassChoice:
+    """Classes as they were asked for, before it is known what they are called.
+
+    Attributes:
+        text: the whole of it.
+        numbers: word -> numbers, for the words that are numbers or ranges of them.
+    """
+
+    text: str
+    numbers: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def parse(cls, text: str) -> ClassChoice:
+        """Read "0,3,7-9", "cat,dog" or both.
+
+        Raises:
+            BadInput: not numbers, or a range that goes down.
+        """
+        return cls(text, {word: _numbers(word, text) for word in _words(text) if _looks_like_numbers(word)})
+
+    def among(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Numbers of the classes, by the names that the weights keep of them; what is a number counts as one.
+
+        Raises:
+            BadInput: no class is called so.
+        """
+        text = self.text
+        chosen: list[int] = []
+        for word in [text] if text in names else _words(text):  # a name with a comma in it
+            if word in self.numbers:
+                chosen.extend(self.numbers[word])
+                _tell_of_other(word, self.numbers[word], names)
+            elif word in names:
+                chosen.append(names.index(word))
+            else:
+                raise BadInput(f"--classes {text[:80]}: {_unknown(word, names)}")
+        return tuple(chosen)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _looks_like_numbers(word: str) -> bool:
+    return bool(word) and set(word) <= set("0123456789-")
+
+
+def _numbers(word: str, text: str) -> tuple[int, ...]:
+    if any(len(number) > MOST_CLASS_DIGITS for number in word.split("-")):
+        raise BadInput(f"--classes {text[:80]}: no network has so many classes")
+    return parse_numbers(word, "--classes")
+
+
+def _tell_of_other(word: str, numbers: tuple[int, ...], names: Sequence[str]) -> None:
+    """A class that is called "1" and is not number 1 may have been meant."""
+    if len(numbers) == 1 and word in names and names.index(word) != numbers[0] < len(names):
+        say(
+            f"class {word}: number {word}, which is called {names[numbers[0]]!r}; "
+            f"the one called {word!r} is number {names.index(word)}"
+        )
+
+
+def _unknown(word: str, names: Sequence[str]) -> str:
+    if not names:
+        return f"{word[:80]!r}: these weights keep no class names; expected numbers and ranges, such as 0,3,7-9"
+    by_lower = {name.lower(): name for name in reversed(names)}
+    near = get_close_matches(word.lower(), by_lower, n=1)
+    if near:
+        return f"no class is called {word[:80]!r}; did you mean {by_lower[near[0]]!r}?"
+    more = f" and {len(names) - FEW_NAMES:,} more" if len(names) > FEW_NAMES else ""
+    return (
+        f"no class is called {word[:80]!r}; the classes are {', '.join(names[:FEW_NAMES])}{more}; or give numbers and "
+        "ranges, such as 0,3,7-9"
+    )
+
+
+class StatisticsOf(StrEnum):
+    """What batch normalisation uses."""
+
+    RUNNING = "running"
+    STANDING = "standing"
+    BATCH = "batch"
+
+
+class NoiseOf(StrEnum):
+    """What the layers of a StyleGAN2 add."""
+
+    CONST = "const"
+    RANDOM = "random"
+    NONE = "none"
+
+
+WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
+Psi = Annotated[
+    float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
+]
+PsiLayers = Annotated[int | None, typer.Option(help="apply --psi to this many first layers only")]
+Noise = Annotated[NoiseOf, typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none")]
+StandingSize = Annotated[
+    int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")
+]
+Seed = Annotated[int, typer.Option(help="random seed of the latents")]
+MicroBatch = Annotated[
+    int | None,
+    typer.Option(help="samples per forward pass; changes memory, not the result; default: at most as in training"),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]

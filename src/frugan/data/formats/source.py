@@ -1,0 +1,314 @@
+"""What every format of pictures looks like from outside, and where the class of each picture comes from."""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from frugan.errors import BadInput
+from frugan.wording import count, first_names, shown
+
+MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,841: a larger number is no class
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Labels of N pictures.
+
+    Attributes:
+        labels: class of each picture, int64 [N]; zeros where unlabelled.
+        names: name of each class; classes without pictures keep their number.
+        labelled: whether the classes mean anything.
+        lines: how they were found, one line each.
+    """
+
+    labels: NDArray[np.int64]
+    names: tuple[str, ...]
+    labelled: bool
+    lines: tuple[str, ...] = ()
+
+
+def unlabelled(number: int, line: str, name: str = "pictures") -> Classes:
+    """Return the one class of `number` pictures without labels; `line` says why."""
+    return Classes(np.zeros(number, np.int64), (name,), False, (line,))
+
+
+def numbered(labels: NDArray[np.int64], where: str) -> Classes:
+    """Return the classes "0", "1", … of labels int64 [N] that come without names.
+
+    Raises:
+        BadInput: a label is negative or absurdly large; `where` names the place.
+    """
+    lowest, highest = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
+    if lowest < 0 or highest >= MOST_CLASSES:
+        wrong = lowest if lowest < 0 else highest
+        raise BadInput(
+            f"{where}: {wrong} is not a class number; expected whole numbers from 0 to {MOST_CLASSES - 1:,}. "
+            "Number the classes 0, 1, 2 … or give a folder of class folders."
+        )
+    names = tuple(str(number) for number in range(highest + 1))
+    line = f"{len(names):,} numbered classes from {where}"
+    if without := len(names) - len(np.unique(labels)):
+        line += f"; {without:,} of them without pictures, which nothing can be learned of"
+    return Classes(labels, names, True, (line,))
+
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(pipe):", re.IGNORECASE)
+
+
+class Unreadable(Exception):
+    """One picture cannot be decoded; the text says why. It is left out and reported, not fatal by itself."""
+
+
+@contextmanager
+def translated(broken: tuple[type[Exception], ...], into: Callable[[Exception], Exception]) -> Iterator[None]:
+    """Raise our own error in place of what a library raises on damaged files.
+
+    Args:
+        broken: what it raises. BadInput goes through as it is, although it is a ValueError.
+        into: makes the error.
+    """
+    try:
+        yield
+    except BadInput:
+        raise
+    except broken as error:
+        raise into(error) from error
+
+
+@contextmanager
+def closed_on_failure(close: Callable[[], object]) -> Iterator[None]:
+    """Close a file that is being opened when an exception leaves the block."""
+    try:
+        yield
+    except BaseException:
+        close()
+        raise
+
+
+def nothing_to_close() -> None:
+    """Stand in for `close` where a source keeps no file open."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A listed but unread collection of N pictures. Usable from several threads, and in a `with` statement.
+
+    Attributes:
+        kind: the format, in words.
+        path: where it is.
+        names: name of each picture inside `path`.
+        classes: class of each picture.
+        size: index to (width, height) in pixels, without decoding. Raises Unreadable.
+        picture: index to the upright RGB picture. Raises Unreadable.
+        close: closes what is open.
+        lines: automatic choices made while listing, one line each.
+    """
+
+    kind: str
+    path: Path
+    names: Sequence[str]
+    classes: Classes
+    size: Callable[[int], tuple[int, int]]
+    picture: Callable[[int], Image.Image]
+    close: Callable[[], None] = nothing_to_close
+    lines: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __enter__(self) -> "Source":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def local_path(given: str | Path) -> Path:
+    """The path that data are read from.
+
+    Raises:
+        BadInput: an address; its text, which may hold a password or a signature, is not repeated.
+    """
+    address = _ADDRESS.match(given) if isinstance(given, str) else None
+    if address is not None:
+        raise BadInput(
+            f"data by {address[0]}...: data are read from a disk of this machine; fetch them first (of an object "
+            "store, `aws s3 sync s3://BUCKET/SHARDS FOLDER` for instance), and give their folder"
+        )
+    return Path(given)
+
+
+def in_class_order(names: list[str]) -> list[str]:
+    """Return names ("class/…/file") sorted part by part, so that classes and pictures come in the same order."""
+    return sorted(names, key=lambda name: name.split("/"))
+
+
+def classes_from_folders(names: Sequence[str], where: str, folders: Collection[str] = ()) -> Classes:
+    """Return the classes of N pictures by the first folder of their names.
+
+    Classes are in the order of Python's `sorted` (torchvision's ImageFolder numbers them the same way: "10" comes
+    before "9"). No folder, or only one, means one class, unlabelled. Where the first level is nothing but an index by
+    initials (Places-365: "a/airfield/1.jpg", "a/apartment_building/outdoor/1.jpg"), the class is all of the folders:
+    "a/airfield".
+
+    Args:
+        names: N names with "/" between folders.
+        where: what to call the place in errors.
+        folders: all first folders there are, those without pictures too.
+
+    Raises:
+        BadInput: loose pictures beside class folders, or a class folder without pictures.
+    """
+    if _by_initials(names):
+        return _whole_folders(names)
+    first = [name.partition("/")[0] if "/" in name else "" for name in names]
+    class_names = tuple(sorted(set(first) - {""}))
+    loose = [name for name in names if "/" not in name]
+    if loose and class_names:
+        raise BadInput(
+            f"{where} holds both {count(len(loose), 'loose picture')} ({first_names(loose, 3)}) and class folders "
+            f"({first_names(class_names, 3)}). Expected one or the other: move the loose pictures into a class folder, "
+            "or all pictures into one folder."
+        )
+    if not class_names:
+        return unlabelled(len(names), "no class folders: all pictures form one class, unlabelled")
+    if empty := sorted(set(folders) - set(class_names)):
+        raise BadInput(
+            f"{where}: {'this class folder has' if len(empty) == 1 else 'these class folders have'} no pictures: "
+            f"{first_names(empty)}. Put pictures there, or remove it."
+        )
+    numbers = {name: number for number, name in enumerate(class_names)}
+    line = f"{count(len(class_names), 'class')} from the first folder level: {first_names(class_names)}"
+    if len(class_names) == 1:
+        line = f"all pictures lie in the one folder {shown(class_names[0])!r}: one class, unlabelled"
+    labels = np.array([numbers[folder] for folder in first], np.int64)
+    return Classes(labels, class_names, len(class_names) > 1, (line, *_deeper(names)))
+
+
+def _by_initials(names: Sequence[str]) -> bool:
+    """Whether every picture lies in a folder below one that is named by its initial."""
+    parts = [name.split("/") for name in names]
+    return bool(parts) and all(len(p) > 2 and len(p[0]) == 1 and p[1][:1].lower() == p[0].lower() for p in parts)
+
+
+def _whole_folders(names: Sequence[str]) -> Classes:
+    folders = [name.rpartition("/")[0] for name in names]
+    class_names = tuple(in_class_order(list(set(folders))))
+    numbers = {name: number for number, name in enumerate(class_names)}
+    line = (
+        f"{count(len(class_names), 'class')} from the folders that hold the pictures, as the first level is their "
+        f"initials: {first_names(class_names)}"
+    )
+    labels = np.array([numbers[folder] for folder in folders], np.int64)
+    return Classes(labels, class_names, len(class_names) > 1, (line,))
+
+
+def _deeper(names: Sequence[str]) -> tuple[str, ...]:
+    """Say it when pictures lie deeper: a wrong level makes every picture one class, and nobody notices."""
+    deeper = next((name for name in names if name.count("/") > 1), None)
+    if deeper is None:
+        return ()
+    first = deeper.partition("/")[0]
+    return (
+        f"pictures lie deeper than the class folders ({shown(deeper)}); deeper levels are ignored. If those are the "
+        f"classes, give the path of the folder {shown(first)!r}",
+    )
+
+
+MOST_JSON_BYTES = 512 << 20  # ImageNet's 1.28 million labels take 50 MB
+FORM = '{"labels": [["00000/img00000000.png", 3], …]} or {"labels": null}'
+
+
+def classes_from_json(text: bytes, names: Sequence[str], where: str) -> Classes:
+    """Return the classes of N pictures by the text of a `dataset.json`.
+
+    Args:
+        text: the file.
+        names: N names of pictures, relative to the file, with "/" between folders.
+        where: what to call the file in errors.
+
+    Raises:
+        BadInput: not such a file, labels that are not class numbers, or pictures without a label.
+    """
+    rows = _rows(text, where)
+    if rows is None:
+        return unlabelled(len(names), f"{where} gives no labels: one class, unlabelled")
+    _refuse_mixed(rows, where)
+    pairs = [_pair(row, where) for row in rows]
+    known = dict(pairs)
+    if twice := [name for name, label in pairs if known[name] != label]:
+        raise BadInput(f"{where} gives several labels to {first_names(twice)}. Expected one class for each picture.")
+    there = set(names)
+    if lost := [name for name in known if name not in there]:
+        raise BadInput(
+            f"{where} names {count(len(known), 'picture')}, of which {len(lost):,} {'is' if len(lost) == 1 else 'are'} "
+            f"not there: {first_names(lost)}. Add them, or take their labels out."
+        )
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise BadInput(
+            f"{where} has no label for {len(missing):,} of {len(names):,} pictures: {first_names(missing)}. "
+            'Label every picture, or none ("labels": null).'
+        )
+    return numbered(np.array([known[name] for name in names], np.int64), where)
+
+
+def _rows(text: bytes, where: str) -> list[Any] | None:
+    """The list of labels, of anything; None: there are none."""
+    if len(text) > MOST_JSON_BYTES:
+        raise BadInput(f"{where} is larger than {MOST_JSON_BYTES >> 20} MiB; expected {FORM}")
+    try:
+        content: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where} is not JSON ({error}); expected {FORM}. Make the set again.") from error
+    if not isinstance(content, dict) or not isinstance(content.get("labels"), list | None):
+        raise BadInput(f"{where}: expected {FORM}")
+    return content.get("labels")
+
+
+def _pair(row: Any, where: str) -> tuple[str, int]:
+    if not (isinstance(row, list) and len(row) == 2 and isinstance(row[0], str)):
+        raise BadInput(f"{where}: expected {FORM}; found {shown(repr(row))[:80]} among the labels")
+    name, label = row
+    if isinstance(label, list):
+        label = _of_one_hot(label, name, where)
+    if isinstance(label, float):
+        raise BadInput(
+            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; fractions cannot be used. "
+            "Expected one class number per picture."
+        )
+    if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < MOST_CLASSES:
+        raise BadInput(
+            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; expected a class number from 0 to "
+            f"{MOST_CLASSES - 1:,}."
+        )
+    return name, label
+
+
+def _refuse_mixed(rows: list[Any], where: str) -> None:
+    """Refuse labels of several lengths; a number has none."""
+    lengths = {
+        len(row[1]) if isinstance(row[1], list) else None for row in rows if isinstance(row, list) and len(row) == 2
+    }
+    if len(lengths) > 1:
+        found = sorted("a number" if length is None else f"a vector of {length}" for length in lengths)
+        raise BadInput(f"{where}: the labels are not of one kind: {', '.join(found)}. Make all of them class numbers.")
+
+
+def _of_one_hot(label: list[Any], name: str, where: str) -> int:
+    """The class of a vector of zeros and a single one."""
+    if sorted(label, key=repr) != [*([0] * (len(label) - 1)), 1] or any(isinstance(value, bool) for value in label):
+        raise BadInput(
+            f"{where}: {shown(name)} has the label {shown(repr(label))[:40]}; of vectors only those of zeros and a "
+            "single 1 can be used. Expected one class number per picture."
+        )
+    return label.index(1)

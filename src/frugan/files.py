@@ -1,0 +1,140 @@
+"""Files and folders: untrusted ones read, own ones written whole or not at all, and where they are kept."""
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+
+from frugan.errors import BadInput
+from frugan.wording import shown
+
+TEXT_BYTES = 64 << 20
+"""More than any JSON or TOML file that frugan keeps about a run."""
+
+
+def read_regular(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
+    """Return a file's content.
+
+    A pipe would be waited for without end, and a link to a device such as /dev/zero never ends.
+
+    Raises:
+        BadInput: it is no regular file, or larger.
+        OSError: it cannot be read.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadInput(f"{path}: expected a file, not {_kind(found.st_mode)}; put the file itself there")
+    if found.st_size > most_bytes:
+        raise BadInput(
+            f"{path}: {found.st_size:,} bytes; expected at most {most_bytes:,}: it is damaged or another file"
+        )
+    with path.open("rb") as file:
+        return file.read(found.st_size)  # so much room is made at once
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; empty if there is none."""
+    try:
+        values = json.loads(read_regular(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError, BadInput):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a place beside `path` to write to: in place of what was at `path` when the block ends well, else deleted.
+
+    Several processes may write the same file: the last one's counts. What must outlive a power cut, the writer flushes.
+    """
+    beside = path.with_name(f".{path.name}.unfinished-{os.getpid()}")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def unfinished_folder(final: Path) -> Iterator[Path]:
+    """Give a new folder beside `final`; rename it when the block ends well, delete it when an exception leaves.
+
+    What a killed process left behind for the same `final` is deleted first; a lock tells it from work that goes on.
+
+    Args:
+        final: the name to appear; must not exist, or be an empty folder.
+
+    Raises:
+        BadInput: another process is writing the same folder.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    start = f".{final.name}.unfinished-"
+    lock_path = final.parent / f".{final.name}.lock"
+    lock = FileLock(lock_path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise BadInput(
+            f"another process is writing {shown(str(final))}; wait for it, or choose another place."
+        ) from error
+    try:
+        for left in final.parent.iterdir():
+            if left.name.startswith(start):
+                shutil.rmtree(left)
+        folder = final.parent / f"{start}{uuid4().hex[:8]}"
+        folder.mkdir()
+        try:
+            yield folder
+            if final.is_dir():
+                final.rmdir()  # empty, or this raises
+            folder.rename(final)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    finally:
+        with suppress(OSError):  # Windows deletes it by itself
+            lock_path.unlink()
+        lock.release()
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Folders for what commands write when no path is given.
+
+    Attributes:
+        prepared: memory-mapped training sets.
+        runs: run folders of `frugan train` without `--out`.
+        moments: reference moments of data sets.
+        cache: anything that can be computed again.
+    """
+
+    prepared: Path
+    runs: Path
+    moments: Path
+    cache: Path
+
+    @classmethod
+    def from_environment(cls) -> "Folders":
+        """Read FRUGAN_BASE (default: `.frugan` in the home folder) and the settings that override its parts:
+        FRUGAN_PREPARED, FRUGAN_RUNS, FRUGAN_MOMENTS and FRUGAN_CACHE.
+        """
+        base = Path(os.environ.get("FRUGAN_BASE") or Path.home() / ".frugan").expanduser()
+
+        def folder(name: str) -> Path:
+            return Path(os.environ.get(f"FRUGAN_{name.upper()}") or base / name).expanduser()
+
+        return cls(folder("prepared"), folder("runs"), folder("moments"), folder("cache"))

@@ -1,0 +1,453 @@
+"""Scores of generated pictures by their features, and what they were measured with: numbers never stand alone."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Statistics = Literal["running", "standing", "batch"]
+"""What batch normalisation uses: the averages that training left, averages made for the evaluation, or each batch's."""
+
+SAME = (
+    "network",
+    "network_digest",
+    "resizer",
+    "samples",
+    "data_digest",
+    "reference_digest",
+    "rows",
+    "classes",
+    "split",
+)
+"""Fields in which two cards must agree for their scores to be compared."""
+
+NONE = "none"
+"""In place of a name or a digest: there was no such thing."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """How scores were measured.
+
+    Attributes:
+        network, network_digest: of features.
+        resizer: how pictures came to the network's size.
+        samples: generated pictures.
+        data, data_digest, real: the real pictures: where, which, how many; "none" and 0: moments alone were given.
+        reference, reference_digest: file of moments that the Fréchet distance is measured to, and its digest; "none":
+            those of the real pictures.
+        rows: real pictures that KID, precision and scores within classes compare with.
+        classes: generated ("all", or their numbers).
+        split: of the data ("all", "unseen").
+        seed: of the samples.
+        ema: whether the averaged networks made them.
+        truncation: standard deviation of the latents.
+        statistics: of batch normalisation; with the batches that they were gathered from, if standing.
+        precision: of the generator.
+        weights: where they come from.
+        step: steps that they were trained for.
+        psi, psi_layers: how far styles lie from the mean one, and in how many of the first layers; None: all.
+        noise: what layers add: their own, another for each picture, or none.
+    """
+
+    network: str
+    network_digest: str
+    resizer: str
+    samples: int
+    data: str
+    data_digest: str
+    real: int
+    rows: int
+    classes: str
+    split: str
+    seed: int
+    ema: bool
+    truncation: float
+    statistics: str
+    precision: str
+    weights: str
+    step: int
+    reference: str = NONE
+    reference_digest: str = NONE
+    psi: float = 1.0
+    psi_layers: int | None = None
+    noise: str = "const"
+
+    @property
+    def compared_with(self) -> str:
+        """What generated pictures are compared with, in words."""
+        real = f"{self.real:,} real pictures of {self.data} ({self.split})" if self.real else "no real pictures"
+        if self.reference == NONE:
+            return real
+        return f"{real}, FID to {self.reference} {self.reference_digest[:8]}"
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """What `as_json` gave."""
+        known = {each.name: each.default for each in fields(cls) if each.default is not MISSING}  # since older versions
+        return cls(**{each.name: {**known, **values}[each.name] for each in fields(cls)})
+
+
+FOLD_ROWS = 1024
+"""Rows that are gathered before they are folded in: a product of few rows moves the whole matrix for little work."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and covariance of features.
+
+    Attributes:
+        count: rows.
+        mean: float64 [D].
+        scatter: sum of outer products of deviations from the mean, float64 [D, D].
+    """
+
+    count: int
+    mean: Tensor
+    scatter: Tensor
+
+    @property
+    def covariance(self) -> Tensor:
+        """Unbiased, float64 [D, D].
+
+        Raises:
+            ValueError: fewer than two rows.
+        """
+        if self.count < 2:
+            raise ValueError(f"a covariance of {self.count} rows: expected at least 2")
+        return self.scatter / (self.count - 1)
+
+    @classmethod
+    def of(cls, features: Tensor) -> Self:
+        """Of all features at once [N, D]."""
+        gathered = StreamingMoments(features.shape[1])
+        gathered.update(features)
+        found = gathered.finish()
+        return cls(found.count, found.mean, found.scatter)
+
+    def merged(self, other: "Moments") -> "Moments":
+        """Of both sets of rows together (Chan et al. 1979), for shares of several processes."""
+        if not self.count or not other.count:
+            return other if not self.count else self
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        scatter = self.scatter + other.scatter + torch.outer(apart, apart) * (self.count * other.count / count)
+        return Moments(count, self.mean + apart * (other.count / count), scatter)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Mean and covariance that somebody else gathered, of how many features does not matter.
+
+    Attributes:
+        mean: float64 [D].
+        covariance: float64 [D, D], symmetric.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+
+
+class StreamingMoments:
+    """Gathers moments.
+
+    Deviations are counted from the mean of the first rows, so that the sum of squares loses no digits.
+
+    Args:
+        dimensions: D of the features.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self.count = 0
+        self._origin: Tensor | None = None
+        self._sum = torch.zeros(dimensions, dtype=torch.float64)
+        self._squares = torch.zeros(dimensions, dimensions, dtype=torch.float64)
+        self._waiting: list[Tensor] = []
+        self._waiting_rows = 0
+
+    def update(self, features: Tensor) -> None:
+        """Take rows [N, D] of any floating dtype.
+
+        Raises:
+            ValueError: another shape.
+        """
+        if features.ndim != 2 or features.shape[1] != len(self._sum):
+            raise ValueError(f"features {list(features.shape)}: expected [N, {len(self._sum)}]")
+        for part in features.detach().cpu().split(FOLD_ROWS):
+            self._waiting.append(part)
+            self._waiting_rows += len(part)
+            if self._waiting_rows >= FOLD_ROWS:
+                self._fold()
+
+    def finish(self) -> Moments:
+        """What was gathered so far."""
+        self._fold()
+        if self._origin is None:
+            return Moments(0, self._sum.clone(), self._squares.clone())
+        away = self._sum / self.count
+        scatter = self._squares - torch.outer(away, away) * self.count
+        return Moments(self.count, self._origin + away, (scatter + scatter.T) / 2)
+
+    def _fold(self) -> None:
+        if not self._waiting_rows:
+            return
+        rows = torch.cat(self._waiting).double()  # [N, D]
+        self._waiting.clear()
+        self._waiting_rows = 0
+        if self._origin is None:
+            self._origin = rows.mean(0)
+        rows -= self._origin
+        self.count += len(rows)
+        self._sum += rows.sum(0)
+        self._squares.addmm_(rows.T, rows)
+
+
+def frechet_distance(a: Moments | Normal, b: Moments | Normal) -> float:
+    """Squared Fréchet distance between the normal distributions of two sets' moments.
+
+    The trace of the root of the product of covariances comes from two symmetric eigenvalue problems: exact also where
+    covariances are singular, which iterations for a matrix root are not (they give NaN or infinity there).
+
+    Raises:
+        ValueError: other dimensions, fewer than two rows, or moments that are not finite.
+
+    Source: Heusel et al. 2017 (arXiv 1706.08500), equation 6.
+    """
+    if a.mean.shape != b.mean.shape:
+        raise ValueError(f"features of {len(a.mean)} and {len(b.mean)} dimensions: expected the same")
+    one, other = a.covariance, b.covariance
+    for mean, covariance in ((a.mean, one), (b.mean, other)):
+        if not bool(torch.isfinite(covariance).all() & torch.isfinite(mean).all()):
+            raise ValueError("moments hold values that are not finite: did the generator diverge?")
+    away = a.mean - b.mean
+    return float(away @ away + one.trace() + other.trace() - 2 * _trace_of_root(one, other))
+
+
+def _trace_of_root(one: Tensor, other: Tensor) -> Tensor:
+    """Trace of the root of the product of two positive semi-definite matrices."""
+    values, vectors = torch.linalg.eigh(one)
+    root = vectors * _without_noise(values).sqrt()  # [D, D]; root @ root.T is `one`
+    inner = root.T @ other @ root
+    return _without_noise(torch.linalg.eigvalsh((inner + inner.T) / 2)).sqrt().sum()
+
+
+def _without_noise(values: Tensor) -> Tensor:
+    """Eigenvalues, those that rounding alone may have made as zeros: roots would make much of them."""
+    least = values.abs().max() * len(values) * torch.finfo(values.dtype).eps
+    return torch.where(values > least, values, 0.0)
+
+
+class StreamingInceptionScore:
+    """Gathers the score of a known number of pictures, in splits of consecutive rows.
+
+    Args:
+        total: rows that will come.
+        classes: K of the class scores.
+        splits: each gives a score of its own.
+        first: number of the first row that comes here, where several processes gather a part each.
+
+    Raises:
+        ValueError: fewer rows than splits.
+
+    Source: Salimans et al. 2016 (arXiv 1606.03498), section 4.
+    """
+
+    def __init__(self, total: int, classes: int, splits: int = 10, first: int = 0) -> None:
+        if total < splits:
+            raise ValueError(f"{total} pictures in {splits} splits: expected at least one in each")
+        self._bounds = [i * total // splits for i in range(splits + 1)]
+        self._probabilities = torch.zeros(splits, classes, dtype=torch.float64)
+        self._entropies = torch.zeros(splits, dtype=torch.float64)
+        self._seen = first
+
+    def update(self, logits: Tensor) -> None:
+        """Take class scores [N, K] without bias, in order.
+
+        Raises:
+            ValueError: more rows than were announced.
+        """
+        if self._seen + len(logits) > self._bounds[-1]:
+            raise ValueError(f"more than the {self._bounds[-1]} rows that were announced")
+        log_probabilities = torch.log_softmax(logits.detach().cpu().double(), 1)  # [N, K]
+        for split, (first, after) in enumerate(zip(self._bounds, self._bounds[1:], strict=False)):
+            rows = log_probabilities[max(0, first - self._seen) : max(0, after - self._seen)]
+            probabilities = rows.exp()
+            self._probabilities[split] += probabilities.sum(0)
+            self._entropies[split] += (probabilities * rows).sum()
+        self._seen += len(logits)
+
+    def merge(self, next_part: "StreamingInceptionScore") -> None:
+        """Take over what another process gathered of the rows that follow those gathered here."""
+        self._probabilities += next_part._probabilities
+        self._entropies += next_part._entropies
+        self._seen = next_part._seen
+
+    def finish(self) -> tuple[float, float]:
+        """Mean and population standard deviation over the splits.
+
+        Raises:
+            ValueError: rows are missing.
+        """
+        if self._seen != self._bounds[-1]:
+            raise ValueError(f"{self._seen} rows of {self._bounds[-1]} that were announced")
+        sizes = torch.tensor(self._bounds, dtype=torch.float64).diff()
+        mean = self._probabilities / sizes[:, None]  # [splits, K]
+        divergence = self._entropies / sizes - torch.special.xlogy(mean, mean).sum(1)
+        scores = [math.exp(each) for each in divergence.tolist()]
+        center = sum(scores) / len(scores)
+        return center, math.sqrt(sum((score - center) ** 2 for score in scores) / len(scores))
+
+
+SUBSETS = 100
+SUBSET_SIZE = 1000
+SEED = 2020
+
+
+def kernel_distance(
+    one: NDArray[np.float32],
+    other: NDArray[np.float32],
+    *,
+    subsets: int = SUBSETS,
+    subset_size: int = SUBSET_SIZE,
+    seed: int = SEED,
+) -> tuple[float, float]:
+    """Unbiased estimate of the squared maximum mean discrepancy under a cubic kernel, over random subsets.
+
+    Args:
+        one, other: [N, D] and [M, D]; may lie in files (`RowStore`): only subsets are read.
+
+    Returns:
+        Mean and population standard deviation over subsets; the mean may be slightly below zero.
+
+    Raises:
+        ValueError: fewer rows than a subset has.
+
+    Source: Binkowski et al. 2018 (arXiv 1801.01401), section 4.
+    """
+    if min(len(one), len(other)) < subset_size:
+        raise ValueError(
+            f"subsets of {subset_size} from {len(one)} and {len(other)} rows: expected at least as many rows"
+        )
+    draw = np.random.RandomState(seed)
+    found = []
+    for _ in range(subsets):
+        chosen = [rows[draw.choice(len(rows), subset_size, replace=False)] for rows in (one, other)]
+        a, b = (torch.from_numpy(np.asarray(rows, dtype=np.float64)) for rows in chosen)
+        found.append(_discrepancy(a, b))
+    return float(np.mean(found)), float(np.std(found))
+
+
+def _discrepancy(a: Tensor, b: Tensor) -> float:
+    """Of two sets of m rows [m, D]: mean kernel within each, without a row with itself, less twice that between."""
+    m = len(a)
+    within = sum((kernel.sum() - kernel.diagonal().sum()) / (m * (m - 1)) for kernel in (_kernel(a, a), _kernel(b, b)))
+    return float(within - 2 * _kernel(a, b).mean())
+
+
+def _kernel(a: Tensor, b: Tensor) -> Tensor:
+    return (a @ b.T / a.shape[1] + 1) ** 3
+
+
+NEIGHBOURS = 3
+BLOCK_ROWS = 2000
+"""Rows whose distances to another block are held at once: 32 MB."""
+
+
+def precision_recall(
+    generated: NDArray[np.float32], real: NDArray[np.float32], neighbours: int = NEIGHBOURS
+) -> tuple[float, float]:
+    """Share of generated points inside any real ball, and of real points inside any generated one.
+
+    A ball reaches to its centre's k-th nearest neighbour in its own set.
+
+    Args:
+        generated, real: [N, D] and [M, D]; may lie in files: they are read in blocks.
+        neighbours: k.
+
+    Raises:
+        ValueError: no more rows than neighbours.
+
+    Source: Kynkäänniemi et al. 2019 (arXiv 1904.06991).
+    """
+    if min(len(generated), len(real)) <= neighbours:
+        raise ValueError(f"{len(generated)} and {len(real)} rows: expected more than the {neighbours} neighbours")
+    precision = _inside(generated, real, _radii(real, neighbours))
+    return precision, _inside(real, generated, _radii(generated, neighbours))
+
+
+def _radii(points: NDArray[np.float32], neighbours: int) -> Tensor:
+    """Squared distance of each point to its k-th nearest other one [N]."""
+    found = []
+    for first in range(0, len(points), BLOCK_ROWS):
+        centers = _rows(points, first)
+        nearest = torch.empty(len(centers), 0, dtype=torch.float64)
+        for start in range(0, len(points), BLOCK_ROWS):
+            distances = torch.cat([nearest, _squared_distances(centers, _rows(points, start))], 1)
+            nearest = distances.topk(min(neighbours + 1, distances.shape[1]), largest=False).values
+        found.append(nearest[:, -1])  # the nearest is the point itself
+    return torch.cat(found)
+
+
+def _inside(points: NDArray[np.float32], centers: NDArray[np.float32], radii: Tensor) -> float:
+    """Share of points inside any ball."""
+    inside = 0
+    for first in range(0, len(points), BLOCK_ROWS):
+        rows = _rows(points, first)
+        found = torch.zeros(len(rows), dtype=torch.bool)
+        for start in range(0, len(centers), BLOCK_ROWS):
+            distances = _squared_distances(rows, _rows(centers, start))
+            found |= (distances <= radii[start : start + BLOCK_ROWS]).any(1)
+        inside += int(found.sum())
+    return inside / len(points)
+
+
+def _rows(points: NDArray[np.float32], first: int) -> Tensor:
+    return torch.from_numpy(np.asarray(points[first : first + BLOCK_ROWS], dtype=np.float64))
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """[N, D], [M, D] -> [N, M]."""
+    products = a @ b.T
+    return (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * products).clamp(min=0)
+
+
+FAR_BELOW = 0.5
+"""Recall below this share of precision. Two random parts of a set of real pictures have about equal ones, whatever
+their sizes: the share was at least 0.75 in 300 draws of 100 to 900 pictures, of digits and icons."""
+LEAST_GAP = 0.2
+"""And by at least so much, or both are too small to say anything but that the pictures are poor."""
+LEAST_PICTURES = 100
+"""On both sides; with fewer, either may be off by a tenth by chance."""
+
+
+def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | None:
+    """What to tell a person of precision and recall; None: nothing, or they were not measured.
+
+    Args:
+        scores: by name; read are "precision" and "recall".
+        provenance: what they were measured with. Scores of some classes alone say nothing: the others are not to be
+            reached.
+    """
+    precision, recall = scores.get("precision"), scores.get("recall")
+    if not isinstance(precision, float) or not isinstance(recall, float):
+        return None  # not measured, or not finite
+    if min(provenance.samples, provenance.rows) < LEAST_PICTURES or provenance.classes != "all":
+        return None
+    if recall >= FAR_BELOW * precision or precision - recall < LEAST_GAP:
+        return None
+    line = (
+        f"recall {recall:.2f} is far below precision {precision:.2f}: the pictures are good but show little of the "
+        "variety of the real ones. Look at many samples of one class; docs/training-well.md says what helps"
+    )
+    if provenance.truncation < 1:
+        line += f". Truncation {provenance.truncation:g} narrows variety by itself: score truncation 1 as well"
+    return line

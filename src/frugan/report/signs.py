@@ -1,0 +1,205 @@
+"""Signs that a training goes wrong, read from its events: each with its number, and with what people do about it."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+SATURATION_STEPS = 200
+SATURATED_LOSS = 0.05
+"""A hinge discriminator that is unsure loses about 2 on real and fake together; one that tells all apart, nothing."""
+RECOVERED_LOSS = 0.2
+JUMP = 2.0
+"""A largest singular value that doubles between reports, beside the median of the reports before."""
+JUMP_REPORTS = 5
+LEAST_VARIETY = 0.65
+"""Distance between two samples of a class, generated over real, as a mean over the classes, below which we warn. Runs
+whose classes each showed one way of writing a digit had 0.35 to 0.6 of it; real pictures in the samples' places had at
+least 0.89, in 3,600 draws of 32 from digits, drawn faces, letters, icons and parts of a photograph."""
+LEAST_NEIGHBOUR_DISTANCE = 0.4
+"""The same of a sample and its nearest neighbour: few pictures that come again and again. Real pictures at least 0.66,
+drawn with repetition from classes of a few dozen."""
+LEAST_VARIETY_OF_ONE = 0.4
+"""Of a single class, where the others vary; real pictures at least 0.52."""
+VARIETY_RECOVERED = 1.15
+"""Times the least variety: from there on a warning may come again."""
+NOTABLY_LESS = 0.75
+"""Times what was told of: worth another warning, like twice as many classes."""
+MOST_CLASSES_NAMED = 5
+
+
+@dataclass
+class CollapseSigns:
+    """Watches the events of one training."""
+
+    _losses: dict[str, deque[float]] = field(default_factory=dict)
+    _saturated: set[str] = field(default_factory=set)
+    _values: dict[str, deque[float]] = field(default_factory=dict)
+    _alike: "_Alike | None" = None
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        """Lines to warn with at an event of a step or of variety."""
+        if event.get("event") == "variety" and event["mean"]:
+            yield from self._variety(event["mean"], event["nearest"])
+        if event.get("event") != "step":
+            return
+        for phase, found in event["phases"].items():
+            yield from self._saturation(phase, found["terms"])
+        yield from self._jumps(event.get("singular_values", {}))
+
+    def _saturation(self, phase: str, terms: Mapping[str, Any]) -> Iterator[str]:
+        if not {"real", "fake"} <= terms.keys():
+            return
+        real, fake = terms["real"], terms["fake"]
+        if not (isinstance(real, float) and isinstance(fake, float)):
+            return  # not finite: told as a skipped update
+        losses = self._losses.setdefault(phase, deque(maxlen=SATURATION_STEPS))
+        losses.append(real + fake)
+        mean = sum(losses) / len(losses)
+        if mean > RECOVERED_LOSS:
+            self._saturated.discard(phase)
+        if len(losses) == SATURATION_STEPS and mean < SATURATED_LOSS and phase not in self._saturated:
+            self._saturated.add(phase)
+            yield (
+                f"{phase}: its losses on real and fake add up to {mean:.3f}, averaged over {SATURATION_STEPS} steps: "
+                "it "
+                "tells real from generated without effort, so the generator has nothing to learn from. What people do: "
+                "lower its learning rate, train it fewer times per step, or add pictures"
+            )
+
+    def _jumps(self, values: Mapping[str, Any]) -> Iterator[str]:
+        jumped = []
+        for layer, value in values.items():
+            if not isinstance(value, float):
+                continue
+            before = self._values.setdefault(layer, deque(maxlen=JUMP_REPORTS))
+            if len(before) == JUMP_REPORTS and value > JUMP * median(before) > 0:
+                jumped.append((value / median(before), layer, median(before), value))
+            before.append(value)
+        if jumped:
+            _, layer, usual, now = max(jumped)
+            yield (
+                f"largest singular value of {layer} jumped from {usual:.3g} to {now:.3g}"
+                + (f", and of {len(jumped) - 1} more layers" if len(jumped) > 1 else "")
+                + ": in BigGAN an early sign of collapse. What people do: go back to an earlier checkpoint, lower the "
+                "learning rates, or stop, because the best pictures came before it"
+            )
+
+    def _variety(self, mean: Mapping[str, float], nearest: Mapping[str, float]) -> Iterator[str]:
+        """Told once; again when it gets notably worse, or when it comes back.
+
+        Args:
+            mean, nearest: class -> ratios, see `frugan.metrics.diversity`.
+        """
+        overall, neighbours = fmean(mean.values()), fmean(nearest.values())
+        share = _share(overall, neighbours)
+        alike = {name: _share(mean[name], nearest[name]) for name in mean if mean[name] < LEAST_VARIETY_OF_ONE}
+        if share < 1:
+            shares = {name: _share(mean[name], nearest[name]) for name in mean}
+            alike |= {name: each for name, each in shares.items() if each < 1}
+        elif not alike:
+            if share > VARIETY_RECOVERED:
+                self._alike = None
+            return
+        now = _Alike(len(alike), fmean(alike.values()))
+        if self._alike is not None and not now.notably_worse(self._alike):
+            return
+        self._alike = now
+        lowest = sorted(alike, key=lambda name: mean[name])
+        named = ", ".join(f"{name} {mean[name]:.2f}" for name in lowest[:MOST_CLASSES_NAMED])
+        yield (
+            f"samples of {len(alike)} of {len(mean)} classes are more alike than real pictures: the generator is "
+            "losing "
+            f"variety, which no single picture shows. Mean distance between samples of a class, divided by that "
+            "between "
+            f"real pictures (1: as varied): {overall:.2f}, to the nearest neighbour {neighbours:.2f}; lowest: {named}. "
+            "What helped most in our runs is objective.loss=relativistic with an R1 penalty; others add augmentation "
+            "or more pictures, use a larger batch, or go back to an earlier checkpoint; see docs/training-well.md"
+        )
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """What was told of samples that are alike: how many classes, and their mean share of the least variety."""
+
+    classes: int
+    share: float
+
+    def notably_worse(self, than: "_Alike") -> bool:
+        return self.classes >= 2 * than.classes or self.share < NOTABLY_LESS * than.share
+
+
+def _share(mean: float, nearest: float) -> float:
+    """Variety as a share of the least that it should have; below 1: alike."""
+    return min(mean / LEAST_VARIETY, nearest / LEAST_NEIGHBOUR_DISTANCE)
+
+
+MOSTLY = 0.5
+"""Share of a network's gradients, by numbers, that are exact zeros: from here on it is warned of. In fp32 there
+are some per cent: rows of a table of classes that were not in the batch, an attention that begins at zero."""
+MOST_PARAMETERS_NAMED = 3
+
+
+@dataclass
+class GradientSigns:
+    """Watches the events of one training; what it tells, it tells once.
+
+    Attributes:
+        sizes: parameter -> its numbers, from the event of the start.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    _told: set[tuple[str, str]] = field(default_factory=set)
+
+    def look(self, event: Mapping[str, Any]) -> Iterator[str]:
+        """Lines to warn with at an event."""
+        if event.get("event") == "start":
+            self.sizes = event.get("parameters", {})
+        if event.get("event") != "step":
+            return
+        reported = {name: found for name, found in event["phases"].items() if "gradients" in found}
+        if event["step"] == 1:  # later ones may leave out a phase that is due now and then
+            yield from _without(reported)
+        for phase, found in reported.items():
+            if found["loss_scale"] != 1:  # nothing is scaled in other precisions
+                yield from self._lost(phase, found)
+
+    def _lost(self, phase: str, found: Mapping[str, Any]) -> Iterator[str]:
+        networks = dict.fromkeys(name.partition(".")[0] for name in found["gradients"])
+        for network in networks:
+            shares = {n: float(s) for n, s in found["zero_share"].items() if n.partition(".")[0] == network}
+            sizes = {name: self.sizes.get(name, 1) for name in shares}
+            share = sum(shares[name] * sizes[name] for name in shares) / sum(sizes.values())
+            if share < MOSTLY or (network, phase) in self._told:
+                continue
+            self._told.add((network, phase))
+            most = sorted(shares, key=lambda name: -shares[name] * sizes[name])
+            yield (
+                f"{100 * share:.0f} % of {network}'s gradients in phase {phase} are exact zeros, most of them in "
+                f"{_named(most)}: values too small for fp16 become nothing, and weights that get nothing do not learn. "
+                "Look at the heat map of exact zeros in `frugan report`; if it stays so, train with "
+                "training.precision=fp32, or bf16 on a card that has it"
+            )
+
+
+def _without(reported: Mapping[str, Any]) -> Iterator[str]:
+    """Tell of parameters to which no phase gave a gradient, in one line for each network."""
+    reached = {name for found in reported.values() for name in found["gradients"]}
+    missing = dict.fromkeys(name for found in reported.values() for name in found.get("without_gradient", ()))
+    by_network: dict[str, list[str]] = {}
+    for name in missing:
+        if name not in reached:
+            by_network.setdefault(name.partition(".")[0], []).append(name)
+    for network, names in by_network.items():
+        count = "1 parameter" if len(names) == 1 else f"{len(names)} parameters"
+        yield (
+            f"{count} of {network} got no gradient in any phase: {_named(names)}. No loss depends on what stands "
+            f"there, so training leaves it as it is. If that is not meant, look whether {network}'s forward uses it, "
+            "and whether something on the way to the losses detaches it"
+        )
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - MOST_PARAMETERS_NAMED
+    return ", ".join(names[:MOST_PARAMETERS_NAMED]) + (f" and {more} more" if more > 0 else "")
