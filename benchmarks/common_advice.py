@@ -43,7 +43,7 @@ FULL, HALF = Precision("fp32", torch.float32, "benchmark"), Precision("bf16", to
 
 def main() -> None:
     """Measure everything, write the record, print the tables."""
-    found = {
+    results = {
         "machine": describe_machine(),
         "dssim": dssim_in_half(),
         "memory": memory_savings(),
@@ -51,8 +51,8 @@ def main() -> None:
         "accumulation": accumulated_batch_norm(),
         "units": half_over_full(),
     }
-    RECORD.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    print(json.dumps(found, indent=1))
+    RECORD.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    print(json.dumps(results, indent=1))
 
 
 def dssim_in_half() -> list[dict[str, Any]]:
@@ -124,9 +124,9 @@ def memory_savings() -> list[dict[str, Any]]:
         }
         if name not in NO_KEPT_PRODUCTS:
             plans["half, keep-products"] = Plan(micro_batch, HALF, blocks, keep_products=True)
-        found = {saving: predict(training, plan, "cuda", training.stages[0]) for saving, plan in plans.items()}
-        plain = found["half"]
-        for saving, each in found.items():
+        predictions = {saving: predict(training, plan, "cuda", training.stages[0]) for saving, plan in plans.items()}
+        plain = predictions["half"]
+        for saving, each in predictions.items():
             rows.append(
                 {
                     "recipe": name,

@@ -37,11 +37,11 @@ def gradients_apart(one: list[PhaseResult], other: list[PhaseResult]) -> dict[st
 
 def weights_apart(one: TrainingState, other: TrainingState) -> float:
     """Largest difference between masters, as a share of the largest of their tensor."""
-    found = 0.0
+    largest = 0.0
     for name, network in one.networks.items():
         for a, b in zip(network.parameters(), other.networks[name].parameters(), strict=True):
-            found = max(found, float(((a - b).abs().max() / a.abs().max().clamp_min(1e-12)).detach()))
-    return found
+            largest = max(largest, float(((a - b).abs().max() / a.abs().max().clamp_min(1e-12)).detach()))
+    return largest
 
 
 def run(made: tuple[TrainingState, Step, Plan]) -> tuple[float, list[PhaseResult]]:

@@ -33,16 +33,16 @@ def graphs_of(case: Case) -> dict[str, JointGraph]:
     recipe = load_recipe(case.recipe, list(case.overrides))
     training = replace(training_of(recipe), compiled=True)
     micro_batch = case.micro_batch or training.micro_batch
-    found: dict[str, JointGraph] = {}
+    graphs: dict[str, JointGraph] = {}
 
     def keep(graph: JointGraph) -> list[Kernel]:
-        found[graph.operations[0].place.split("/")[0]] = graph
+        graphs[graph.operations[0].place.split("/")[0]] = graph
         return kernels_of(graph)
 
     with patch.object(compiled, "kernels_of", keep):
         plan = Plan(micro_batch, resolve_precision(case.precision, torch.device("cpu")))
         predict(training.with_batch(micro_batch), plan, "cuda", training.distinct_stages[-1], rough=True)
-    return found
+    return graphs
 
 
 def in_blocks(graph: JointGraph) -> JointGraph:
@@ -79,18 +79,18 @@ def compared(case: Case) -> dict[str, Any]:
     with patch.object(compiled, "_DECOMPOSED", ()):
         graphs = graphs_of(case)
         written = {phase: sum(each.cost[0] > 0 for each in graph.needed()) for phase, graph in graphs.items()}
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for phase, graph in graphs_of(case).items():
         blocks, different = alike(graph)
-        found[phase] = {
+        results[phase] = {
             "written": written[phase],
             "by_blocks": started(kernels_of(in_blocks(graph))),
             "whole": started(kernels_of(graph)),
             "blocks": blocks,
             "different_blocks": different,
         }
-        print(case.recipe, phase, found[phase], file=sys.stderr, flush=True)
-    return found
+        print(case.recipe, phase, results[phase], file=sys.stderr, flush=True)
+    return results
 
 
 def main() -> None:

@@ -55,12 +55,12 @@ class _Grouped(Exception):
 
 def grouped(graph: GraphModule, given: Sequence[Tensor]) -> Grouped:
     """What torch's compiler makes of a graph."""
-    found: list[Grouped] = []
+    groups: list[Grouped] = []
     operations = sum(node.op == "call_function" for node in graph.graph.nodes)
 
     def spy(self: scheduler.Scheduler) -> None:
         nodes = [node for node in self.nodes if _is_a_kernel(node)]
-        found.append(Grouped(operations, len(nodes), V.graph.count_bytes()[0], _peak_bytes(self)))
+        groups.append(Grouped(operations, len(nodes), V.graph.count_bytes()[0], _peak_bytes(self)))
         raise _Grouped
 
     with (
@@ -72,9 +72,9 @@ def grouped(graph: GraphModule, given: Sequence[Tensor]) -> Grouped:
         try:
             lookup_backend(INDUCTOR)(graph, list(given))
         except Exception:
-            if not found:
+            if not groups:
                 raise
-    return found[0]
+    return groups[0]
 
 
 def _peak_bytes(made: scheduler.Scheduler) -> int:
@@ -94,10 +94,10 @@ def _is_a_kernel(node: scheduler.BaseSchedulerNode) -> bool:
 
 def phases_of(case: Case) -> dict[str, Grouped]:
     """Phase -> its work on a micro-batch, of a usual step of the first stage."""
-    found: list[Grouped] = []
+    groups: list[Grouped] = []
 
     def backend(graph: GraphModule, given: Sequence[Tensor]) -> Operations:
-        found.append(grouped(graph, given))
+        groups.append(grouped(graph, given))
         (output,) = graph.graph.find_nodes(op="output")
         results = [node.meta["val"] for node in output.args[0]]
         return lambda *_: [torch.zeros(each.shape, dtype=each.dtype) for each in results]
@@ -110,7 +110,7 @@ def phases_of(case: Case) -> dict[str, Grouped]:
     state.step = 1
     step.run(state, plan)
     ran = [phase.name for phase in step.phases if phase.due(1)]
-    return dict(zip(ran, found, strict=True))
+    return dict(zip(ran, groups, strict=True))
 
 
 def _micro_batch(case: Case) -> int:
@@ -124,11 +124,11 @@ def _refuse(line: str) -> None:
 
 def inside(step: StepCounts) -> dict[str, Counts]:
     """Phase -> what the written step does there in forward, losses and backward of all micro-batches."""
-    found: dict[str, Counts] = {}
+    counts_of: dict[str, Counts] = {}
     for (phase, place, _), counts in step.by_operation.items():
         if "/" in place or place == "losses":
-            found[phase] = found.get(phase, Counts()) + counts
-    return found
+            counts_of[phase] = counts_of.get(phase, Counts()) + counts
+    return counts_of
 
 
 def compared(case: Case) -> dict[str, Any]:

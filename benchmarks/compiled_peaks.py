@@ -40,7 +40,7 @@ CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {
 
 def compared(recipe: str, micro_batch: int, overrides: tuple[str, ...], *, recompute: bool) -> dict[str, Any]:
     """Phase -> the model's figures beside torch's."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     def backward(
         phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState, factor: float, plan: Plan
@@ -53,7 +53,7 @@ def compared(recipe: str, micro_batch: int, overrides: tuple[str, ...], *, recom
         modelled = time.perf_counter()
         graph = PhaseGraph.trace(phase, networks, micro, own, factor, plan)
         theirs = grouped(graph.module, [work.given.tensors[name].detach() for name in graph.inputs])
-        found[phase.name] = {
+        results[phase.name] = {
             "model": {
                 "kernels": sum(kernel.bytes_moved > 0 for kernel in kernels),
                 "bytes_moved": sum(kernel.bytes_moved for kernel in kernels),
@@ -67,7 +67,9 @@ def compared(recipe: str, micro_batch: int, overrides: tuple[str, ...], *, recom
                 "seconds": round(time.perf_counter() - modelled, 1),
             },
         }
-        print(recipe, "recomputed" if recompute else "kept", phase.name, found[phase.name], file=sys.stderr, flush=True)
+        print(
+            recipe, "recomputed" if recompute else "kept", phase.name, results[phase.name], file=sys.stderr, flush=True
+        )
         return forward_and_backward(phase, networks, micro, own, factor, plan)
 
     loaded = load_recipe(recipe, [*overrides, f"training.batch={micro_batch}"]).at_step(0)
@@ -75,7 +77,7 @@ def compared(recipe: str, micro_batch: int, overrides: tuple[str, ...], *, recom
         loaded, torch.device("cpu"), "bf16", micro_batch=micro_batch, recompute=recompute, backward=backward
     )
     step.run(state, plan)
-    return found
+    return results
 
 
 def _without_data(tensor: Tensor) -> Tensor:

@@ -49,12 +49,12 @@ def record_of(steps: dict[str, StepCounts]) -> dict[str, Any]:
 
 def show(name: str, steps: dict[str, StepCounts], *, operations: bool) -> None:
     """Print a case as tables."""
-    for step, found in steps.items():
+    for step, step_counts in steps.items():
         print(f"\n{name}, {step}")
-        _row("all", found.total)
+        _row("all", step_counts.total)
         for title, part in (("phase", 0), ("place", 1), *((("operation", 2),) if operations else ())):
             print(f"  by {title}")
-            for key, counts in sorted(found.by(part).items(), key=lambda each: -each[1].launches):
+            for key, counts in sorted(step_counts.by(part).items(), key=lambda each: -each[1].launches):
                 _row(f"  {key}", counts)
 
 

@@ -123,7 +123,7 @@ def main() -> None:
     overrides = [*given.overrides, f"training.normalisation_batch={given.group}"]
     recipe = load_recipe(given.recipe, given.overrides)
     device, _ = choose_device()
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     chosen = axes(given.group, recipe.networks.resolution)  # type: ignore[attr-defined]
     if given.axis is not None and given.axis not in chosen:
         parser.error(f"--axis {given.axis}: expected one of {', '.join(chosen)}")
@@ -133,9 +133,9 @@ def main() -> None:
         rows = measured(given.recipe, overrides, points, device)
         names = [name for name in rows[0] if name not in ("x", "micro_batch")]
         lines = {name: line_through(rows, name) for name in names} if len(rows) > 2 else {}
-        found[axis] = {"points": rows, "lines": lines}
-        print(axis, json.dumps(found[axis]), flush=True)
-    text = json.dumps({"recipe": [given.recipe, *overrides], "axes": found, "machine": describe_machine()}, indent=1)
+        results[axis] = {"points": rows, "lines": lines}
+        print(axis, json.dumps(results[axis]), flush=True)
+    text = json.dumps({"recipe": [given.recipe, *overrides], "axes": results, "machine": describe_machine()}, indent=1)
     if given.out is not None:
         given.out.write_text(text + "\n", "utf-8")
 

@@ -36,13 +36,13 @@ class HalfProducts(TorchDispatchMode):
         kwargs = kwargs or {}
         if func not in PRODUCTS or not any(isinstance(a, torch.Tensor) and a.dtype == torch.float16 for a in args):
             return func(*args, **kwargs)
-        found = func(*tree_map(_single, args), **tree_map(_single, kwargs))
+        result = func(*tree_map(_single, args), **tree_map(_single, kwargs))
         if self.watch:
-            self._note(found, backward=func is aten.convolution_backward.default)
-        return tree_map(_half, found)
+            self._note(result, backward=func is aten.convolution_backward.default)
+        return tree_map(_half, result)
 
-    def _note(self, found: Any, *, backward: bool) -> None:
-        tensors = [t for t in (found if isinstance(found, tuple) else (found,)) if isinstance(t, torch.Tensor)]
+    def _note(self, result: Any, *, backward: bool) -> None:
+        tensors = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, torch.Tensor)]
         largest = max((float(t.abs().nan_to_num(0, 0, 0).max()) for t in tensors if t.numel()), default=0.0)
         if backward:
             self.largest_backward = max(self.largest_backward, largest)

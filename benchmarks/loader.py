@@ -35,20 +35,20 @@ def main() -> None:
     parser.add_argument("--original", type=int, default=256)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found: dict[str, Any] = {"machine": describe_machine(), **{k: v for k, v in vars(given).items() if k != "out"}}
+    results: dict[str, Any] = {"machine": describe_machine(), **{k: v for k, v in vars(given).items() if k != "out"}}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "pictures"
-        found["jpeg_bytes"] = write_pictures(folder, given.pictures, given.original)
+        results["jpeg_bytes"] = write_pictures(folder, given.pictures, given.original)
         for stored in ("pixels", "encoded"):
             settings = DataSettings.model_validate({"stored": stored, "flip": True})
             options = SourceOptions(settings, Path(temporary) / "prepared", lambda _: None, None, {})
             began = time.perf_counter()
             pictures = open_pictures(folder, given.side, options)
             opened = time.perf_counter() - began
-            found[stored] = {"opened_seconds": opened, **measure(Batches(pictures, seed=0, name="images", flip=True))}
-            print(stored, json.dumps(found[stored]))
+            results[stored] = {"opened_seconds": opened, **measure(Batches(pictures, seed=0, name="images", flip=True))}
+            print(stored, json.dumps(results[stored]))
     if given.out is not None:
-        given.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        given.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 
 def write_pictures(folder: Path, count: int, side: int) -> float:

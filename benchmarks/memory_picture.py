@@ -42,7 +42,7 @@ def series(memory: StepMemory, points: int = 1500) -> tuple[list[int], dict[Cate
     trace = memory.trace
     live: dict[Category, int] = dict.fromkeys(COLOURS, 0)
     at: list[int] = []
-    found: dict[Category, list[float]] = {category: [] for category in COLOURS}
+    sizes: dict[Category, list[float]] = {category: [] for category in COLOURS}
     begins: dict[str, int] = {}
     every = max(1, (len(trace.events) - memory.begins) // points)
     for number, event in enumerate(trace.events):
@@ -53,8 +53,8 @@ def series(memory: StepMemory, points: int = 1500) -> tuple[list[int], dict[Cate
         if number >= memory.begins and (number - memory.begins) % every == 0:
             at.append(number - memory.begins)
             for category, size in live.items():
-                found[category].append(size / GIB)
-    return at, found, begins
+                sizes[category].append(size / GIB)
+    return at, sizes, begins
 
 
 def plans(training: Training, precision: Precision) -> dict[str, Plan]:
@@ -75,8 +75,8 @@ def main() -> None:
     figure, axes = plt.subplots(1, 2, figsize=(12, 4.2), sharey=True)
     for axis, (title, plan) in zip(axes, plans(training, resolve_precision("bf16", HOST)).items(), strict=True):
         memory = step_memory(training, plan, "cuda", training.stages[0], rough=False)
-        at, found, begins = series(memory)
-        axis.stackplot(at, *found.values(), labels=list(found), colors=list(COLOURS.values()), linewidth=0)
+        at, sizes, begins = series(memory)
+        axis.stackplot(at, *sizes.values(), labels=list(sizes), colors=list(COLOURS.values()), linewidth=0)
         axis.axhline(memory.peak.size_bytes / GIB, color="black", linewidth=0.8, linestyle=":")
         axis.set_title(f"{title}: peak {memory.peak.size_bytes / GIB:.2f} GiB", fontsize=10)
         names = {"D": "D, two micro-batches", "G": "G, two micro-batches", "sheets": "sheets"}

@@ -27,12 +27,12 @@ EVENTS = 100_000
 
 def seconds(call: Callable[[], object], repeats: int = 3) -> float:
     """Least time of a call."""
-    found = []
+    times = []
     for _ in range(repeats):
         began = time.perf_counter()
         call()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def long_run(folder: Path) -> Path:
@@ -69,7 +69,7 @@ def main() -> None:
     one, other = gather(), Moments.of(others)
     network = Inception()
     pictures = torch.zeros(16, 3, 128, 128, dtype=torch.uint8)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "10,000 features to moments": seconds(gather),
         "Frechet distance of 2048 dimensions": seconds(lambda: frechet_distance(one, other)),
         "KID of 10,000 and 5,000 features": seconds(lambda: kernel_distance(rows.numpy(), others.numpy()), 1),
@@ -80,13 +80,13 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         run = long_run(Path(folder))
-        found[f"report of {EVENTS:,} events"] = seconds(lambda: write_report([run]), 2)
+        results[f"report of {EVENTS:,} events"] = seconds(lambda: write_report([run]), 2)
         megabytes = (run / "report.html").stat().st_size / 1e6
-    for name, took in found.items():
+    for name, took in results.items():
         print(f"{name}: {took:.2f} s")
     print(f"size of that report: {megabytes:.2f} MB")
     if len(sys.argv) > 1:
-        values = {"machine": describe_machine(), "seconds": found, "report_megabytes": megabytes}
+        values = {"machine": describe_machine(), "seconds": results, "report_megabytes": megabytes}
         Path(sys.argv[1]).write_text(json.dumps(values, indent=1) + "\n", "utf-8")
 
 

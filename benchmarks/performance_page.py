@@ -54,19 +54,19 @@ def against_plain(*, half: bool) -> str:
     """How many times as fast as the plain way, by recipe: on a CPU with units for half precision, or without."""
     rows = []
     for path in sorted(RESULTS.glob("against-plain-*.json")):
-        found = json.loads(path.read_text("utf-8"))
-        if found["machine"]["bf16_units"] != half:
+        record = json.loads(path.read_text("utf-8"))
+        if record["machine"]["bf16_units"] != half:
             continue
-        ratios = found["ratios_of_neighbours"]
+        ratios = record["ratios_of_neighbours"]
         rows.append(
             [
-                f"`{' '.join(found['recipe'])}`",
-                found["precision"],
-                f"**{found['times_as_fast']:.2f}** ({ratios['least']:.2f} to {ratios['largest']:.2f})",
-                f"{found['images_per_second']['frugan']:.1f}",
-                f"{found['gflop_per_second']:.0f}",
-                f"{100 * found['share_of_matrix_peak']:.0f} %",
-                f"{100 * found['products_in_a_row_share_of_step']:.0f} %",
+                f"`{' '.join(record['recipe'])}`",
+                record["precision"],
+                f"**{record['times_as_fast']:.2f}** ({ratios['least']:.2f} to {ratios['largest']:.2f})",
+                f"{record['images_per_second']['frugan']:.1f}",
+                f"{record['gflop_per_second']:.0f}",
+                f"{100 * record['share_of_matrix_peak']:.0f} %",
+                f"{100 * record['products_in_a_row_share_of_step']:.0f} %",
             ]
         )
     head = ["recipe", "precision", "times as fast", "images/s", "GFLOP/s", "of the matrix peak", "products alone"]
@@ -91,21 +91,21 @@ def growth() -> str:
 
 def start() -> str:
     """What one waits for."""
-    found = _read("start.json")["least"]
+    least = _read("start.json")["least"]
     return _table(
         ["command", "s", "s of the processor"],
-        [[name, f"{each['seconds']:.1f}", f"{each['cpu_seconds']:.1f}"] for name, each in found.items()],
+        [[name, f"{each['seconds']:.1f}", f"{each['cpu_seconds']:.1f}"] for name, each in least.items()],
     )
 
 
 def loader() -> str:
     """Pictures per second."""
-    found = _read("loader-amd-epyc-2-cores.json")
+    record = _read("loader-amd-epyc-2-cores.json")
     names = {"pixels": "prepared pixels, 128 px", "encoded": "JPEG of 256 px, decoded as it is read"}
     return _table(
         ["set", "images/s", "images per second of the processor"],
         [
-            [names[name], f"{found[name]['images_per_second']:,.0f}", f"{found[name]['images_per_cpu_second']:,.0f}"]
+            [names[name], f"{record[name]['images_per_second']:,.0f}", f"{record[name]['images_per_cpu_second']:,.0f}"]
             for name in names
         ],
     )
@@ -128,8 +128,8 @@ def filled(page: str) -> str:
         KeyError: a table that nobody makes.
     """
 
-    def made(found: re.Match[str]) -> str:
-        return f"<!-- table: {found[1]} -->\n\n{TABLES[found[1]]()}\n\n<!-- end -->"
+    def made(match: re.Match[str]) -> str:
+        return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"
 
     return re.sub(r"<!-- table: ([a-z ]+) -->.*?<!-- end -->", made, page, flags=re.DOTALL)
 

@@ -41,12 +41,12 @@ def load_set(name: str, resolution: int, archive: Path | None) -> tuple[PictureS
         fit, test = (digits_set(resolution, indices) for indices in split_digits(0))
         return (fit, test) if name == "digits" else (_inked(fit), _inked(test))
     if name == "shapes":
-        found = _shapes()
+        named = _shapes()
     elif archive is None:
         raise SystemExit(f"{name}: expected --archive FILE.tgz, see the head of benchmarks/picture_sets.py")
     else:
-        found = {"icons": _icons, "handwritten": _handwritten}[name](archive)
-    whole = _as_set(found, resolution)
+        named = {"icons": _icons, "handwritten": _handwritten}[name](archive)
+    whole = _as_set(named, resolution)
     order = random_order(f"quality/{name}", len(whole))
     quarter = len(whole) // 4
     return part_of(whole, order[quarter:]), part_of(whole, order[:quarter])
@@ -66,10 +66,10 @@ def part_of(whole: PictureSet, members: np.ndarray) -> PictureSet:
     return PictureSet(pictures, labels, whole.class_names, True, picture_digest(pictures, labels))
 
 
-def _as_set(found: Iterator[tuple[str, Image.Image]], resolution: int) -> PictureSet:
+def _as_set(named: Iterator[tuple[str, Image.Image]], resolution: int) -> PictureSet:
     """Pictures with the names of their classes, on white where they are transparent."""
     names, pictures = [], []
-    for name, picture in found:
+    for name, picture in named:
         whole = picture.convert("RGBA")
         on_white = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
         names.append(name)

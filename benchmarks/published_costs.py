@@ -55,13 +55,13 @@ class Training:
 
 def trainings() -> dict[str, Training]:
     """All that are published, by name."""
-    found = {name: _stylegan2(row) for name, row in _rows("stylegan2-costs.json").items()}
+    known = {name: _stylegan2(row) for name, row in _rows("stylegan2-costs.json").items()}
     for name, row in _rows("other-costs.json").items():
         seconds = {card: (least, most) for card, (least, most) in row["seconds"].items()}
         recipe = load_recipe(row["recipe"], row["fields"])
         precision = _precision(row["precision"])
-        found[name] = Training(recipe, row["micro_batch"], precision, row["recompute"], None, seconds, 1)
-    return found
+        known[name] = Training(recipe, row["micro_batch"], precision, row["recompute"], None, seconds, 1)
+    return known
 
 
 def _rows(file: str) -> dict[str, Any]:
@@ -109,26 +109,26 @@ def run(training: Training) -> dict[str, Any]:
     described = replace(training_of(training.recipe), make_sheets=None)
     blocks = described.recomputable(described.build("meta")) if training.recompute else {}
     plan = Plan(training.micro_batch, training.precision, blocks)
-    found = predict(described, plan, "cuda", described.stages[0])
+    prediction = predict(described, plan, "cuda", described.stages[0])
     return {
-        "allocated_bytes": found.live_bytes,
-        "reserved_bytes": found.reserved_bytes,
-        "place": found.place,
-        "by_phase": found.by_phase,
-        "categories": found.categories,
-        "work": asdict(found.work),
+        "allocated_bytes": prediction.live_bytes,
+        "reserved_bytes": prediction.reserved_bytes,
+        "place": prediction.place,
+        "by_phase": prediction.by_phase,
+        "categories": prediction.categories,
+        "work": asdict(prediction.work),
         "ran_seconds": round(time.perf_counter() - begun),
     }
 
 
-def lines(name: str, training: Training, found: Mapping[str, Any]) -> Iterator[str]:
+def lines(name: str, training: Training, predicted: Mapping[str, Any]) -> Iterator[str]:
     """Rows of the table, one for each card."""
-    ours, memory = found["allocated_bytes"] / GIB, training.gib
+    ours, memory = predicted["allocated_bytes"] / GIB, training.gib
     about_memory = (
         ["", f"{ours:.2f}", ""] if memory is None else [f"{memory:.1f}", f"{ours:.2f}", f"{ours / memory - 1:+.0%}"]
     )
     for card, (least, most) in training.seconds.items():
-        seconds = named_card(card).seconds(Work(**found["work"]), training.precision) * training.steps
+        seconds = named_card(card).seconds(Work(**predicted["work"]), training.precision) * training.steps
         off = seconds / most - 1 if seconds > most else min(seconds / least - 1, 0.0)
         published = f"{least:g}" + (f" to {most:g}" if most > least else "")
         cells = [f"`{name}`", *about_memory, card, published, f"{seconds:.3g}", f"{round(off, 2) + 0.0:+.0%}"]

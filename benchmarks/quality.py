@@ -70,11 +70,11 @@ def main() -> None:
     for seed in range(int(first), int(last or first) + 1):
         with tempfile.TemporaryDirectory() as temporary:
             folder = given.keep or Path(temporary)
-            found = run(given, seed, folder / f"{given.name or given.recipe}-{given.set}-{seed}")
-        for entry in found:
+            results = run(given, seed, folder / f"{given.name or given.recipe}-{given.set}-{seed}")
+        for entry in results:
             print(json.dumps(entry), flush=True)
         if given.out is not None:
-            _add(given.out, found)
+            _add(given.out, results)
     if given.out is not None:
         for line in summary(json.loads(given.out.read_text("utf-8"))):
             print(line)
@@ -174,9 +174,9 @@ def _small(pictures: Tensor, side: int) -> Tensor:
     return torch.nn.functional.adaptive_avg_pool2d(grey, side).flatten(1)
 
 
-def _add(path: Path, found: list[dict[str, object]]) -> None:
+def _add(path: Path, results: list[dict[str, object]]) -> None:
     before = json.loads(path.read_text("utf-8")) if path.is_file() else []
-    path.write_text("[\n" + ",\n".join(json.dumps(entry) for entry in before + found) + "\n]\n", "utf-8")
+    path.write_text("[\n" + ",\n".join(json.dumps(entry) for entry in before + results) + "\n]\n", "utf-8")
 
 
 def summary(entries: list[dict[str, object]]) -> list[str]:

@@ -73,7 +73,7 @@ def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
             if state.step % 500 == 0:
                 recent = {side: round(sum(values[-LAST:]) / LAST, 4) for side, values in losses.items()}
                 print(way, state.step, recent, flush=True)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "way": way,
         "emulated": emulated is not None,
         "seconds": round(time.perf_counter() - began, 1),
@@ -83,26 +83,26 @@ def run(way: str, workspace: Path, steps: int) -> dict[str, Any]:
         "loss_scale": {"first": scales[0], "least": min(scales), "last": scales[-1]},
     }
     if emulated is not None:
-        found["largest_forward_product"] = emulated.largest_forward
-        found["largest_backward_product"] = emulated.largest_backward
-    return found
+        result["largest_forward_product"] = emulated.largest_forward
+        result["largest_backward_product"] = emulated.largest_backward
+    return result
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Of each precision: its runs, their mean final losses, how far those are from fp32's, and the runs' spread."""
-    found: dict[str, dict[str, Any]] = {}
+    spreads: dict[str, dict[str, Any]] = {}
     for precision in PRECISIONS:
         losses = [row["final_loss"] for way, row in rows.items() if WAYS[way][0] == precision]
         if not losses:
             continue
         means = {side: sum(loss[side] for loss in losses) / len(losses) for side in losses[0]}
         spread = {side: (max(x[side] for x in losses) - min(x[side] for x in losses)) / means[side] for side in means}
-        found[precision] = {"runs": len(losses), "mean_final_loss": means, "largest_less_least": spread}
-    if "fp32" in found:
-        exact = found["fp32"]["mean_final_loss"]
-        for row in found.values():
+        spreads[precision] = {"runs": len(losses), "mean_final_loss": means, "largest_less_least": spread}
+    if "fp32" in spreads:
+        exact = spreads["fp32"]["mean_final_loss"]
+        for row in spreads.values():
             row["mean_apart_from_fp32"] = {side: row["mean_final_loss"][side] / exact[side] - 1 for side in exact}
-    return found
+    return spreads
 
 
 def main() -> None:
@@ -121,14 +121,14 @@ def main() -> None:
             means = summary(rows)
             print(way, row["final_loss"], means)
             if out is not None:
-                found = {
+                results = {
                     "recipe": "saehd-demo-64",
                     "steps": steps,
                     "means": means,
                     "rows": list(rows.values()),
                     "machine": describe_machine(),
                 }
-                out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+                out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

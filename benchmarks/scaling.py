@@ -121,8 +121,8 @@ def measured(size: int) -> dict[str, Any]:
         for rank in range(size)
     ]
     said = [process.communicate()[0] for process in started]
-    found: dict[str, Any] = json.loads(said[0].splitlines()[-1])
-    return found
+    values: dict[str, Any] = json.loads(said[0].splitlines()[-1])
+    return values
 
 
 def main() -> None:
@@ -141,8 +141,8 @@ def main() -> None:
             print(json.dumps(timed(OneRank())))
         else:
             with joined(place, torch.device("cpu")) as ranks:
-                found = timed(ranks)
-            print(json.dumps(found))
+                values = timed(ranks)
+            print(json.dumps(values))
         return
 
     before = json.loads(RECORD.read_text("utf-8")) if RECORD.is_file() else {}

@@ -110,8 +110,8 @@ def _process_file(run: Path, rank: int) -> Path:
     return run.with_name(f"{run.name}-{rank}.pid")
 
 
-def _holds(found: Mapping[str, Any]) -> bool:
-    return bool(abs(found["drift"]) <= MOST_DRIFT and found["open_files_at_start"] == found["open_files_at_end"])
+def _holds(figures: Mapping[str, Any]) -> bool:
+    return bool(abs(figures["drift"]) <= MOST_DRIFT and figures["open_files_at_start"] == figures["open_files_at_end"])
 
 
 def soak(folder: Path, steps: int, ranks: int, targets: Sequence[str]) -> bool:
@@ -130,13 +130,13 @@ def soak(folder: Path, steps: int, ranks: int, targets: Sequence[str]) -> bool:
     )
     if rank != 0:
         return True
-    found = [watch.summary(each) for each in range(ranks)]
-    holds = all(map(_holds, found))
+    figures = [watch.summary(each) for each in range(ranks)]
+    holds = all(map(_holds, figures))
     result = {
         "command": f"python benchmarks/soak.py {steps}" + (f" --ranks {ranks}" if ranks > 1 else ""),
         "steps": steps,
         "events": dict(sorted(watch.counts.items())),
-        **(found[0] if ranks == 1 else {"ranks": found}),
+        **(figures[0] if ranks == 1 else {"ranks": figures}),
         "holds": holds,
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),

@@ -56,9 +56,9 @@ def first_step(words: list[str], folders: dict[str, str], cwd: Path) -> dict[str
         for line in process.stdout:
             lines.append(line)
             if line.startswith("step 1 |"):
-                found = {"seconds": time.perf_counter() - began, "cpu_seconds": _cpu_seconds(process.pid)}
+                seconds = {"seconds": time.perf_counter() - began, "cpu_seconds": _cpu_seconds(process.pid)}
                 process.communicate()
-                return found
+                return seconds
     raise SystemExit(f"{' '.join(words)} came to no first step:\n{''.join(lines)}")
 
 
@@ -86,23 +86,23 @@ def main() -> None:
     parser.add_argument("result", nargs="?", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         cwd = Path(temporary)
         draw_digits(cwd / "digits")
         kept = {"FRUGAN_BASE": str(cwd / "base")}
         for name, words in WORDS.items():
-            found[name] = least([timed(words, kept, cwd) for _ in range(given.rounds)])
+            results[name] = least([timed(words, kept, cwd) for _ in range(given.rounds)])
         for recipe in TRAININGS:
             words = ["train", recipe, "--data", "digits", "training.duration=2 steps", "--out"]
             timed([*words, f"{recipe}-warm"], kept, cwd)
             rounds = [first_step([*words, f"{recipe}-{number}"], kept, cwd) for number in range(given.rounds)]
-            found[f"first step of {recipe}"] = least(rounds)
+            results[f"first step of {recipe}"] = least(rounds)
         for recipe, override in PLANS.items():
             caches = [{"FRUGAN_BASE": str(cwd / f"empty-{recipe}-{number}")} for number in range(given.rounds)]
             words = ["plan", recipe, *override, "--memory", "6GiB"]
-            found[f"plan of {recipe} {override[0]}"] = least([timed(words, cache, cwd) for cache in caches])
-    text = json.dumps({"least": found, "machine": describe_machine()}, indent=1)
+            results[f"plan of {recipe} {override[0]}"] = least([timed(words, cache, cwd) for cache in caches])
+    text = json.dumps({"least": results, "machine": describe_machine()}, indent=1)
     print(text)
     if given.result is not None:
         given.result.write_text(text + "\n", "utf-8")

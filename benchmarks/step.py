@@ -81,12 +81,12 @@ def in_turn(ways: Mapping[str, Callable[[int], float]], kinds: Mapping[int, floa
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     began, warm = time.perf_counter(), False
     while not warm or len(next(iter(seconds.values()))) < ROUNDS or time.perf_counter() - began < SECONDS:
-        found = dict.fromkeys(ways, 0.0)
+        sums = dict.fromkeys(ways, 0.0)
         for at, share in kinds.items():
             for name, run in ways.items():
-                found[name] += share * run(at)
+                sums[name] += share * run(at)
         for name in ways if warm else ():
-            seconds[name].append(found[name])
+            seconds[name].append(sums[name])
         warm = True
     return seconds
 
@@ -204,8 +204,8 @@ def main() -> None:
     name, overrides = (words[0], words[1:]) if words else ("biggan-digits-32", [])
     recipe = load_recipe(name, overrides).at_step(0)
     device, _ = choose_device()
-    found = against_plain(recipe, device) if plain else several_ways(recipe, device)
-    text = json.dumps({"recipe": [name, *overrides], **found, "machine": describe_machine()}, indent=1)
+    results = against_plain(recipe, device) if plain else several_ways(recipe, device)
+    text = json.dumps({"recipe": [name, *overrides], **results, "machine": describe_machine()}, indent=1)
     print(text)
     for target in targets:
         Path(target).write_text(text + "\n", "utf-8")

@@ -83,10 +83,10 @@ class StepCounts:
 
     def by(self, part: int) -> dict[str, Counts]:
         """Sums by phase (0), by place (1) or by operation (2)."""
-        found: dict[str, Counts] = {}
+        sums: dict[str, Counts] = {}
         for key, counts in self.by_operation.items():
-            found[key[part]] = found.get(key[part], Counts()) + counts
-        return found
+            sums[key[part]] = sums.get(key[part], Counts()) + counts
+        return sums
 
 
 def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0) -> StepCounts:
@@ -271,10 +271,10 @@ def count_case(case: Case) -> dict[str, StepCounts]:
     micro_batch = case.micro_batch or training.micro_batch
     training = training.with_batch(MICRO_BATCHES * micro_batch)
     plan = Plan(micro_batch, resolve_precision(case.precision, torch.device("cpu")))
-    found: dict[str, StepCounts] = {}
+    counts: dict[str, StepCounts] = {}
     for stage in training.distinct_stages:
         lazy = any(phase.every > 1 for phase in stage.phases)
-        found[f"{stage.name}, all due" if lazy else stage.name] = count_step(training, plan, stage)
+        counts[f"{stage.name}, all due" if lazy else stage.name] = count_step(training, plan, stage)
         if lazy:
-            found[stage.name] = count_step(training, plan, stage, step=1)
-    return found
+            counts[stage.name] = count_step(training, plan, stage, step=1)
+    return counts

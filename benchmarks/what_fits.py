@@ -41,10 +41,10 @@ SHORT = {
 
 def answers(planner: Planner, cards_gib: Sequence[int], *, ladder: bool) -> dict[str, Any]:
     """A recipe in every budget, and its ladder, so that its predictions are kept."""
-    found: dict[str, Any] = {}
+    fits: dict[str, Any] = {}
     for gib in cards_gib:
         report = planner.report(gib * GIB, nearest=ladder)
-        found[str(gib)] = {
+        fits[str(gib)] = {
             "fits": report.fits,
             "peak_bytes": report.rung.peak_bytes,
             "micro_batch": report.rung.micro_batch,
@@ -55,7 +55,7 @@ def answers(planner: Planner, cards_gib: Sequence[int], *, ladder: bool) -> dict
         }
     if ladder:
         planner.report(None)
-    return found
+    return fits
 
 
 def cell(answer: dict[str, Any]) -> str:
@@ -93,8 +93,8 @@ def main() -> None:
             out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print("| recipe | " + " | ".join(f"{gib} GiB" for gib in cards_gib) + " |")
     print("|---" * (len(cards_gib) + 1) + "|")
-    for name, found in rows.items():
-        print(f"| `{name}` | " + " | ".join(cell(found[str(gib)]) for gib in cards_gib) + " |")
+    for name, fits in rows.items():
+        print(f"| `{name}` | " + " | ".join(cell(fits[str(gib)]) for gib in cards_gib) + " |")
 
 
 if __name__ == "__main__":

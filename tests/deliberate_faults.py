@@ -82,9 +82,9 @@ def main(words: Sequence[str]) -> int:
         compileall.compile_dir(source, quiet=1)
         failed = 0
         for fault in chosen:
-            found = verdict(fault, source)
-            failed += found != "caught"
-            print(f"{found:10}  {fault.file}: {fault.name}", flush=True)
+            outcome = verdict(fault, source)
+            failed += outcome != "caught"
+            print(f"{outcome:10}  {fault.file}: {fault.name}", flush=True)
         print(f"{len(chosen) - failed} of {len(chosen)} caught")
         code, said = run_tests(" ".join(dict.fromkeys(each.tests.partition(" ")[0] for each in chosen)), source)
         if code:

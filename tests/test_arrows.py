@@ -95,14 +95,14 @@ def _imported_files(path: Path) -> set[Path]:
         if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
         for node in ast.walk(test)
     }
-    found = set()
+    files = set()
     for node in _nodes(path):
         if not isinstance(node, ast.ImportFrom) or id(node) in for_types:
             continue
         for name in (node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)):
             if (file := PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")).is_file():
-                found.add(file)
-    return found
+                files.add(file)
+    return files
 
 
 def test_no_circles() -> None:

@@ -19,8 +19,8 @@ PAGE = (ROOT / "docs" / "cluster.md").read_text("utf-8")
 
 
 def _block(kind: str) -> str:
-    (found,) = re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
-    return str(found)
+    (block,) = re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+    return str(block)
 
 
 def _check(words: list[str]) -> None:

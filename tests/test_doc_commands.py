@@ -75,10 +75,10 @@ def test_the_program_takes_the_commands_of_a_page(page: Path, program: Any) -> N
 
 
 def test_commands_are_found() -> None:
-    found = [line for line, _ in commands_in((ROOT / "README.md").read_text("utf-8"))]
-    assert "info NAME" in found
-    assert any(line.startswith("train saehd-df-ud-512 --data") for line in found)
-    assert len(found) > 20
+    commands = [line for line, _ in commands_in((ROOT / "README.md").read_text("utf-8"))]
+    assert "info NAME" in commands
+    assert any(line.startswith("train saehd-df-ud-512 --data") for line in commands)
+    assert len(commands) > 20
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_cells_of_the_notebook_are_python_and_commands(program: Any) -> None
         lines = "".join(cell["source"]).splitlines()
         # shell commands and magics give way to a statement at their place, so that what is around them must parse
         ast.parse("\n".join(re.sub(r"^(\s*)[!%].*", r"\1pass", line) for line in lines))
-        recipe = next((found[1] for line in lines if (found := re.match(r'RECIPE = "(.*)"', line))), recipe)
+        recipe = next((match[1] for line in lines if (match := re.match(r'RECIPE = "(.*)"', line))), recipe)
         for line in lines:
             begun = re.match(r"\s*!frugan (.*)", line)
             if begun:

@@ -36,9 +36,9 @@ def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
     for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose):
         assert "://" not in target, f"{page.name}: name no host"
-        found = page.parent / target if target else page
-        assert found.exists(), f"{page.name}: {target}"
-        assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
+        place = page.parent / target if target else page
+        assert place.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(place), f"{page.name}: {target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if DOCS in page.parents], ids=name_of)
@@ -94,10 +94,10 @@ def test_options_in_the_readme_exist() -> None:
 
 def named(cell: str) -> list[str]:
     """Recipes of a table's first cell: `a-256`, `-512` are a-256 and a-512."""
-    found: list[str] = []
+    names: list[str] = []
     for name in re.findall(r"`([^`]+)`", cell):
-        found.append(found[0].rpartition("-")[0] + name if name.startswith("-") else name)
-    return found
+        names.append(names[0].rpartition("-")[0] + name if name.startswith("-") else name)
+    return names
 
 
 def values(cell: str, count: int) -> list[str]:
@@ -139,8 +139,8 @@ def test_figures_of_the_demo_are_those_of_its_records() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
 
     def over_seeds(field: str) -> tuple[float, float]:
-        found = [run[field] for run in runs]
-        return mean(found), stdev(found)
+        figures = [run[field] for run in runs]
+        return mean(figures), stdev(figures)
 
     for field, words in {
         "class_accuracy": "`class_accuracy`, mean of five seeds | {:.3f} ± {:.3f} |",

@@ -35,9 +35,9 @@ def test_no_step_is_dearer_than_recorded(name: str) -> None:
     recorded = json.loads(RECORD.read_text("utf-8"))["cases"]
     renewal = f'renew the record on purpose: python benchmarks/counts.py "{name}" --renew'
     assert name in recorded, f"{name} is not in the record: {renewal}"
-    for step, found in step_counts.count_case(CASES[name]).items():
+    for step, counts in step_counts.count_case(CASES[name]).items():
         assert step in recorded[name], f"{name} has no step {step!r} in the record: {renewal}"
-        before, now = recorded[name][step], found.total
+        before, now = recorded[name][step], counts.total
         assert now.syncs == 0, f"{name}, {step}: the host waits for {now.syncs} values; it must not"
         for what in ("launches", "bytes_moved", "flops"):
             count = getattr(now, what)
@@ -62,18 +62,18 @@ def test_a_wait_is_seen_and_counted_where_it_is(monkeypatch: pytest.MonkeyPatch)
     nosy = replace(stage, phases=phases)
     plan = plan_of(calm, 4)
     assert step_counts.count_step(calm, plan, stage).total.syncs == 0
-    found = step_counts.count_step(calm, plan, nosy)
-    assert found.total.syncs == found.by(0)["penalty"].syncs > 0
+    counts = step_counts.count_step(calm, plan, nosy)
+    assert counts.total.syncs == counts.by(0)["penalty"].syncs > 0
 
 
 def test_places_and_phases_add_up() -> None:
     of = task(MadeUpFamily())
-    found = step_counts.count_step(of, plan_of(of, 4), of.stages[0])
+    counts = step_counts.count_step(of, plan_of(of, 4), of.stages[0])
     for part in range(3):
-        assert sum(found.by(part).values(), step_counts.Counts()) == found.total
-    assert {"critic", "penalty", "maker", "averages"} == set(found.by(0))
-    assert {"prepare", "losses", "carry", "update", "critic", "maker"} <= set(found.by(1))
+        assert sum(counts.by(part).values(), step_counts.Counts()) == counts.total
+    assert {"critic", "penalty", "maker", "averages"} == set(counts.by(0))
+    assert {"prepare", "losses", "carry", "update", "critic", "maker"} <= set(counts.by(1))
     usual = step_counts.count_step(of, plan_of(of, 4), of.stages[0], step=1)
-    assert set(found.by(0)) - set(usual.by(0)) == {"penalty"}
+    assert set(counts.by(0)) - set(usual.by(0)) == {"penalty"}
     # a backward is at home where its forward was
-    assert found.by_operation["maker", "maker", "convolution_backward"].flops > 0
+    assert counts.by_operation["maker", "maker", "convolution_backward"].flops > 0

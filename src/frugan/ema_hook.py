@@ -88,8 +88,8 @@ class EmaHook:
             BadInput: it is of other networks.
         """
         if state.get("networks", {}).keys() != self.networks.keys():
-            found = ", ".join(state.get("networks", {})) or "none"
-            raise BadInput(f"EmaHook: the state has averages of {found}; expected {', '.join(self.networks)}")
+            names = ", ".join(state.get("networks", {})) or "none"
+            raise BadInput(f"EmaHook: the state has averages of {names}; expected {', '.join(self.networks)}")
         for name, network in self.networks.items():
             try:
                 network.load_state_dict(state["networks"][name])
@@ -100,10 +100,10 @@ class EmaHook:
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self.steps += 1
         # A gradient scaler gives fused optimizers its verdict, and calls others only where it is good.
-        found: Tensor | None = getattr(optimizer, "found_inf", None)
+        found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
         moved = self._accepted
-        if found is not None:
-            moved = {name: (found == 0).to(yes.device, non_blocking=True) for name, yes in moved.items()}
+        if found_inf is not None:
+            moved = {name: (found_inf == 0).to(yes.device, non_blocking=True) for name, yes in moved.items()}
         self._ema.update(self.steps, self._batch, moved)
 
 

@@ -29,15 +29,15 @@ def read_regular(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
         BadInput: it is no regular file, or larger.
         OSError: it cannot be read.
     """
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise BadInput(f"{path}: expected a file, not {_kind(found.st_mode)}; put the file itself there")
-    if found.st_size > most_bytes:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise BadInput(f"{path}: expected a file, not {_kind(status.st_mode)}; put the file itself there")
+    if status.st_size > most_bytes:
         raise BadInput(
-            f"{path}: {found.st_size:,} bytes; expected at most {most_bytes:,}: it is damaged or another file"
+            f"{path}: {status.st_size:,} bytes; expected at most {most_bytes:,}: it is damaged or another file"
         )
     with path.open("rb") as file:
-        return file.read(found.st_size)  # so much room is made at once
+        return file.read(status.st_size)  # so much room is made at once
 
 
 def json_object(path: Path) -> dict[str, Any]:

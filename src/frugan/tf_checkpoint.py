@@ -400,13 +400,13 @@ def read_bundle(path: Path) -> Bundle:
     if (size := index.stat().st_size) > MOST_INDEX_BYTES:
         raise BadInput(f"{index}: {size:,} bytes; expected at most {MOST_INDEX_BYTES:,}")
     try:
-        found = dict(_read(index.read_bytes()))
+        entries = dict(_read(index.read_bytes()))
     except _DAMAGE as error:
         raise BadInput(f"{index}: no index of a TensorFlow checkpoint, or a damaged one: {error}. {CURE}") from error
-    shards = found.pop("").shard if "" in found else 0
+    shards = entries.pop("").shard if "" in entries else 0
     if not 0 < shards <= MOST_SHARDS:
         raise BadInput(f"{index}: speaks of {shards:,} data files; expected at least one. {CURE}")
-    return Bundle(index, found, shards)
+    return Bundle(index, entries, shards)
 
 
 def _index_of(path: Path) -> Path:
@@ -417,11 +417,11 @@ def _index_of(path: Path) -> Path:
     if not path.exists():
         raise BadInput(f"{path}: no such file or folder (looked from {Path.cwd()})")
     folder = path / "variables" if (path / "variables").is_dir() else path
-    found = sorted(file for file in folder.glob(f"*{INDEX}") if file.is_file())
-    if len(found) != 1:
-        many = f"{len(found)} files" if found else "no file"
+    indices = sorted(file for file in folder.glob(f"*{INDEX}") if file.is_file())
+    if len(indices) != 1:
+        many = f"{len(indices)} files" if indices else "no file"
         raise BadInput(f"{folder}: {many} ending in {INDEX}; expected the folder of one TensorFlow checkpoint")
-    return found[0]
+    return indices[0]
 
 
 def _read(data: bytes) -> Iterator[tuple[str, Entry]]:

@@ -52,13 +52,13 @@ def parse_size(text: str) -> int:
     Raises:
         BadInput: not a positive number with a unit.
     """
-    found = _FORM.fullmatch(text)
-    unit = _UNITS.get(found[2].lower()) if found else None
-    if found is None or unit is None:
+    match = _FORM.fullmatch(text)
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
         raise BadInput(
             f"{text!r} is not a size: expected a number with a unit, such as 6GiB or 5632MiB (6GB is 5.59GiB)"
         )
-    size = int(float(found[1]) * unit)
+    size = int(float(match[1]) * unit)
     if size < 1:
         raise BadInput(f"{text!r} is too small: expected more than 0, such as 6GiB")
     return size

@@ -51,24 +51,24 @@ def make_module(
 ) -> Module:
     """A module of random numbers; `counter` batches were added up in its statistics (0: they are means)."""
     random = np.random.default_rng(resolution)
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
 
     def add(name: str, *shape: int, scale: float = 0.5, offset: float = 0.0) -> None:
         for suffix in ("", EMA) if averages else ("",):
-            found[name + suffix] = np.asarray(random.normal(size=shape) * scale + offset, np.float32)
+            arrays[name + suffix] = np.asarray(random.normal(size=shape) * scale + offset, np.float32)
 
     def normalised(name: str, *shape: int, bias: bool = True) -> None:
         add(f"{name}/w", *shape, scale=1 / np.sqrt(np.prod(shape[:-1])))
         if bias:
             add(f"{name}/b", shape[-1], scale=0.1)
-        found[f"{name}/u0"] = random.normal(size=(1, shape[-1])).astype(np.float32)
-        found[f"{name}/u1"] = random.normal(size=(1, int(np.prod(shape[:-1])))).astype(np.float32)
+        arrays[f"{name}/u0"] = random.normal(size=(1, shape[-1])).astype(np.float32)
+        arrays[f"{name}/u1"] = random.normal(size=(1, int(np.prod(shape[:-1])))).astype(np.float32)
 
     def statistics(name: str, size: int) -> None:
         times = counter or 1.0
-        found[f"{name}/accumulated_mean"] = (random.normal(size=size) * 0.1 * times).astype(np.float32)
-        found[f"{name}/accumulated_var"] = (random.uniform(0.5, 2, size=size) * times).astype(np.float32)
-        found[f"{name}/accumulation_counter"] = np.array(counter, np.float32)
+        arrays[f"{name}/accumulated_mean"] = (random.normal(size=size) * 0.1 * times).astype(np.float32)
+        arrays[f"{name}/accumulated_var"] = (random.uniform(0.5, 2, size=size) * times).astype(np.float32)
+        arrays[f"{name}/accumulation_counter"] = np.array(counter, np.float32)
 
     table = MULTIPLES[resolution]
     add("linear/w", classes, CLASS_SIZE)
@@ -96,7 +96,7 @@ def make_module(
     add("Generator/ScaledCrossReplicaBN/beta", 1, 1, 1, channels)
     statistics("Generator/ScaledCrossReplicaBNbn", channels)
     normalised("Generator/conv_2d", 3, 3, channels, 3)
-    return Module(resolution, chunk, attention, {f"{prefix}{name}": array for name, array in found.items()})
+    return Module(resolution, chunk, attention, {f"{prefix}{name}": array for name, array in arrays.items()})
 
 
 def draw(module: Module, z: Tensor, classes: Tensor, *, averaged: bool = True, prefix: str = "") -> Tensor:

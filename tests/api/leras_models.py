@@ -93,12 +93,12 @@ def change(folder: Path, stem: str, arrays: Mapping[str, Any]) -> None:
     path.write_bytes(dump_pickle({key: array for key, array in value.items() if array is not None}))
 
 
-def assert_same_model(found: LerasModel, expected: LerasModel) -> None:
+def assert_same_model(model: LerasModel, expected: LerasModel) -> None:
     """Name, iteration, history and options equal; arrays bit for bit, under the same keys."""
-    assert (found.name, found.iteration) == (expected.name, expected.iteration)
-    assert found.loss_history == expected.loss_history
-    assert found.options == expected.options
-    for mine, other in ((found.networks, expected.networks), (found.optimizers, expected.optimizers)):
+    assert (model.name, model.iteration) == (expected.name, expected.iteration)
+    assert model.loss_history == expected.loss_history
+    assert model.options == expected.options
+    for mine, other in ((model.networks, expected.networks), (model.optimizers, expected.optimizers)):
         assert mine.keys() == other.keys()
         for file, arrays in other.items():
             assert mine[file].keys() == arrays.keys(), file

@@ -92,9 +92,9 @@ def state_of(run: Path) -> tuple[Recipe, TrainingState]:
     recipe = load_recipe(str(run / "recipe.toml"))
     training = training_of(recipe)
     state = training.state(TOY, torch.device("cpu"), networks=training.build("cpu"))
-    found = newest_whole(RunFolder(run).checkpoints)
-    assert found is not None
-    assert restore(found[0], found[1], state) == []
+    newest = newest_whole(RunFolder(run).checkpoints)
+    assert newest is not None
+    assert restore(newest[0], newest[1], state) == []
     return recipe, state
 
 
@@ -151,11 +151,11 @@ def test_the_next_steps_are_those_from_what_pytorch_itself_reads(tmp_path: Path)
     same, its = by_pytorch()
     assert (recipe.networks, recipe.objective, state.step) == (same.networks, same.objective, its.step)
     assert_same(recipe.optimizer_settings(), same.optimizer_settings(), "settings")
-    found, expected = after_steps(recipe, state, 2), after_steps(same, its, 2)
-    assert_same(found, expected, "after two steps")
+    ours, expected = after_steps(recipe, state, 2), after_steps(same, its, 2)
+    assert_same(ours, expected, "after two steps")
     # and not because nothing moved, or the optimizer's state did not matter
     before = snapshot(state_of(tmp_path / "run")[1].networks)
-    assert any(not torch.equal(found[key], value) for key, value in before.items())
+    assert any(not torch.equal(ours[key], value) for key, value in before.items())
     recipe, state = state_of(tmp_path / "run")
     for slots in state.optimizers["G"].state.values():
         slots["exp_avg_sq"].zero_()
@@ -180,8 +180,8 @@ def test_a_recorded_training_goes_on_within_its_noise(tmp_path: Path) -> None:
     step = training_of(again).step(feed, feed, originals=True)
     for _ in range(2):
         step.run(state, plan)
-    found = digests(snapshot(state.networks | {"G_ema": state.ema.networks["G"]}))
-    off = errors(case, found, recorded_digests(case, "train_plain", 3))
+    ours = digests(snapshot(state.networks | {"G_ema": state.ema.networks["G"]}))
+    off = errors(case, ours, recorded_digests(case, "train_plain", 3))
     allowed = limits("bg32_hier", "train_plain", 3)
     assert off
     assert not {key: (error, allowed[key]) for key, error in off.items() if not error <= allowed[key]}
@@ -208,10 +208,10 @@ def test_weights_alone(tmp_path: Path) -> None:
     raw = from_biggan_pytorch(GOLDEN, tmp_path / "raw.safetensors", raw=True, say=quiet)
     assert made.lines[1].startswith("verified: G, D ran, all values finite")
     for path, name in ((made.path, "G_ema"), (raw.path, "G")):
-        found, expected = load_file(path), loaded(GOLDEN / f"{name}.pth") | {}
-        assert {key for key in found if key[0] == "G"} == {f"G.{key}" for key in expected}
-        assert all(torch.equal(found[f"G.{key}"], value) for key, value in expected.items())
-        assert all(torch.equal(found[f"D.{key}"], v) for key, v in loaded(GOLDEN / "D.pth").items())
+        tensors, expected = load_file(path), loaded(GOLDEN / f"{name}.pth") | {}
+        assert {key for key in tensors if key[0] == "G"} == {f"G.{key}" for key in expected}
+        assert all(torch.equal(tensors[f"G.{key}"], value) for key, value in expected.items())
+        assert all(torch.equal(tensors[f"D.{key}"], v) for key, v in loaded(GOLDEN / "D.pth").items())
     assert set(frugan.load(made.path)) == {"G", "D"}
     # and back: one generator is both
     to_biggan_pytorch(made.path, tmp_path / "back", say=quiet)

@@ -88,10 +88,12 @@ def test_names_of_a_module_that_tensorflow_wrote() -> None:
     assert values["generator_attention"] == [32]  # where there are as many channels: the file's are made up
     recipe = load_recipe("biggan-imagenet-128")
     networks = recipe.kind.build(type(recipe.networks)(**values), "meta")["G"].state_dict()
-    found = hub_table(shape).to_ours({name: torch.zeros(size) for name, size in shapes.items()}, networks_of(networks))
-    assert found.faults == []
-    assert {key: tuple(v.shape) for key, v in found.tensors.items()} == networks_of(networks)
-    back = hub_table(shape).to_theirs(found.tensors, shapes)
+    translated = hub_table(shape).to_ours(
+        {name: torch.zeros(size) for name, size in shapes.items()}, networks_of(networks)
+    )
+    assert translated.faults == []
+    assert {key: tuple(v.shape) for key, v in translated.tensors.items()} == networks_of(networks)
+    back = hub_table(shape).to_theirs(translated.tensors, shapes)
     assert (back.unused, back.doubled) == ((), ())
     assert {name.rpartition("/")[2] for name in back.missing} == {"u1", "accumulation_counter"}
     assert all(tuple(value.shape) == shapes[name] for name, value in back.tensors.items())
@@ -114,14 +116,14 @@ def test_there_and_back_number_for_number() -> None:
 
 
 def test_statistics_are_divided_by_their_counter_where_it_is_above_zero() -> None:
-    found = {}
+    means = {}
     for counter in (0.0, 1.0, 8.0):
         given = make_module(counter=counter, averages=False).variables
-        found[counter] = means_of_sums({name: torch.from_numpy(array) for name, array in given.items()})
-    for key, value in found[0.0].items():
+        means[counter] = means_of_sums({name: torch.from_numpy(array) for name, array in given.items()})
+    for key, value in means[0.0].items():
         if not key.endswith("accumulation_counter"):
-            torch.testing.assert_close(value, found[1.0][key], rtol=0, atol=0)
-            torch.testing.assert_close(value, found[8.0][key], rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(value, means[1.0][key], rtol=0, atol=0)
+            torch.testing.assert_close(value, means[8.0][key], rtol=1e-6, atol=1e-7)
 
 
 def changed(module: Module, **changes: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -190,12 +190,12 @@ def test_stylegan2s_mappings_are_such_tables(tmp_path: Path) -> None:
     assert not any("in their places" in line for line in said)
     way = f"copy={tmp_path / 'map.txt'}"
     run = train(recipe, pictures, tmp_path / "run", options=CPU, init=tmp_path / "w.safetensors", init_classes=way).run
-    found = load_file(sorted((run / "checkpoints").iterdir())[-1] / "networks.safetensors")
+    tensors = load_file(sorted((run / "checkpoints").iterdir())[-1] / "networks.safetensors")
     for name in ("G", "D"):
         before = networks[name].get_parameter("mapping.embed.weight")  # [style, 3]
-        torch.testing.assert_close(found[f"{name}.mapping.embed.weight"], before[:, [2, 0]].detach())
+        torch.testing.assert_close(tensors[f"{name}.mapping.embed.weight"], before[:, [2, 0]].detach())
         torch.testing.assert_close(
-            found[f"{name}.mapping.fc0.weight"], networks[name].get_parameter("mapping.fc0.weight").detach()
+            tensors[f"{name}.mapping.fc0.weight"], networks[name].get_parameter("mapping.fc0.weight").detach()
         )
 
 

@@ -82,8 +82,8 @@ def test_off_by_default(tmp_path: Path) -> None:
     assert not recipe.training.compile
     assert plan_in_force.backward_of(recipe, torch.device("cpu"), print, print) is forward_and_backward
     asked = load_recipe(write_recipe(tmp_path, PLAIN), ["training.compile=true"])
-    found = plan_in_force.backward_of(asked, torch.device("cpu"), print, print)
-    assert isinstance(found, CompiledPhases) or plan_in_force.missing_compiler(torch.device("cpu")) is not None
+    backward = plan_in_force.backward_of(asked, torch.device("cpu"), print, print)
+    assert isinstance(backward, CompiledPhases) or plan_in_force.missing_compiler(torch.device("cpu")) is not None
 
 
 def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

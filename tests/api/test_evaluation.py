@@ -27,12 +27,12 @@ from frugan.metrics.scores import Provenance
 def test_scores_and_their_card(scored: Path) -> None:
     lines: list[str] = []
     options = replace(OPTIONS, metrics=("fid", "is", "kid", "pr", "intra-fid"))
-    found = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
     names = ["fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid"]
-    assert list(found.scores) == names
-    assert all(np.isfinite(value) for value in found.scores.values())
-    assert set(found.by_class) == {"hell", "dunkel ü"}
-    of = found.provenance
+    assert list(evaluation.scores) == names
+    assert all(np.isfinite(value) for value in evaluation.scores.values())
+    assert set(evaluation.by_class) == {"hell", "dunkel ü"}
+    of = evaluation.provenance
     assert (of.samples, of.real, of.step, of.ema, of.precision) == (
         70,
         60,
@@ -46,9 +46,9 @@ def test_scores_and_their_card(scored: Path) -> None:
 def test_the_usual_metrics_are_those_that_the_network_can_give(scored: Path) -> None:
     lines: list[str] = []
     options = replace(OPTIONS, network="api.scored:no_scores")
-    found = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
-    assert {"fid", "kid_mean", "precision"} <= found.scores.keys()
-    assert "is_mean" not in found.scores
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
+    assert {"fid", "kid_mean", "precision"} <= evaluation.scores.keys()
+    assert "is_mean" not in evaluation.scores
     (line,) = [line for line in lines if line.startswith("no inception score: feature network")]
     assert "gives no class probabilities" in line
 
@@ -59,8 +59,8 @@ def test_what_recall_says_is_told_at_the_largest_truncation_alone(
     monkeypatch.setattr(evaluation, "low_recall", low)
     lines: list[str] = []
     options = replace(OPTIONS, metrics=("pr",))
-    found = truncation_curve(scored / "run", scored / "pictures", (0.2, 1.0, 0.6), options, say=lines.append)
-    assert [each.warnings[-1] for each in found] == ["words at 0.2", "words at 1", "words at 0.6"]
+    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 1.0, 0.6), options, say=lines.append)
+    assert [each.warnings[-1] for each in curve] == ["words at 0.2", "words at 1", "words at 0.6"]
     assert [line for line in lines if "words" in line] == ["warning: words at 1"]
 
 
@@ -69,21 +69,21 @@ def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
     pictures, labels = drawn(opened, DrawRequest(), count=70)
     array, numbers = pictures.numpy(), labels.numpy()
     own = PictureSet(array, numbers, ("a", "b"), True, picture_digest(array, numbers))
-    found = evaluate(scored / "run", own, OPTIONS, say=silent)
-    assert found.scores["fid"] == pytest.approx(0, abs=1e-9)
-    assert found.scores["precision"] == found.scores["recall"] == 1
+    evaluation = evaluate(scored / "run", own, OPTIONS, say=silent)
+    assert evaluation.scores["fid"] == pytest.approx(0, abs=1e-9)
+    assert evaluation.scores["precision"] == evaluation.scores["recall"] == 1
 
 
 @pytest.mark.long
 def test_a_curve_over_truncations(scored: Path, tmp_path: Path) -> None:
     options = replace(OPTIONS, metrics=("fid", "is"))
-    found = truncation_curve(scored / "run", scored / "pictures", (0.2, 0.6, 1.0), options, say=silent)
-    assert [each.provenance.truncation for each in found] == [0.2, 0.6, 1.0]
-    assert len({each.scores["fid"] for each in found}) == 3
-    plot_truncation_curve(found, tmp_path / "curve.png")
+    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 0.6, 1.0), options, say=silent)
+    assert [each.provenance.truncation for each in curve] == [0.2, 0.6, 1.0]
+    assert len({each.scores["fid"] for each in curve}) == 3
+    plot_truncation_curve(curve, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
         assert min(picture.size) > 300
-    save_evaluations(found, tmp_path / "found.jsonl")
+    save_evaluations(curve, tmp_path / "found.jsonl")
     assert len((tmp_path / "found.jsonl").read_text("utf-8").splitlines()) == 3
 
 
@@ -164,14 +164,14 @@ def test_the_card_tells_averages_and_classes(scored: Path) -> None:
     trained = evaluate(checkpoint / "networks.safetensors", scored / "pictures", options, say=silent).provenance
     assert (trained.ema, trained.classes) == (False, "1")
     standing = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(statistics="standing", standing_size=8))
-    found = evaluate(scored / "run", scored / "pictures", standing, say=silent).provenance
-    assert (found.ema, found.statistics) == (True, "standing, 16 batches of 8")
-    assert trained.data_digest == found.data_digest
+    provenance = evaluate(scored / "run", scored / "pictures", standing, say=silent).provenance
+    assert (provenance.ema, provenance.statistics) == (True, "standing, 16 batches of 8")
+    assert trained.data_digest == provenance.data_digest
 
 
 def test_too_few_pictures_are_warned_of(scored: Path) -> None:
-    found = evaluate(scored / "run", scored / "pictures", replace(OPTIONS, samples=12), say=silent)
-    assert any("12 generated pictures for 12 feature dimensions" in line for line in found.warnings)
+    evaluation = evaluate(scored / "run", scored / "pictures", replace(OPTIONS, samples=12), say=silent)
+    assert any("12 generated pictures for 12 feature dimensions" in line for line in evaluation.warnings)
 
 
 def stored(scored: Path, tmp_path: Path, network: str = "colours") -> Path:
@@ -192,11 +192,11 @@ def test_moments_made_ahead_give_the_score_of_the_pictures(
     whole = evaluate(scored / "run", scored / "pictures", options, say=silent)
     file = stored(scored, tmp_path)
     lines: list[str] = []
-    found = evaluate(scored / "run", options=replace(OPTIONS, reference=file), say=lines.append)
-    assert found.scores == pytest.approx(whole.scores, rel=1e-9)
+    evaluation = evaluate(scored / "run", options=replace(OPTIONS, reference=file), say=lines.append)
+    assert evaluation.scores == pytest.approx(whole.scores, rel=1e-9)
     assert any(line.startswith("no kid, pr: pictures are compared one by one") for line in lines)
     assert any(line.endswith("60 pictures of 32 pixels") for line in lines)
-    provenance = found.provenance
+    provenance = evaluation.provenance
     assert (provenance.data, provenance.data_digest, provenance.real, provenance.rows) == ("none", "none", 0, 0)
     assert (provenance.reference, len(provenance.reference_digest)) == (str(file), 64)
     assert provenance.compared_with == f"no real pictures, FID to {file} {provenance.reference_digest[:8]}"
@@ -211,14 +211,14 @@ def test_with_pictures_as_well_the_file_is_for_fid_alone(scored: Path, tmp_path:
     plain = evaluate(scored / "run", scored / "pictures", OPTIONS, say=silent)
     lines: list[str] = []
     options = replace(OPTIONS, reference=tmp_path / "other.npz")
-    found = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
     assert any("does not say which network made it" in line for line in lines)
-    assert found.scores["fid"] != plain.scores["fid"]
-    assert {k: v for k, v in found.scores.items() if k != "fid"} == {
+    assert evaluation.scores["fid"] != plain.scores["fid"]
+    assert {k: v for k, v in evaluation.scores.items() if k != "fid"} == {
         k: v for k, v in plain.scores.items() if k != "fid"
     }
-    assert found.provenance.real == 60
-    assert "60 real pictures of" in found.provenance.compared_with
+    assert evaluation.provenance.real == 60
+    assert "60 real pictures of" in evaluation.provenance.compared_with
 
 
 def test_references_that_cannot_be_used(scored: Path, tmp_path: Path) -> None:
@@ -263,8 +263,8 @@ def test_preparations_of_moments_that_make_no_sense(
 def test_other_classes_are_told_of_in_a_sentence(scored: Path, tmp_path: Path) -> None:
     options = replace(OPTIONS, metrics=("fid",))
     lines: list[str] = []
-    found = evaluate(scored / "run", write_pictures(tmp_path, classes=("cat", "dog")), options, say=lines.append)
-    (line,) = found.warnings[:1]
+    evaluation = evaluate(scored / "run", write_pictures(tmp_path, classes=("cat", "dog")), options, say=lines.append)
+    (line,) = evaluation.warnings[:1]
     assert line.startswith("the classes of the pictures (cat, dog) are not those that the run was trained on (dunkel ü")
     assert f"warning: {line}" in lines
     same = evaluate(scored / "run", scored / "pictures", options, say=silent)

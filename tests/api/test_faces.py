@@ -85,9 +85,9 @@ def _tensors(run: Path, file: str = "networks") -> dict[str, torch.Tensor]:
 
 
 def _of(tensors: dict[str, torch.Tensor], network: str) -> list[torch.Tensor]:
-    found = [value for key, value in tensors.items() if f"{network}." in key]
-    assert found
-    return found
+    values = [value for key, value in tensors.items() if f"{network}." in key]
+    assert values
+    return values
 
 
 def _same(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:

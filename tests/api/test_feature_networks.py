@@ -48,6 +48,6 @@ def test_real_digits_score_above_collapsed_ones(network: FeatureNetwork) -> None
 
 
 def test_no_class_probabilities_are_made_of_its_scores(network: FeatureNetwork) -> None:
-    found = network(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))
-    assert found.pooled.shape == (3, 10)
-    assert found.logits is None
+    features = network(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))
+    assert features.pooled.shape == (3, 10)
+    assert features.logits is None

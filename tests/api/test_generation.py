@@ -41,9 +41,9 @@ def test_pictures_are_a_function_of_their_number(opened: Opened, statistics: Sta
 def test_statistics_differ_and_leave_no_trace(opened: Opened) -> None:
     layers = [m for n in opened.networks.values() for m in n.modules() if isinstance(m, GroupNormalised)]
     before = [{k: v.clone() for k, v in layer.named_buffers()} for layer in layers]
-    found = [drawn(opened, DrawRequest(statistics=s))[0] for s in ("running", "standing", "batch")]
+    pictures = [drawn(opened, DrawRequest(statistics=s))[0] for s in ("running", "standing", "batch")]
     for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert not torch.equal(found[one], found[other])
+        assert not torch.equal(pictures[one], pictures[other])
     for layer, kept in zip(layers, before, strict=True):
         assert not layer.training
         assert all(torch.equal(value, kept[name]) for name, value in layer.named_buffers())
@@ -134,8 +134,8 @@ def test_copies_of_training_pictures_are_found(scored: Path, opened: Opened, tmp
     array = np.concatenate([noise, pictures[:3].numpy(), pictures[3:4].flip(-1).numpy()])
     labels = np.arange(len(array), dtype=np.int64) % 2
     own = PictureSet(array, labels, ("a", "b"), True, picture_digest(array, labels))
-    found = check_memorisation(scored / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=silent)
-    assert found.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
-    assert set(found.suspicious) >= {1, 2, 3, 4}
-    with Image.open(found.sheet) as sheet:
+    check = check_memorisation(scored / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=silent)
+    assert check.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
+    assert set(check.suspicious) >= {1, 2, 3, 4}
+    with Image.open(check.sheet) as sheet:
         assert sheet.width < sheet.height

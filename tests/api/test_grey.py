@@ -70,11 +70,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def modes(paths: Sequence[Path]) -> set[str]:
-    found = set()
+    seen = set()
     for path in paths:
         with Image.open(path) as opened:
-            found.add(opened.mode)
-    return found
+            seen.add(opened.mode)
+    return seen
 
 
 def test_everything_drawn_is_grey(folder: Path, tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_loaded_networks_and_their_cost(folder: Path) -> None:
 def test_scores_and_nearest_pictures(folder: Path, tmp_path: Path, data: str) -> None:
     """Pictures in colour are compared as the network was shown them: grey."""
     lines: list[str] = []
-    found = evaluate(folder / "run", folder / data, EVALUATION, say=lines.append)
+    evaluation = evaluate(folder / "run", folder / data, EVALUATION, say=lines.append)
     assert any("turned grey" in line for line in lines) is (data == "colour")
-    assert all(np.isfinite(value) for value in found.scores.values())
+    assert all(np.isfinite(value) for value in evaluation.scores.values())
     near = check_memorisation(folder / "run", folder / data, tmp_path, samples=2, nearest=2, device="cpu", say=silent)
     assert modes([near.sheet]) == {"L"}
 
@@ -154,9 +154,9 @@ def test_digits_score_grey_networks(folder: Path, tmp_path: Path) -> None:
     words = [GREY, "networks.classes=10", "training.duration=1 step"]
     train(str(folder / "tiny.toml"), {"images": digits}, tmp_path / "run", overrides=words, options=CPU, say=silent)
     options = replace(EVALUATION, network="digits")
-    found = evaluate(tmp_path / "run", "digits", options, say=silent)
-    assert np.isfinite(found.scores["fid"])
-    assert found.provenance.data_digest != digits.digest  # the unseen ones
+    evaluation = evaluate(tmp_path / "run", "digits", options, say=silent)
+    assert np.isfinite(evaluation.scores["fid"])
+    assert evaluation.provenance.data_digest != digits.digest  # the unseen ones
 
 
 @pytest.mark.long

@@ -29,8 +29,8 @@ def test_statistics_that_never_moved_are_zeros(tmp_path: Path) -> None:
     save_file(kept, path)
     digests = json.loads((checkpoint / "MANIFEST.json").read_text("utf-8"))
     (checkpoint / "MANIFEST.json").write_text(json.dumps({**digests, path.name: digest(path)}), "utf-8")
-    found, _ = back(run, tmp_path / "again")
-    arrays = found.optimizers["src_dst_opt"]
+    model, _ = back(run, tmp_path / "again")
+    arrays = model.optimizers["src_dst_opt"]
     assert arrays.keys() == model_of(archi="liae-ud", discriminators=False).optimizers["src_dst_opt"].keys()
     assert not any(array.any() for key, array in arrays.items() if "inter_AB/" in key)
 
@@ -48,7 +48,7 @@ def edit_recipe(run: Path, edit: Callable[[str], str]) -> None:
 
 def test_settings_that_the_original_lacks_are_told(tmp_path: Path) -> None:
     run, _ = there(tmp_path, model_of(discriminators=False), "optimizers.default.learning_rate=1e-4")
-    found, said = back(run, tmp_path / "again")
+    model, said = back(run, tmp_path / "again")
     assert said == "optimizer: learning_rate is 0.0001 here; DeepFaceLab goes on with 5e-05"
     own = '\n[optimizers.patch_discriminator]\nkind = "rmsprop"\n'
     edit_recipe(run, lambda text: text + own)
@@ -57,9 +57,9 @@ def test_settings_that_the_original_lacks_are_told(tmp_path: Path) -> None:
     edit_recipe(
         run, lambda text: re.sub(r"(\[optimizers.default\]\n).*?\n\n", r"\1learning_rate = 1e-4\n\n", text, flags=re.S)
     )
-    found, said = back(run, tmp_path / "adam")
+    model, said = back(run, tmp_path / "adam")
     assert "DeepFaceLab has no Adam; it goes on with AdaBelief" in said
-    assert found.options["adabelief"] is True
+    assert model.options["adabelief"] is True
 
 
 def test_options_are_those_of_the_stage(tmp_path: Path) -> None:
@@ -69,21 +69,21 @@ def test_options_are_those_of_the_stage(tmp_path: Path) -> None:
         for at, key, value in ((1000, "random_warp", "false"), (1235, "gan_power", "0.1"))
     )
     edit_recipe(run, lambda text: text + stages)
-    found, said = back(run, tmp_path / "again")
-    assert (found.options["random_warp"], found.options["gan_power"]) == (False, 0.0)
+    model, said = back(run, tmp_path / "again")
+    assert (model.options["random_warp"], model.options["gan_power"]) == (False, 0.0)
     assert "stages from step 1,235 on: DeepFaceLab has none" in said
 
 
 def test_a_checkpoint_by_path_and_damaged_ones(tmp_path: Path) -> None:
     run, _ = there(tmp_path, model_of(discriminators=False))
     checkpoint = run / "checkpoints" / "step-000001234"
-    found, _ = back(checkpoint, tmp_path / "again")
-    assert (found.name, found.iteration, len(found.loss_history)) == ("my face", 1234, 4)
+    model, _ = back(checkpoint, tmp_path / "again")
+    assert (model.name, model.iteration, len(model.loss_history)) == ("my face", 1234, 4)
     later = run / "checkpoints" / "step-000002000"
     shutil.copytree(checkpoint, later)
     (later / "state.json").write_text("{}", "utf-8")
-    found, said = back(run, tmp_path / "more")
-    assert found.iteration == 1234
+    model, said = back(run, tmp_path / "more")
+    assert model.iteration == 1234
     assert "damaged checkpoint skipped" in said
     with pytest.raises(BadInput, match="take another checkpoint"):
         back(later, tmp_path / "none")

@@ -85,10 +85,10 @@ def test_what_users_delete_on_purpose_starts_fresh(tmp_path: Path) -> None:
     run, said = there(tmp_path, model)
     assert "optimizer autoencoder: my face_SAEHD_src_dst_opt.npy is not there; its statistics start afresh" in said
     assert "patch_discriminator: my face_SAEHD_GAN.npy is not there; it starts with fresh weights" in said
-    found, _ = back(run, tmp_path / "again")
-    assert {*found.optimizers} == {"src_dst_opt", "D_code_opt", "GAN_opt"}
-    assert not any(values.any() for values in found.optimizers["src_dst_opt"].values())
-    assert found.networks["GAN"]["in_conv/weight:0"].any()
+    exported, _ = back(run, tmp_path / "again")
+    assert {*exported.optimizers} == {"src_dst_opt", "D_code_opt", "GAN_opt"}
+    assert not any(values.any() for values in exported.optimizers["src_dst_opt"].values())
+    assert exported.networks["GAN"]["in_conv/weight:0"].any()
 
 
 def test_an_optimizer_of_another_kind_starts_fresh(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_discriminator_of_other_options_is_left_out_while_it_is_off(tmp_path: 
     model.options["gan_dims"] = 8
     run, said = there(tmp_path, model)
     assert "patch_discriminator: left out, because it would start afresh when it is switched on: gan_dims is 8" in said
-    found, _ = back(run, tmp_path / "again")
-    assert ("GAN" in found.networks, "GAN_opt" in found.optimizers) == (False, False)
+    exported, _ = back(run, tmp_path / "again")
+    assert ("GAN" in exported.networks, "GAN_opt" in exported.optimizers) == (False, False)
 
 
 def test_files_and_keys_that_do_not_belong_are_told(tmp_path: Path) -> None:

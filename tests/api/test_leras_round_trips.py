@@ -65,9 +65,9 @@ def test_recorded_files_make_the_recorded_pictures_and_come_back(tmp_path: Path)
     assert (made.step, made.difference < 1e-5) == (20, True)
     for mine, other in zip(check_dfm(made.path, faces), expected, strict=True):
         assert np.abs(mine - other).max() < 1e-5
-    found, said = back(run, tmp_path / "again")
+    model, said = back(run, tmp_path / "again")
     assert said == ""
-    assert_same_model(found, read_model(tmp_path / "model"))
+    assert_same_model(model, read_model(tmp_path / "model"))
 
 
 def assert_same_checkpoint(a: Path, b: Path) -> None:
@@ -83,8 +83,8 @@ def test_a_trained_run_comes_back_and_goes_on_as_if_nothing_had_been(tmp_path: P
     assert (model.name, model.iteration, len(model.loss_history)) == ("two steps", 2, 2)
     events = list(read_events(trained / "events.jsonl"))
     terms = [event["phases"]["autoencoder"]["terms"] for event in events if event["event"] == "step"]
-    for found, of in zip(model.loss_history, terms, strict=True):
-        assert found == [sum(v for k, v in of.items() if k.startswith(side)) for side in ("src/", "dst/")]
+    for losses, of in zip(model.loss_history, terms, strict=True):
+        assert losses == [sum(v for k, v in of.items() if k.startswith(side)) for side in ("src/", "dst/")]
     assert {*model.networks} == {"encoder", "inter", "decoder_src", "decoder_dst", "code_discriminator", "GAN"}
     assert {file: int(arrays["iters:0"]) for file, arrays in model.optimizers.items()} == dict.fromkeys(GROUPS, 2)
     run, said = there(tmp_path, None, "training.precision=fp32")
@@ -116,8 +116,8 @@ def test_what_is_not_used_at_present_is_kept(tmp_path: Path, archi: str, options
         del expected["code"]
     pretrain = bool(options.get("pretrain"))
     assert unused == [n for n, power in expected.items() if not options.get(power) or (pretrain and n == "patch")]
-    found, _ = back(run, tmp_path / "again")
-    assert_same_model(found, model_of(archi=archi, **options))
+    model, _ = back(run, tmp_path / "again")
+    assert_same_model(model, model_of(archi=archi, **options))
     assert load_recipe(str(run / "recipe.toml")).objective.model_dump()["pretrain"] is pretrain
 
 
@@ -149,8 +149,8 @@ def test_options_that_nothing_here_knows_are_kept(tmp_path: Path) -> None:
     assert "option list: unknown here; kept for the way back\noption use_fp16: unknown here" in said
     assert "target_iter 0: no end, which is training.duration = endless here" in said
     assert "eyes_prio" not in said
-    found, _ = back(run, tmp_path / "again")
-    assert found.options == {**OPTIONS, **NARROW, **odd}
+    model, _ = back(run, tmp_path / "again")
+    assert model.options == {**OPTIONS, **NARROW, **odd}
     optimizer = load_recipe(str(run / "recipe.toml")).optimizer_settings()["autoencoder"].model_dump()
     assert (optimizer["dropout"], optimizer["period"]) == (0.3, 500)
 
@@ -167,11 +167,11 @@ def test_history_goes_on_and_skipped_steps_leave_no_hole(tmp_path: Path) -> None
     model = model_of()
     run, _ = there(tmp_path, model)
     record_steps(run, {1235: (1.0, 2.0), 1236: (float("nan"), 3.0), 1238: (0.5, 0.25)})
-    found, said = back(run, tmp_path / "again")
-    assert found.loss_history == model_of().loss_history, "steps after the checkpoint do not count"
+    exported, said = back(run, tmp_path / "again")
+    assert exported.loss_history == model_of().loss_history, "steps after the checkpoint do not count"
     checkpoint = run / "checkpoints" / "step-000001234"
     checkpoint.rename(run / "checkpoints" / "step-000001238")
-    found, said = back(run, tmp_path / "later")
-    assert found.loss_history == [*model_of().loss_history, [1.0, 2.0], [1.0, 2.0], [0.5, 0.25]]
-    assert found.iteration == 1238
+    exported, said = back(run, tmp_path / "later")
+    assert exported.loss_history == [*model_of().loss_history, [1.0, 2.0], [1.0, 2.0], [0.5, 0.25]]
+    assert exported.iteration == 1238
     assert said == "loss history: 1 of 4 steps made here are not in the run's events"

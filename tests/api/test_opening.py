@@ -116,7 +116,7 @@ def test_steps_that_become_slow_are_timed_again(
 ) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     monkeypatch.setattr("frugan.engine.step_log.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
-    monkeypatch.setattr("frugan.engine.threads.fastest", lambda found: 2 if len(timed) == 1 else 1)
+    monkeypatch.setattr("frugan.engine.threads.fastest", lambda seconds_of: 2 if len(timed) == 1 else 1)
     lines: list[str] = []
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
     assert (

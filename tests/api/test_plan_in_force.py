@@ -118,8 +118,8 @@ def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, tmp
     planner = _planner(tmp_path, said)
     card.free, card.reserved = 100 * MIB, 620 * MIB  # 720 for torch, of which libraries take 320
     plan = planner.next(Plan(512, BF16), "G", FULL)
-    found = planner.planner().search.run(plan).prediction.reserved_bytes
-    assert found <= 400 * MIB < 0.6 * planner.planner().search.run(Plan(512, BF16)).prediction.reserved_bytes
+    reserved_bytes = planner.planner().search.run(plan).prediction.reserved_bytes
+    assert reserved_bytes <= 400 * MIB < 0.6 * planner.planner().search.run(Plan(512, BF16)).prediction.reserved_bytes
     card.free = 60 * MIB
     card.reserved = 310 * MIB
     with pytest.raises(TrainingFailed, match=r"no plan takes less, and there is room for 50 MiB \(CUDA out of memory"):

@@ -223,9 +223,9 @@ def test_training_keeps_to_a_budget_and_resumes_by_its_plan(
     report = json.loads((tmp_path / "run" / "plan.json").read_text("utf-8"))
     assert report["fits"]
     assert report["peak_bytes"] <= budget_mib * MIB
-    found = newest_whole(tmp_path / "run" / "checkpoints")
-    assert found is not None
-    saved = Plan.from_json(found[1]["plan"], FP32)
+    newest = newest_whole(tmp_path / "run" / "checkpoints")
+    assert newest is not None
+    saved = Plan.from_json(newest[1]["plan"], FP32)
     assert saved.micro_batch == report["micro_batch"]
     said.clear()
     words[-1] = "training.duration=3 steps"
@@ -240,7 +240,7 @@ def test_training_keeps_to_a_budget_and_resumes_by_its_plan(
     assert "plan: the one that this run has used; --memory or --micro-batch makes a new one" in said
     again = newest_whole(tmp_path / "run" / "checkpoints")
     assert again is not None
-    assert again[1]["plan"] == found[1]["plan"]
+    assert again[1]["plan"] == newest[1]["plan"]
 
 
 @each_prediction

@@ -23,13 +23,13 @@ def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("frugan.api.train.precision_comparison.WINDOWS", 3)
     monkeypatch.syspath_prepend(str(OUTSIDE))
     recipe, pictures = minigan_and_pictures(tmp_path)
-    found = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
-    assert found.precisions == ("fp32", "bf16")
-    assert {drift.phase for drift in found.drifts} == {"D", "G"}
-    assert {drift.what for drift in found.drifts} >= {"real", "fake", "gradient norm"}
-    assert max(drift.last for drift in found.drifts) > 0
-    assert max(drift.first for drift in found.drifts) < 0.1
-    assert all((run / "events.jsonl").is_file() for run in found.runs)
+    comparison = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
+    assert comparison.precisions == ("fp32", "bf16")
+    assert {drift.phase for drift in comparison.drifts} == {"D", "G"}
+    assert {drift.what for drift in comparison.drifts} >= {"real", "fake", "gradient norm"}
+    assert max(drift.last for drift in comparison.drifts) > 0
+    assert max(drift.first for drift in comparison.drifts) < 0.1
+    assert all((run / "events.jsonl").is_file() for run in comparison.runs)
     with pytest.raises(BadInput, match="a comparison is there already"):
         compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
 

@@ -35,8 +35,8 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def kept(source: Path, tmp_path: Path) -> Path:
     """The set that is kept."""
     opened(source, [])
-    (found,) = (path for path in (tmp_path / "prepared").iterdir() if path.is_dir())
-    return found
+    (folder,) = (path for path in (tmp_path / "prepared").iterdir() if path.is_dir())
+    return folder
 
 
 def flip(path: Path, at: int) -> None:
@@ -82,11 +82,11 @@ def test_what_is_damaged_is_made_again_and_said_in_one_line(source: Path, kept: 
     before = open_prepared(kept).digest
     change(kept)
     said: list[str] = []
-    found = opened(source, said)
+    again = opened(source, said)
     lines = [line for line in said if "made again" in line]
     assert len(lines) == 1
     assert reason in lines[0]
-    assert found.digest == picture_digest(found[ALL], found.labels) == before
+    assert again.digest == picture_digest(again[ALL], again.labels) == before
 
 
 def test_a_whole_set_is_kept(source: Path, kept: Path) -> None:
@@ -101,10 +101,10 @@ def test_a_flipped_bit_is_mended_when_it_is_read(source: Path, kept: Path) -> No
     whole = (kept / "pictures.npy").read_bytes()
     flip(kept / "pictures.npy", -1)
     said: list[str] = []
-    found = opened(source, said)
+    mended = opened(source, said)
     assert not any("made again" in line for line in said)
-    pictures = found[np.array([11])]
-    assert picture_digest(found.pictures, found.labels) == found.digest
+    pictures = mended[np.array([11])]
+    assert picture_digest(mended.pictures, mended.labels) == mended.digest
     assert pictures[0].tobytes() == whole[-3072:]
     assert (kept / "pictures.npy").read_bytes() == whole
     assert sum("made again" in line for line in said) == 1
@@ -112,12 +112,12 @@ def test_a_flipped_bit_is_mended_when_it_is_read(source: Path, kept: Path) -> No
 
 def test_a_flipped_bit_without_its_source_is_refused_and_prepared_anew(source: Path, kept: Path) -> None:
     flip(kept / "pictures.npy", -1)
-    found = opened(source, [])
+    prepared = opened(source, [])
     first = next(iter(sorted((source / "hell").iterdir())))
     content = first.read_bytes()
     first.unlink()
     with pytest.raises(BadInput, match=r"no longer gives the same pictures; run the same command again"):
-        found[ALL]
+        prepared[ALL]
     first.write_bytes(content)
-    found = opened(source, [])
-    assert picture_digest(found[ALL], found.labels) == found.digest
+    prepared = opened(source, [])
+    assert picture_digest(prepared[ALL], prepared.labels) == prepared.digest

@@ -67,14 +67,14 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run")
     path = write_report([run])
     assert path == run / "report.html"
-    found = view(RunFolder(run), "run")
-    assert found.tiles["step"] == "30"
-    assert found.tiles["fid"] == "12.5"
-    assert found.charts["Memory (GiB)"]["planned"].values == [2.0, 2.0]
-    assert found.facts["Recipe"]["training.batch"] == "8"
-    assert found.facts["Plan"]["savers"] == "recompute"
-    assert ("warning", "step 30: D tells all pictures apart") in found.notes
-    assert [picture.step for picture in found.pictures][-1] == 50
+    shown = view(RunFolder(run), "run")
+    assert shown.tiles["step"] == "30"
+    assert shown.tiles["fid"] == "12.5"
+    assert shown.charts["Memory (GiB)"]["planned"].values == [2.0, 2.0]
+    assert shown.facts["Recipe"]["training.batch"] == "8"
+    assert shown.facts["Plan"]["savers"] == "recompute"
+    assert ("warning", "step 30: D tells all pictures apart") in shown.notes
+    assert [picture.step for picture in shown.pictures][-1] == 50
 
 
 def test_what_is_left_is_told_where_there_is_an_end(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_recall_far_below_precision_is_said_in_the_report(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_pictures_are_thinned_to_their_room(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", sheets=40)
-    found = view(RunFolder(run), "run", 200_000)
-    assert 1 < len(found.pictures) < 20
-    assert sum(len(picture.uri) for picture in found.pictures) < 300_000
-    assert (found.pictures[0].step, found.pictures[-1].step) == (0, 390)
+    shown = view(RunFolder(run), "run", 200_000)
+    assert 1 < len(shown.pictures) < 20
+    assert sum(len(picture.uri) for picture in shown.pictures) < 300_000
+    assert (shown.pictures[0].step, shown.pictures[-1].step) == (0, 390)
     assert len(page_of([run])) < PICTURE_BYTES + 1_000_000
 
 
@@ -243,12 +243,12 @@ def test_scores_of_evaluate_are_in_the_report(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run")
     lines = [taken(10, 99.0), "{damaged\n", '{"scores": {}}\n', taken(30, 7.25, truncation=0.5), taken(10, 98.5)]
     RunFolder(run).scores.write_text("".join(lines), "utf-8")
-    found = view(RunFolder(run), "run")
-    assert [(row["step"], row["truncation"], row["fid"]) for row in found.scores] == [
+    run_view = view(RunFolder(run), "run")
+    assert [(row["step"], row["truncation"], row["fid"]) for row in run_view.scores] == [
         ("30", "0.5", "7.25"),
         ("10", "1", "98.5"),
     ]
-    assert ("warning", "evaluate, step 10: recall is far below precision") in found.notes
+    assert ("warning", "evaluate, step 10: recall is far below precision") in run_view.notes
     shown = page_of([run])
     assert "<td>98.5</td>" in shown
     assert "99.0" not in shown

@@ -76,7 +76,7 @@ def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
         check=True,
     )
     (body,) = re.findall(r"<body([^>]*)>", done.stdout)
-    found = {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', body)}
+    answers = {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', body)}
     expected = {
         "moved": "true",
         "steps": "step 50 to step 0",
@@ -85,4 +85,4 @@ def test_the_page_opens_and_answers(tmp_path: Path, runs: int) -> None:
         "fetched": "0",
         "heard": "",
     }
-    assert found == expected
+    assert answers == expected

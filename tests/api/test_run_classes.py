@@ -51,9 +51,9 @@ def test_unlabelled_pictures_for_a_run_with_classes_and_the_other_way_round() ->
 
 def test_maps() -> None:
     def labels(names: tuple[str, ...], given: dict[str, str] | None, known: RunData = KNOWN) -> list[int]:
-        found = as_in_run("images x", pictures(*names), CLASSES, known, given)
-        assert found.class_names == KNOWN.class_names
-        return [int(label) for label in found.labels]
+        mapped = as_in_run("images x", pictures(*names), CLASSES, known, given)
+        assert mapped.class_names == KNOWN.class_names
+        return [int(label) for label in mapped.labels]
 
     assert labels(("cat", "dog", "fox"), None) == [0, 1, 2]
     assert labels(("cat", "fox", "hound"), {"hound": "dog"}) == [0, 2, 1]

@@ -27,9 +27,9 @@ def by_samples(
     training: Training, plan: Plan, target: Target, stage: Stage, *, rough: bool = False, dataless: object = None
 ) -> Prediction:
     """A formula by which a step's time is that of its samples alone, and nobody is held up by the host."""
-    found = prediction(plan, stage, training.batch, rough=rough, sample_bytes=64 * MIB)
+    predicted = prediction(plan, stage, training.batch, rough=rough, sample_bytes=64 * MIB)
     return replace(
-        found, work=replace(found.work, macs=1e11 * training.batch, bytes_moved=0, operations=0, host_bytes=0)
+        predicted, work=replace(predicted.work, macs=1e11 * training.batch, bytes_moved=0, operations=0, host_bytes=0)
     )
 
 
@@ -50,24 +50,24 @@ def of_64_groups(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_64_groups_over_12_cards(of_64_groups: str) -> None:
     options = frugan.PlanOptions(card="gtx-1080", gpus=12, link="8GB/s,0us")
     report = frugan.plan(of_64_groups, None, (), options)
-    found = report.together
-    assert found is not None
-    assert [(each.count, each.samples) for each in found.shares] == [(4, 24), (8, 20)]
+    together = report.together
+    assert together is not None
+    assert [(each.count, each.samples) for each in together.shares] == [(4, 24), (8, 20)]
     assert report.fits
     assert report.share == 24
     assert sum(report.categories.values()) == report.rung.peak_bytes
     assert {"gradient buckets", "communication"} <= report.categories.keys()
     # By the formula time goes by samples: the four with 24 hold up the eight with 20.
-    six, five = (each.compute_seconds for each in found.shares)
+    six, five = (each.compute_seconds for each in together.shares)
     assert five == pytest.approx(six * 5 / 6)
-    summed = found.summed_bytes
-    assert found.between_seconds == pytest.approx(2 * 11 / 12 * summed / 8e9)
-    assert found.step_seconds == pytest.approx(six + found.between_seconds)
-    assert found.idle == pytest.approx(8 / 12 * (six - five) / found.step_seconds)
-    assert found.images_per_second == pytest.approx(256 / found.step_seconds)
+    summed = together.summed_bytes
+    assert together.between_seconds == pytest.approx(2 * 11 / 12 * summed / 8e9)
+    assert together.step_seconds == pytest.approx(six + together.between_seconds)
+    assert together.idle == pytest.approx(8 / 12 * (six - five) / together.step_seconds)
+    assert together.images_per_second == pytest.approx(256 / together.step_seconds)
     alone = frugan.plan(of_64_groups, None, (), frugan.PlanOptions(card="gtx-1080")).choice.whole_seconds
-    assert found.efficiency == pytest.approx(alone / 12 / found.step_seconds)
-    assert found.efficiency < 64 / 72  # what the groups that do not divide leave of it
+    assert together.efficiency == pytest.approx(alone / 12 / together.step_seconds)
+    assert together.efficiency < 64 / 72  # what the groups that do not divide leave of it
     values = report.as_json()
     assert json.loads(json.dumps(values))["together"]["sent_bytes_per_step"] == pytest.approx(2 * 11 / 12 * summed)
     lines = "\n".join(report.decisions)

@@ -77,10 +77,10 @@ def start(recipe: str, pictures: Path, out: Path, init: Path, *overrides: str) -
     return [line for line in said if line.startswith("init:")]
 
 
-def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], keys: list[str]) -> None:
+def assert_near(actual: dict[str, Tensor], expected: dict[str, Tensor], keys: list[str]) -> None:
     assert keys
     for key in keys:
-        torch.testing.assert_close(found[key], expected[key], rtol=0, atol=1e-6, msg=key)
+        torch.testing.assert_close(actual[key], expected[key], rtol=0, atol=1e-6, msg=key)
 
 
 @pytest.mark.long

@@ -17,10 +17,10 @@ def test_one_step_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(demo, "load_recipe", short)
     monkeypatch.setattr(demo, "PER_CLASS", 3)
-    found = demo_stylegan2(tmp_path / "run", say=lambda line: None, show=lambda event: None)
-    assert isinstance(found, StyleDemoResult)
-    assert found.digits.classifier_accuracy > 0.97
-    assert 0 <= found.digits.class_accuracy < 0.6
-    assert {path.exists() for path in (found.digits.samples, found.digits.interpolation)} == {True}
-    with Image.open(found.style_mixing) as grid:
+    result = demo_stylegan2(tmp_path / "run", say=lambda line: None, show=lambda event: None)
+    assert isinstance(result, StyleDemoResult)
+    assert result.digits.classifier_accuracy > 0.97
+    assert 0 <= result.digits.class_accuracy < 0.6
+    assert {path.exists() for path in (result.digits.samples, result.digits.interpolation)} == {True}
+    with Image.open(result.style_mixing) as grid:
         assert min(grid.size) >= 5 * 64  # a row and a column more than are mixed

@@ -82,9 +82,9 @@ def test_back_under_the_authors_names(tmp_path: Path) -> None:
     from_stylegan_pickle(SCRUBBED, tmp_path / "folder", say=lambda _: None)
     made = to_stylegan_safetensors(tmp_path / "folder", tmp_path / "states.safetensors", say=lambda _: None)
     assert sorted(made.networks) == ["D", "G", "G_ema"]
-    expected, found = load_file(GOLDEN / "expected_tensors.safetensors"), load_file(made.path)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[key], value) for key, value in expected.items())
+    expected, tensors = load_file(GOLDEN / "expected_tensors.safetensors"), load_file(made.path)
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[key], value) for key, value in expected.items())
     with safe_open(made.path, "pt") as file:
         made_with = json.loads(file.metadata()["init_kwargs"])
     assert made_with["G_ema"] == {

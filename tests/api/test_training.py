@@ -99,8 +99,8 @@ def test_a_run_is_named_for_its_recipe_or_the_folder_that_it_came_in(
     recipe, pictures = minigan_and_pictures(tmp_path)
     recipes = (recipe, write_recipe(tmp_path / "flowers", MINIGAN, name="recipe.toml"))
     one = ["training.duration=1 steps"]
-    found = [train(recipe, pictures, overrides=one, options=CPU).run.name for recipe in recipes]
-    assert found == ["tiny", "flowers"]
+    names = [train(recipe, pictures, overrides=one, options=CPU).run.name for recipe in recipes]
+    assert names == ["tiny", "flowers"]
 
 
 @pytest.mark.parametrize("interpolate", ["class", "latent", "both"])

@@ -44,20 +44,20 @@ def watch_of(pictures: NDArray[np.uint8], labels: NDArray[np.int64]) -> VarietyW
 
 
 def warnings(watch: VarietyWatch, sheet: Tensor) -> list[str]:
-    found = watch.compare(sheet)
-    mean, nearest = ({str(label): ratio for label, ratio in each.items()} for each in (found.mean, found.nearest))
+    ratios = watch.compare(sheet)
+    mean, nearest = ({str(label): ratio for label, ratio in each.items()} for each in (ratios.mean, ratios.nearest))
     return list(CollapseSigns().look({"event": "variety", "step": 600, "mean": mean, "nearest": nearest}))
 
 
 def digits() -> VarietyWatch:
     """The demo's training half."""
-    found = digits_set(32, split_digits(SPLIT_SEED)[0])
-    return watch_of(found.pictures, found.labels)
+    pictures = digits_set(32, split_digits(SPLIT_SEED)[0])
+    return watch_of(pictures.pictures, pictures.labels)
 
 
 def digits_of_one_class() -> VarietyWatch:
-    found = digits_set(32, split_digits(SPLIT_SEED)[0])
-    return watch_of(found.pictures, np.zeros_like(found.labels))
+    pictures = digits_set(32, split_digits(SPLIT_SEED)[0])
+    return watch_of(pictures.pictures, np.zeros_like(pictures.labels))
 
 
 def letters() -> VarietyWatch:
@@ -169,24 +169,24 @@ class Looked:
 
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
-    found = Looked(tmp_path_factory.mktemp("looked"), [], [])
+    result = Looked(tmp_path_factory.mktemp("looked"), [], [])
     compare = VarietyWatch.compare
 
     def comparing(watch: VarietyWatch, sheet: Tensor) -> DiversityRatios:
-        found.sheets.append(sheet)
+        result.sheets.append(sheet)
         return compare(watch, sheet)
 
-    pictures = write_pictures(found.folder / "pictures", each=LEAST_REAL)
-    recipe = write_recipe(found.folder, RECIPE.replace('snapshot_every = "4 steps"', 'snapshot_every = "2 steps"'))
+    pictures = write_pictures(result.folder / "pictures", each=LEAST_REAL)
+    recipe = write_recipe(result.folder, RECIPE.replace('snapshot_every = "4 steps"', 'snapshot_every = "2 steps"'))
     options = TrainingOptions(device="cpu")
-    train(recipe, pictures, found.folder / "plain", options=options)
+    train(recipe, pictures, result.folder / "plain", options=options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(observers, "FIRST_LOOK_STEPS", 2)  # sheets are drawn after the first step too
         patch.setattr(observers, "FIRST_LOOK_IMAGES", 1)
         patch.setattr(signs, "LEAST_VARIETY", 1000.0)
         patch.setattr(VarietyWatch, "compare", comparing)
-        train(recipe, pictures, found.folder / "watched", options=options, say=found.lines.append)
-    return found
+        train(recipe, pictures, result.folder / "watched", options=options, say=result.lines.append)
+    return result
 
 
 @pytest.mark.long

@@ -64,8 +64,8 @@ def test_every_shift_is_as_likely() -> None:
     x[..., 8, 8] = 1
     random = torch.rand(5000, EVERY.uniforms, generator=torch.Generator().manual_seed(3))
     made = DiffAugment(("translation",))(x.expand(5000, -1, -1, -1), random, NO_NUMBERS.expand(5000, 0), UNUSED)
-    found = made.flatten(1).argmax(1)
-    for places in (found // 16, found % 16):
+    brightest = made.flatten(1).argmax(1)
+    for places in (brightest // 16, brightest % 16):
         counts = places.bincount(minlength=16)
         assert counts.nonzero().flatten().tolist() == [6, 7, 8, 9, 10]
         assert counts[6:11].min() > 0.85 * 1000

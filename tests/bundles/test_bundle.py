@@ -26,13 +26,13 @@ def test_what_tensorflow_wrote() -> None:
     kept = (GOLDEN / "variables" / "variables.data-00000-of-00001").stat().st_size
     whole = [name for name, each in bundle.entries.items() if each.offset + each.size <= kept]
     assert len(whole) == 12
-    found = {name: bundle.tensor(name) for name in whole}
-    assert found["Generator/GBlock/CrossReplicaBN/accumulation_counter"].shape == ()
-    weights = found["Generator/GBlock/HyperBN/beta/w"]
+    tensors = {name: bundle.tensor(name) for name in whole}
+    assert tensors["Generator/GBlock/CrossReplicaBN/accumulation_counter"].shape == ()
+    weights = tensors["Generator/GBlock/HyperBN/beta/w"]
     assert weights.shape == (148, 64)
     assert weights.dtype == np.float32
     assert weights.reshape(-1)[:3].tolist() == pytest.approx(FIRST["trained"], rel=1e-6)
-    averaged = found["Generator/GBlock/HyperBN/beta/w/ema_b999900"]
+    averaged = tensors["Generator/GBlock/HyperBN/beta/w/ema_b999900"]
     assert averaged.reshape(-1)[:3].tolist() == pytest.approx(FIRST["averaged"], rel=1e-6)
     assert not np.array_equal(weights, averaged)
     with pytest.raises(BadInput, match=r"00000-of-00001: cut off: linear/w ends at byte .*, the file at 78,504"):
@@ -48,9 +48,9 @@ def test_there_and_back(tmp_path: Path, packing: int, place: str) -> None:
     bundle = read_bundle(write_bundle(tmp_path / "module", tensors, packing) / place)
     assert bundle.entries.keys() == tensors.keys()
     for name, expected in tensors.items():
-        found = bundle.tensor(name)
-        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-        assert np.array_equal(found, expected)
+        tensor = bundle.tensor(name)
+        assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape)
+        assert np.array_equal(tensor, expected)
 
 
 def test_checksums() -> None:
@@ -139,10 +139,10 @@ def test_any_byte_changed_is_told_or_harmless(position: int, value: int) -> None
     data = bytearray(GOOD)
     data[position] = value
     try:
-        found = dict(read_sorted_table(bytes(data)))
+        table = dict(read_sorted_table(bytes(data)))
     except (ValueError, IndexError):
         return
-    assert found.keys() <= {b"", b"a"}
+    assert table.keys() <= {b"", b"a"}
 
 
 def _tensor(tmp_path: Path, message: bytes, data: bytes | None = bytes(8), shards: int = 1) -> None:

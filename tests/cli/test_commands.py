@@ -233,10 +233,10 @@ def test_a_curve_over_truncations(
 @pytest.mark.long
 def test_info(run_folder: Path, frugan: Frugan) -> None:
     """Of a smaller family in every run of the tests, in `families/test_outside.py`: counting takes seconds."""
-    found = json.loads(frugan("info", str(run_folder), "--device", "cpu", "--json").stdout)
-    assert found["networks"]["G"]["parameters"] > 0
-    assert found["networks"]["G"]["latency_seconds"] > 0
-    assert "do not give latency" in found["note"]
+    printed = json.loads(frugan("info", str(run_folder), "--device", "cpu", "--json").stdout)
+    assert printed["networks"]["G"]["parameters"] > 0
+    assert printed["networks"]["G"]["latency_seconds"] > 0
+    assert "do not give latency" in printed["note"]
 
 
 @pytest.mark.long
@@ -281,7 +281,7 @@ def test_drawn_faces_become_a_workspace(frugan: Frugan, tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     assert "2 faces of each of two people" in told.stdout
     sets = {side: open_faceset(path) for side, path in find_facesets(out).items()}
-    assert [(side, len(found), found.picture(1).shape) for side, found in sets.items()] == [
+    assert [(side, len(faceset), faceset.picture(1).shape) for side, faceset in sets.items()] == [
         ("src", 2, (128, 128, 3)),
         ("dst", 2, (128, 128, 3)),
     ]

@@ -21,5 +21,5 @@ def test_stopped(subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert told.returncode == 0
     assert f"Stopped after step 1,234 and saved in {tmp_path}" in told.stdout
     assert "accuracy" not in told.stdout
-    found = json.loads(frugan("demo", subject, "--out", str(tmp_path), "--json").stdout)
-    assert found == {"finished": False, "step": 1234, "run": str(tmp_path)}
+    printed = json.loads(frugan("demo", subject, "--out", str(tmp_path), "--json").stdout)
+    assert printed == {"finished": False, "step": 1234, "run": str(tmp_path)}

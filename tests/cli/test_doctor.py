@@ -28,9 +28,9 @@ def test_training_is_possible_here(tmp_path: Path) -> None:
 def test_findings_as_json_and_the_code_of_a_machine_that_cannot_train(tmp_path: Path) -> None:
     result = CliRunner().invoke(application(), ["doctor", "--json", "--device", "cuda:9", "--out", str(tmp_path)])
     assert result.exit_code == 1
-    found = json.loads(result.stdout)
-    assert found["training_is_possible"] is False
-    states = {each["name"]: each["state"] for each in found["findings"]}
+    printed = json.loads(result.stdout)
+    assert printed["training_is_possible"] is False
+    states = {each["name"]: each["state"] for each in printed["findings"]}
     assert states["device"] == "impossible"
     assert {"versions", "card", "run folder", "ranks", "extra face"} <= states.keys()
 

@@ -8,9 +8,9 @@ from cli.calling import Frugan
 
 
 def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
-    found = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--json")
-    assert found.returncode == 0, found.stderr
-    values = json.loads(found.stdout)
+    ended = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--json")
+    assert ended.returncode == 0, ended.stderr
+    values = json.loads(ended.stdout)
     assert values["fits"] is True
     assert values["peak_bytes"] == sum(values["categories"].values()) < 6 * 2**30
     told = frugan("plan", "biggan-digits-32", "--memory", "6GiB", "--card", "rtx-3060", "--price-per-hour", "0.2")
@@ -44,6 +44,6 @@ def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
     ],
 )
 def test_plans_that_cannot_be(frugan: Frugan, words: tuple[str, ...], message: str) -> None:
-    found = frugan("plan", "biggan-digits-32", *words)
-    assert found.returncode == 2
-    assert message in found.stderr.replace("\n", " ")
+    ended = frugan("plan", "biggan-digits-32", *words)
+    assert ended.returncode == 2
+    assert message in ended.stderr.replace("\n", " ")

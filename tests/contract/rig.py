@@ -117,15 +117,15 @@ class Rig:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training moves."""
         state = self.state
-        found = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
-        found |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
-        found |= {f"carried.{name}": value for name, value in state.carried.items()}
+        tensors = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
+        tensors |= {f"ema.{n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
+        tensors |= {f"carried.{name}": value for name, value in state.carried.items()}
         for name, optimizer in state.optimizers.items():
-            found |= {f"optimizer.{name}.{count}": value for count, value in optimizer.counts.items()}
+            tensors |= {f"optimizer.{name}.{count}": value for count, value in optimizer.counts.items()}
             for i, parameter in enumerate(optimizer.parameters()):
                 slots = optimizer.whole_state(parameter)
-                found |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
-        return {k: v.clone() for k, v in found.items()}
+                tensors |= {f"optimizer.{name}.{i}.{slot}": v for slot, v in slots.items()}
+        return {k: v.clone() for k, v in tensors.items()}
 
 
 def shows_given(family: Family) -> bool:

@@ -251,9 +251,9 @@ def test_checkpoint_restores_everything(
     rig, fresh = (Rig.create(family, optimizers=optimizers) for _ in range(2))
     rig.run(2)  # so that in the next one every phase is due
     save_checkpoint(tmp_path, rig.state, {}, {"note": 1})
-    found = newest_whole(tmp_path)
-    assert found is not None
-    checkpoint, saved, damage = found
+    newest = newest_whole(tmp_path)
+    assert newest is not None
+    checkpoint, saved, damage = newest
     assert (saved["note"], damage) == (1, [])
     fresh.run(1)  # a used state, so that what is not restored shows
     restore(checkpoint, saved, fresh.state)

@@ -29,11 +29,11 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def test_there_and_back() -> None:
-    found = TABLE.to_ours(THEIRS, OURS)
-    assert found.faults == []
-    assert {key: tuple(value.shape) for key, value in found.tensors.items()} == OURS
-    assert torch.equal(found.tensors["blocks.1.weight"], THEIRS["block_1/w"].T)
-    back = TABLE.to_theirs(found.tensors, [key for key in THEIRS if not key.endswith("u1")])
+    translated = TABLE.to_ours(THEIRS, OURS)
+    assert translated.faults == []
+    assert {key: tuple(value.shape) for key, value in translated.tensors.items()} == OURS
+    assert torch.equal(translated.tensors["blocks.1.weight"], THEIRS["block_1/w"].T)
+    back = TABLE.to_theirs(translated.tensors, [key for key in THEIRS if not key.endswith("u1")])
     assert back.faults == []  # what the other program has none of is left out
     assert same(back.tensors, {key: value for key, value in THEIRS.items() if not key.endswith("u1")})
 
@@ -54,5 +54,5 @@ def test_names_left_over_and_missing_ones_are_told(change: dict[str, Tensor | No
 
 def test_two_names_that_become_one_are_told() -> None:
     table = NameTable([Row("a{n}", "x{n}"), Row("b{n}", "x{n}")], {"n": r"\d"})
-    found = table.to_ours({"a1": torch.ones(1), "b1": torch.ones(1)}, {"x1": (1,)})
-    assert found.faults == ["x1: there twice"]
+    translated = table.to_ours({"a1": torch.ones(1), "b1": torch.ones(1)}, {"x1": (1,)})
+    assert translated.faults == ["x1: there twice"]

@@ -21,6 +21,6 @@ def test_a_card_finds_what_a_cpu_finds(dtype: torch.dtype) -> None:
     expected = [
         w.double().square().sum((2, 3)) * layer.squares_factor for w, layer in zip(weights, layers, strict=True)
     ]
-    for found in (squares_of(layers), squares_by_norms(layers)):
-        assert [each.dtype for each in found] == [torch.float32, torch.float32]
-        torch.testing.assert_close([each.double() for each in found], expected, rtol=1e-6, atol=0)
+    for squares in (squares_of(layers), squares_by_norms(layers)):
+        assert [each.dtype for each in squares] == [torch.float32, torch.float32]
+        torch.testing.assert_close([each.double() for each in squares], expected, rtol=1e-6, atol=0)

@@ -52,10 +52,10 @@ def test_each_epoch_is_a_permutation(number: int, seed: int, epoch: int) -> None
 
 
 def test_types_and_pairs_of_pictures_and_labels() -> None:
-    found = Batches(numbered(20), seed=0, name="images").take(5, 33)
-    assert (found["pictures"].dtype, found["pictures"].shape) == (torch.uint8, (33, 3, 1, 2))
-    assert (found["labels"].dtype, found["labels"].shape) == (torch.int64, (33,))
-    torch.testing.assert_close(found["pictures"][:, 0, 0, 0].long() * 7, found["labels"])
+    batch = Batches(numbered(20), seed=0, name="images").take(5, 33)
+    assert (batch["pictures"].dtype, batch["pictures"].shape) == (torch.uint8, (33, 3, 1, 2))
+    assert (batch["labels"].dtype, batch["labels"].shape) == (torch.int64, (33,))
+    torch.testing.assert_close(batch["pictures"][:, 0, 0, 0].long() * 7, batch["labels"])
 
 
 def test_the_order_is_pinned() -> None:
@@ -71,7 +71,7 @@ def test_seed_name_and_epoch_change_the_order() -> None:
         return Batches(numbered(50), seed=seed, name=name).take(50 * epoch, 50)["labels"].tolist()
 
     orders = [order(0, "images"), order(1, "images"), order(0, "src"), order(0, "images", 1)]
-    assert len({tuple(found) for found in orders}) == 4
+    assert len({tuple(numbers) for numbers in orders}) == 4
     assert order(0, "images") == orders[0]
 
 

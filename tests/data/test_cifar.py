@@ -31,23 +31,23 @@ def cifar10(tmp_path: Path) -> MakeCifar:
 
 def test_cifar10_training_set(tmp_path: Path, cifar10: MakeCifar) -> None:
     records = cifar10()
-    found = open_source(tmp_path)
-    assert len(found) == 20
-    assert found.classes.labels.tolist() == records[:, 0].tolist()
-    assert found.classes.names == tuple(CLASSES)
-    assert found.size(0) == (32, 32)
-    assert found.names[6] == "data_batch_2.bin[2]"
+    source = open_source(tmp_path)
+    assert len(source) == 20
+    assert source.classes.labels.tolist() == records[:, 0].tolist()
+    assert source.classes.names == tuple(CLASSES)
+    assert source.size(0) == (32, 32)
+    assert source.names[6] == "data_batch_2.bin[2]"
     for index in (0, 6, 19):
         expected = records[index, 1:].reshape(3, 32, 32).transpose(1, 2, 0)
-        np.testing.assert_array_equal(np.asarray(found.picture(index)), expected)
+        np.testing.assert_array_equal(np.asarray(source.picture(index)), expected)
 
 
 def test_classes_without_names_are_numbers(tmp_path: Path, cifar10: MakeCifar) -> None:
     cifar10()
     (tmp_path / "batches.meta.txt").unlink()
-    found = open_source(tmp_path)
-    assert found.classes.names[9] == "9"
-    assert any("called by their numbers" in line for line in found.classes.lines)
+    source = open_source(tmp_path)
+    assert source.classes.names[9] == "9"
+    assert any("called by their numbers" in line for line in source.classes.lines)
 
 
 def test_cifar100_fine_labels(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_cifar100_fine_labels(tmp_path: Path) -> None:
     records[:, :2] = [[19, 99 - number] for number in range(6)]
     (tmp_path / "train.bin").write_bytes(records.tobytes())
     (tmp_path / "fine_label_names.txt").write_text("".join(f"name {number}\n" for number in range(100)))
-    found = open_source(tmp_path)
-    assert found.classes.labels.tolist() == [99, 98, 97, 96, 95, 94]
-    assert found.classes.names[99] == "name 99"
-    np.testing.assert_array_equal(np.asarray(found.picture(5)), records[5, 2:].reshape(3, 32, 32).transpose(1, 2, 0))
+    source = open_source(tmp_path)
+    assert source.classes.labels.tolist() == [99, 98, 97, 96, 95, 94]
+    assert source.classes.names[99] == "name 99"
+    np.testing.assert_array_equal(np.asarray(source.picture(5)), records[5, 2:].reshape(3, 32, 32).transpose(1, 2, 0))
 
 
 def test_missing_batch(tmp_path: Path, cifar10: MakeCifar) -> None:

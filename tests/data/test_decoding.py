@@ -17,9 +17,9 @@ MakePicture = Callable[..., Image.Image]
 
 
 def pixels(data: bytes) -> np.ndarray:
-    found = read_picture(io.BytesIO(data))
-    assert found.mode == "RGB"
-    return np.asarray(found)
+    picture = read_picture(io.BytesIO(data))
+    assert picture.mode == "RGB"
+    return np.asarray(picture)
 
 
 @pytest.mark.parametrize("format", ["PNG", "BMP", "TIFF", "WEBP"])
@@ -30,15 +30,15 @@ def test_lossless_formats_keep_their_pixels(picture: MakePicture, encoded: Encod
 
 @pytest.mark.parametrize("format", ["JPEG", "GIF"])
 def test_lossy_formats_are_read(encoded: Encode, format: str) -> None:
-    found = pixels(encoded(Image.new("RGB", (16, 12), (200, 40, 90)), format))
-    assert found.shape == (12, 16, 3)
-    assert np.abs(found.astype(int) - (200, 40, 90)).max() <= 3
+    decoded = pixels(encoded(Image.new("RGB", (16, 12), (200, 40, 90)), format))
+    assert decoded.shape == (12, 16, 3)
+    assert np.abs(decoded.astype(int) - (200, 40, 90)).max() <= 3
 
 
 def test_camera_jpeg_with_several_pictures_gives_its_first(encoded: Encode) -> None:
     red, blue = Image.new("RGB", (16, 16), (250, 0, 0)), Image.new("RGB", (16, 16), (0, 0, 250))
-    found = pixels(encoded(red, "MPO", save_all=True, append_images=[blue]))
-    assert found[..., 0].min() > 240
+    decoded = pixels(encoded(red, "MPO", save_all=True, append_images=[blue]))
+    assert decoded[..., 0].min() > 240
 
 
 def test_animation_gives_its_first_frame(encoded: Encode) -> None:
@@ -58,10 +58,10 @@ def test_exif_rotation_is_applied(picture: MakePicture, encoded: Encode, orienta
     stored = upright if turn is None else upright.transpose(back.get(turn, turn))
     exif = Image.Exif()
     exif[0x0112] = orientation
-    found = pixels(encoded(stored, format, exif=exif))
-    assert found.shape == (16, 24, 3)
+    decoded = pixels(encoded(stored, format, exif=exif))
+    assert decoded.shape == (16, 24, 3)
     if format != "JPEG":
-        np.testing.assert_array_equal(found, np.asarray(upright))
+        np.testing.assert_array_equal(decoded, np.asarray(upright))
 
 
 def test_damaged_exif_beside_good_pixels_is_ignored(picture: MakePicture, encoded: Encode) -> None:
@@ -72,9 +72,9 @@ def test_damaged_exif_beside_good_pixels_is_ignored(picture: MakePicture, encode
 def test_16_bit_grey_is_rounded_to_8_bits(encoded: Encode) -> None:
     deep = np.array([[0, 128, 129, 257, 32768, 65535]], np.uint16)
     for format in ("PNG", "TIFF"):
-        found = pixels(encoded(Image.fromarray(deep), format))
-        np.testing.assert_array_equal(found[..., 0], np.round(deep / 257))
-        np.testing.assert_array_equal(found[..., 0], found[..., 2])
+        decoded = pixels(encoded(Image.fromarray(deep), format))
+        np.testing.assert_array_equal(decoded[..., 0], np.round(deep / 257))
+        np.testing.assert_array_equal(decoded[..., 0], decoded[..., 2])
 
 
 def test_16_bit_grey_with_the_other_byte_order(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_grey_and_palette(picture: MakePicture, encoded: Encode, mode: str) -> N
 
 
 def test_cmyk(encoded: Encode) -> None:
-    found = pixels(encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG"))
-    assert np.abs(found.astype(int) - (255, 0, 0)).max() <= 3
+    decoded = pixels(encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG"))
+    assert np.abs(decoded.astype(int) - (255, 0, 0)).max() <= 3
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])

@@ -29,24 +29,24 @@ def test_origin_and_licence_ship_with_it() -> None:
 
 
 def test_set_is_white_on_black_and_smooth() -> None:
-    found = digits_set(32)
-    assert (found.pictures.shape, found.labelled, found.class_names[3]) == ((1797, 3, 32, 32), True, "3")
-    np.testing.assert_array_equal(found.pictures[:, 0], found.pictures[:, 2])
-    assert found.pictures[:, :, :, 0].mean() < 20  # the border is background
-    assert found.pictures.max() == 255
-    assert len(np.unique(found.pictures[0])) > 50
+    digits = digits_set(32)
+    assert (digits.pictures.shape, digits.labelled, digits.class_names[3]) == ((1797, 3, 32, 32), True, "3")
+    np.testing.assert_array_equal(digits.pictures[:, 0], digits.pictures[:, 2])
+    assert digits.pictures[:, :, :, 0].mean() < 20  # the border is background
+    assert digits.pictures.max() == 255
+    assert len(np.unique(digits.pictures[0])) > 50
     ink, _ = load_digits()
-    back = np.asarray(Image.fromarray(found.pictures[7, 0]).resize((8, 8), Image.Resampling.BOX))
+    back = np.asarray(Image.fromarray(digits.pictures[7, 0]).resize((8, 8), Image.Resampling.BOX))
     assert np.abs(back / 255 * 16 - ink[7]).mean() < 1
-    assert found.digest == picture_digest(found.pictures, found.labels)
+    assert digits.digest == picture_digest(digits.pictures, digits.labels)
 
 
 def test_chosen_digits_at_their_own_size() -> None:
     ink, labels = load_digits()
     chosen = np.array([5, 3, 1700])
-    found = digits_set(8, chosen)
-    np.testing.assert_array_equal(found.pictures[:, 1], np.floor(ink[chosen] * (255 / 16) + 0.5))
-    np.testing.assert_array_equal(found.labels, labels[chosen])
+    digits = digits_set(8, chosen)
+    np.testing.assert_array_equal(digits.pictures[:, 1], np.floor(ink[chosen] * (255 / 16) + 0.5))
+    np.testing.assert_array_equal(digits.labels, labels[chosen])
 
 
 def test_too_small() -> None:

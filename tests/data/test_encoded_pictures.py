@@ -45,14 +45,14 @@ def test_a_picture_that_vanishes_gives_way_with_its_label(
     folder: MakeFolder, picture: MakePicture, tmp_path: Path
 ) -> None:
     path = folder({f"{'ab'[i >= 6]}/{i:02}.png": picture(i) for i in range(12)})
-    found = opened(path, tmp_path, [], stored="encoded")
-    whole = Batches(found, seed=3, name="images").take(0, 12)
-    batches = Batches(found, seed=3, name="images")
+    pictures = opened(path, tmp_path, [], stored="encoded")
+    whole = Batches(pictures, seed=3, name="images").take(0, 12)
+    batches = Batches(pictures, seed=3, name="images")
     (path / "a" / "05.png").write_bytes(b"damaged")  # the last of its class: one of the other stands in for it
     for _ in range(2):
         given = batches.take(0, 12)
         (place,) = [i for i in range(12) if not given["pictures"][i].equal(whole["pictures"][i])]
-        assert given["pictures"][place].numpy().tolist() == found[6].tolist()
+        assert given["pictures"][place].numpy().tolist() == pictures[6].tolist()
         assert (int(whole["labels"][place]), int(given["labels"][place])) == (0, 1)
         assert list(batches.passed_over) == ["picture 5"]
         assert "a/05.png can no longer be read" in batches.passed_over["picture 5"]

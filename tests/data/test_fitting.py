@@ -18,9 +18,9 @@ def test_the_middle_is_kept_and_odd_remainders_go_right_and_below() -> None:
 
 def test_fitting_pixels_are_untouched_in_channel_first_order() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    found = Fitting(8, "lanczos")(Image.fromarray(pixels))
-    np.testing.assert_array_equal(found, pixels.transpose(2, 0, 1))
-    assert found.flags.c_contiguous
+    fitted = Fitting(8, "lanczos")(Image.fromarray(pixels))
+    np.testing.assert_array_equal(fitted, pixels.transpose(2, 0, 1))
+    assert fitted.flags.c_contiguous
 
 
 def test_reduction_does_not_alias() -> None:

@@ -28,10 +28,10 @@ def mixed(picture: MakePicture) -> dict[str, Image.Image | bytes]:
 
 def test_luma_is_pillows(picture: MakePicture) -> None:
     colour = picture(3, 64, 48)
-    found = luma(np.asarray(colour).transpose(2, 0, 1))
-    assert found.shape == (1, 48, 64)
-    assert found.dtype == np.uint8
-    np.testing.assert_array_equal(found[0], np.asarray(colour.convert("L")))
+    ours = luma(np.asarray(colour).transpose(2, 0, 1))
+    assert ours.shape == (1, 48, 64)
+    assert ours.dtype == np.uint8
+    np.testing.assert_array_equal(ours[0], np.asarray(colour.convert("L")))
 
 
 def test_grey_pictures_keep_their_values() -> None:
@@ -71,9 +71,9 @@ def test_a_set_of_an_earlier_version_is_looked_through(
     about = json.loads((tmp_path / "out" / "set.json").read_text("utf-8"))
     del about["grey"]
     (tmp_path / "out" / "set.json").write_text(json.dumps(about), "utf-8")
-    found = open_prepared(tmp_path / "out", verify=True)
-    assert found.grey is None
-    assert found.all_grey is not coloured
+    prepared = open_prepared(tmp_path / "out", verify=True)
+    assert prepared.grey is None
+    assert prepared.all_grey is not coloured
 
 
 def test_a_set_reads_grey_and_says_so_by_its_digest(picture: MakePicture) -> None:

@@ -17,12 +17,12 @@ from frugan.errors import BadInput
 @pytest.mark.parametrize("name", ["ILSVRC32_chunk20.hdf5", "ILSVRC32_chunk20_lzf.hdf5"])
 def test_the_originals_files_are_read(golden: Path, tmp_path: Path, name: str) -> None:
     report = prepare(golden / name, tmp_path / "out", resolution=32)
-    found = open_prepared(report.path, verify=True)
+    prepared = open_prepared(report.path, verify=True)
     with h5py.File(golden / name) as file:
-        np.testing.assert_array_equal(found.pictures, file["imgs"][:])
-        np.testing.assert_array_equal(found.labels, file["labels"][:])
-    assert found.class_names == ("0", "1")
-    assert found.labelled
+        np.testing.assert_array_equal(prepared.pictures, file["imgs"][:])
+        np.testing.assert_array_equal(prepared.labels, file["labels"][:])
+    assert prepared.class_names == ("0", "1")
+    assert prepared.labelled
 
 
 def test_our_preparation_equals_the_originals_but_for_its_truncation(golden: Path, tmp_path: Path) -> None:

@@ -43,25 +43,25 @@ def labels(*rows: Any) -> str:
 
 def test_labels_of_dataset_json(pack: Pack, picture: MakePicture) -> None:
     text = labels((NAMES[2], 1), (NAMES[0], 3), (NAMES[1], 0))
-    with open_source(pack(dataset_json=text)) as found:
-        assert list(found.names) == list(NAMES)
-        assert found.classes.labels.tolist() == [3, 0, 1]
-        assert found.classes.names == ("0", "1", "2", "3")
-        assert found.classes.labelled
-        assert found.size(1) == (16, 16)
-        np.testing.assert_array_equal(np.asarray(found.picture(2)), np.asarray(picture(2)))
+    with open_source(pack(dataset_json=text)) as source:
+        assert list(source.names) == list(NAMES)
+        assert source.classes.labels.tolist() == [3, 0, 1]
+        assert source.classes.names == ("0", "1", "2", "3")
+        assert source.classes.labelled
+        assert source.size(1) == (16, 16)
+        np.testing.assert_array_equal(np.asarray(source.picture(2)), np.asarray(picture(2)))
 
 
 def test_one_hot_labels_are_class_numbers(pack: Pack) -> None:
     text = labels((NAMES[2], [0, 1.0, 0]), (NAMES[0], [0, 0, 1]), (NAMES[1], [1, 0.0, 0]))
-    with open_source(pack(dataset_json=text)) as found:
-        assert found.classes.labels.tolist() == [2, 0, 1]
+    with open_source(pack(dataset_json=text)) as source:
+        assert source.classes.labels.tolist() == [2, 0, 1]
 
 
 def test_classes_without_pictures_are_told_of(pack: Pack) -> None:
-    with open_source(pack(dataset_json=labels((NAMES[2], 1), (NAMES[0], 3), (NAMES[1], 0)))) as found:
-        assert "4 numbered classes" in found.classes.lines[0]
-        assert "1 of them without pictures" in found.classes.lines[0]
+    with open_source(pack(dataset_json=labels((NAMES[2], 1), (NAMES[0], 3), (NAMES[1], 0)))) as source:
+        assert "4 numbered classes" in source.classes.lines[0]
+        assert "1 of them without pictures" in source.classes.lines[0]
 
 
 def test_labels_of_pictures_that_are_not_there(pack: Pack) -> None:
@@ -93,31 +93,31 @@ def test_zips_that_are_cut_short(pack: Pack, share: float) -> None:
 
 
 def test_labels_null_is_unlabelled(pack: Pack) -> None:
-    with open_source(pack(dataset_json='{"labels": null}')) as found:
-        assert not found.classes.labelled
-        assert found.classes.labels.tolist() == [0, 0, 0]
+    with open_source(pack(dataset_json='{"labels": null}')) as source:
+        assert not source.classes.labelled
+        assert source.classes.labels.tolist() == [0, 0, 0]
 
 
 def test_without_dataset_json_folders_are_classes(pack: Pack) -> None:
     with open_source(
         pack(("cat/1.png", "dog/1.png", "__MACOSX/dog/1.png", "dog/._1.png"), README_txt="hello")
-    ) as found:
-        assert found.classes.names == ("cat", "dog")
-        assert len(found) == 2
+    ) as source:
+        assert source.classes.names == ("cat", "dog")
+        assert len(source) == 2
 
 
 def test_without_folders_unlabelled(pack: Pack) -> None:
-    with open_source(pack(("1.png", "2.png"), zipfile.ZIP_DEFLATED)) as found:
-        assert not found.classes.labelled
-        assert found.picture(1).size == (16, 16)
+    with open_source(pack(("1.png", "2.png"), zipfile.ZIP_DEFLATED)) as source:
+        assert not source.classes.labelled
+        assert source.picture(1).size == (16, 16)
 
 
 def test_a_folder_around_everything_is_no_class(pack: Pack) -> None:
-    with open_source(pack(("my set/cat/1.png", "my set/dog/1.png"))) as found:
-        assert found.classes.names == ("cat", "dog")
-        assert "my set/" in found.lines[0]
-    with open_source(pack(("x/00000/1.png",), x__dataset_json=labels(("00000/1.png", 0)))) as found:
-        assert found.classes.labelled
+    with open_source(pack(("my set/cat/1.png", "my set/dog/1.png"))) as source:
+        assert source.classes.names == ("cat", "dog")
+        assert "my set/" in source.lines[0]
+    with open_source(pack(("x/00000/1.png",), x__dataset_json=labels(("00000/1.png", 0)))) as source:
+        assert source.classes.labelled
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def test_damaged_member_is_one_bad_picture(pack: Pack) -> None:
     data = bytearray(path.read_bytes())
     data[200] ^= 255  # inside the first picture's pixels: its CRC in the zip no longer holds
     path.write_bytes(data)
-    with open_source(path) as found:
+    with open_source(path) as source:
         with pytest.raises(Unreadable, match="damaged in the zip"):
-            found.picture(0)
-        assert found.picture(1).size == (16, 16)
+            source.picture(0)
+        assert source.picture(1).size == (16, 16)
 
 
 def test_bomb_is_refused_by_its_declared_size(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_FILE_BYTES", 1000)
     path = pack((), zipfile.ZIP_DEFLATED, bomb_png=b"\0" * 2000)
-    with open_source(path) as found:
-        for read in (found.picture, found.size):
+    with open_source(path) as source:
+        for read in (source.picture, source.size):
             with pytest.raises(Unreadable, match="2,000 bytes unpacked"):
                 read(0)
 
@@ -195,8 +195,8 @@ def test_bomb_that_lies_about_its_size_unpacks_no_more_than_it_said(pack: Pack, 
     directory = data.index(b"PK\x01\x02")
     data[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
     path.write_bytes(data)
-    with open_source(path) as found, pytest.raises(Unreadable):
-        found.picture(0)
+    with open_source(path) as source, pytest.raises(Unreadable):
+        source.picture(0)
 
 
 def test_bomb_in_dataset_json(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,5 +206,5 @@ def test_bomb_in_dataset_json(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_other_packing_methods_are_named(pack: Pack) -> None:
-    with open_source(pack(method=zipfile.ZIP_BZIP2)) as found, pytest.raises(Unreadable, match="method 12"):
-        found.picture(0)
+    with open_source(pack(method=zipfile.ZIP_BZIP2)) as source, pytest.raises(Unreadable, match="method 12"):
+        source.picture(0)

@@ -25,9 +25,9 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "stylegan2" / "dataset"
 
 def test_the_release_s_zip_is_read_as_the_release_reads_it(tmp_path: Path) -> None:
     prepare(GOLDEN / "tiny_dataset.zip", tmp_path / "set", resolution=16)
-    found, expected = open_prepared(tmp_path / "set"), load_file(GOLDEN / "expected.safetensors")
-    np.testing.assert_array_equal(found.pictures, expected["full_images"])
-    np.testing.assert_array_equal(np.eye(len(found.class_names))[found.labels], expected["full_labels"])
+    prepared, expected = open_prepared(tmp_path / "set"), load_file(GOLDEN / "expected.safetensors")
+    np.testing.assert_array_equal(prepared.pictures, expected["full_images"])
+    np.testing.assert_array_equal(np.eye(len(prepared.class_names))[prepared.labels], expected["full_labels"])
 
 
 def test_what_we_write_of_it_has_the_same_files(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_class_folders_become_labels(folder: MakeFolder, picture: MakePicture, t
     path = folder({f"{name}/{i}.png": picture(i, 20, 16) for name in ("cat", "dog") for i in range(2)})
     _, lines = pack_pictures(path, tmp_path / "out" / "set.zip", NvlabsZip(), Fitting(8))
     assert any("0 cat, 1 dog" in line for line in lines)
-    with open_source(tmp_path / "out" / "set.zip") as found:
-        assert found.classes.labels.tolist() == [0, 0, 1, 1]
-        assert found.size(0) == (8, 8)
+    with open_source(tmp_path / "out" / "set.zip") as source:
+        assert source.classes.labels.tolist() == [0, 0, 1, 1]
+        assert source.size(0) == (8, 8)
 
 
 def test_without_classes_labels_are_null(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_transparent_pictures_lie_on_the_colour_of_choice(folder: MakeFolder, tm
         archive.write(path / "1.png", "1.png")
     on = background("#102030")
     pack_pictures(path, tmp_path / "set.zip", NvlabsZip(), Fitting(8, background=on))
-    with open_source(tmp_path / "set.zip") as found:
-        assert found.picture(0).getpixel((3, 3)) == (16, 32, 48)
+    with open_source(tmp_path / "set.zip") as source:
+        assert source.picture(0).getpixel((3, 3)) == (16, 32, 48)
     for name in ("source", "packed.zip"):
         prepare(tmp_path / name, tmp_path / f"{name}-set", resolution=8, background=on)
         assert open_prepared(tmp_path / f"{name}-set").pictures[0, :, 3, 3].tolist() == [16, 32, 48]

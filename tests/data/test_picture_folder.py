@@ -17,55 +17,55 @@ SMALL = Image.new("RGB", (4, 4))
 
 def test_class_folders_in_sorted_order_with_nested_pictures(folder: MakeFolder) -> None:
     path = folder({"b/1.png": SMALL, "b/deep/er/2.png": SMALL, "a-b/3.png": SMALL, "a/4.png": SMALL, "10/5.png": SMALL})
-    found = open_source(path)
-    assert found.classes.names == ("10", "a", "a-b", "b")
-    assert list(found.names) == ["10/5.png", "a/4.png", "a-b/3.png", "b/1.png", "b/deep/er/2.png"]
-    assert found.classes.labels.tolist() == [0, 1, 2, 3, 3]
-    assert found.classes.labelled
-    assert any("deeper" in line and "'b'" in line for line in found.classes.lines)
+    source = open_source(path)
+    assert source.classes.names == ("10", "a", "a-b", "b")
+    assert list(source.names) == ["10/5.png", "a/4.png", "a-b/3.png", "b/1.png", "b/deep/er/2.png"]
+    assert source.classes.labels.tolist() == [0, 1, 2, 3, 3]
+    assert source.classes.labelled
+    assert any("deeper" in line and "'b'" in line for line in source.classes.lines)
 
 
 def test_folders_below_their_initials_are_the_classes(folder: MakeFolder) -> None:
     names = ["a/airfield/1.png", "a/apartment/outdoor/2.png", "a/apartment-b/3.png", "b/Bay/4.png", "b/Bay/5.png"]
-    found = open_source(folder(dict.fromkeys(names, SMALL)))
-    assert found.classes.names == ("a/airfield", "a/apartment/outdoor", "a/apartment-b", "b/Bay")
-    assert list(found.names) == names
-    assert found.classes.labels.tolist() == [0, 1, 2, 3, 3]
-    assert "4 classes from the folders that hold the pictures" in found.classes.lines[0]
+    source = open_source(folder(dict.fromkeys(names, SMALL)))
+    assert source.classes.names == ("a/airfield", "a/apartment/outdoor", "a/apartment-b", "b/Bay")
+    assert list(source.names) == names
+    assert source.classes.labels.tolist() == [0, 1, 2, 3, 3]
+    assert "4 classes from the folders that hold the pictures" in source.classes.lines[0]
 
 
 @pytest.mark.parametrize("odd", ["a/1.png", "a/zoo/1.png", "ab/airfield/1.png"])
 def test_one_picture_elsewhere_and_the_first_level_is_the_class(folder: MakeFolder, odd: str) -> None:
-    found = open_source(folder(dict.fromkeys(["a/airfield/1.png", "b/bay/2.png", odd], SMALL)))
-    assert set(found.classes.names) == {"a", "b", odd.partition("/")[0]}
+    source = open_source(folder(dict.fromkeys(["a/airfield/1.png", "b/bay/2.png", odd], SMALL)))
+    assert set(source.classes.names) == {"a", "b", odd.partition("/")[0]}
 
 
 def test_flat_folder_is_one_class_unlabelled(folder: MakeFolder) -> None:
-    found = open_source(folder({"2.png": SMALL, "1.jpg": SMALL}))
-    assert (found.classes.names, found.classes.labelled, len(found)) == (("pictures",), False, 2)
-    assert "unlabelled" in found.classes.lines[0]
+    source = open_source(folder({"2.png": SMALL, "1.jpg": SMALL}))
+    assert (source.classes.names, source.classes.labelled, len(source)) == (("pictures",), False, 2)
+    assert "unlabelled" in source.classes.lines[0]
 
 
 def test_one_class_folder_is_unlabelled(folder: MakeFolder) -> None:
-    found = open_source(folder({"cats/1.png": SMALL, "cats/2.png": SMALL}))
-    assert (found.classes.names, found.classes.labelled) == (("cats",), False)
+    source = open_source(folder({"cats/1.png": SMALL, "cats/2.png": SMALL}))
+    assert (source.classes.names, source.classes.labelled) == (("cats",), False)
 
 
 def test_suffixes_in_any_case_and_other_files(folder: MakeFolder) -> None:
     names = ["1.PNG", "2.JPeG", "3.jpg", "4.bmp", "5.WebP", "6.gif", "7.TIF", "8.tiff"]
     other = ["Thumbs.db", ".DS_Store", ".hidden.png", ".git/x.png", "notes.txt", "photo.heic", "README"]
     pictures: dict[str, Image.Image | bytes] = dict.fromkeys(names, SMALL)
-    found = open_source(folder(pictures | dict.fromkeys(other, b"no picture")))
-    assert list(found.names) == sorted(names)
-    assert found.lines[0].startswith("3 files of other kinds ignored")
-    assert ".heic 1" in found.lines[0]
+    source = open_source(folder(pictures | dict.fromkeys(other, b"no picture")))
+    assert list(source.names) == sorted(names)
+    assert source.lines[0].startswith("3 files of other kinds ignored")
+    assert ".heic 1" in source.lines[0]
 
 
 def test_unicode_names(folder: MakeFolder) -> None:
-    found = open_source(folder({"猫/ねこ 一.png": SMALL, "собака/Ünïcödé 🐕.png": SMALL}))
-    assert found.classes.names == ("собака", "猫")
-    assert found.picture(0).size == (4, 4)
-    assert found.size(1) == (4, 4)
+    source = open_source(folder({"猫/ねこ 一.png": SMALL, "собака/Ünïcödé 🐕.png": SMALL}))
+    assert source.classes.names == ("собака", "猫")
+    assert source.picture(0).size == (4, 4)
+    assert source.size(1) == (4, 4)
 
 
 def test_names_that_are_not_text(folder: MakeFolder) -> None:
@@ -108,6 +108,6 @@ def test_control_characters_in_names_do_not_reach_the_terminal(folder: MakeFolde
 
 def test_unpacked_nvlabs_set_takes_its_labels_from_dataset_json(folder: MakeFolder) -> None:
     labels = json.dumps({"labels": [["00000/img0.png", 2], ["00001/img1.png", 0]]}).encode()
-    found = open_source(folder({"00000/img0.png": SMALL, "00001/img1.png": SMALL, "dataset.json": labels}))
-    assert found.classes.labels.tolist() == [2, 0]
-    assert found.classes.names == ("0", "1", "2")
+    source = open_source(folder({"00000/img0.png": SMALL, "00001/img1.png": SMALL, "dataset.json": labels}))
+    assert source.classes.labels.tolist() == [2, 0]
+    assert source.classes.names == ("0", "1", "2")

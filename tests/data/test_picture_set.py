@@ -31,16 +31,16 @@ def change(path: Path, **fields: Any) -> None:
 
 
 def test_plain_numpy_maps_the_file(prepared: Path) -> None:
-    found = np.load(prepared / "pictures.npy", mmap_mode="r")
-    assert (found.shape, found.dtype) == ((5, 3, 16, 16), np.uint8)
+    pictures = np.load(prepared / "pictures.npy", mmap_mode="r")
+    assert (pictures.shape, pictures.dtype) == ((5, 3, 16, 16), np.uint8)
     assert (prepared / "pictures.npy").stat().st_size == 128 + 5 * 3 * 16 * 16
 
 
 def test_digest_is_of_pixels_and_labels(prepared: Path) -> None:
-    found = open_prepared(prepared)
-    assert found.digest == picture_digest(found.pictures, found.labels)
-    assert found.digest != picture_digest(found.pictures, found.labels[::-1])
-    assert found.digest != picture_digest(found.pictures[::-1], found.labels)
+    opened = open_prepared(prepared)
+    assert opened.digest == picture_digest(opened.pictures, opened.labels)
+    assert opened.digest != picture_digest(opened.pictures, opened.labels[::-1])
+    assert opened.digest != picture_digest(opened.pictures[::-1], opened.labels)
 
 
 def test_is_prepared(prepared: Path, tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def flip(path: Path, at: int) -> None:
 
 def test_changed_pixel_is_found_when_its_block_is_read(prepared: Path) -> None:
     flip(prepared / "pictures.npy", -1)
-    found = open_prepared(prepared)
+    opened = open_prepared(prepared)
     with pytest.raises(DamagedSet, match=r"pictures 0 to 4 have changed on the disk.* prepare \S+source"):
-        found[np.array([0])]
+        opened[np.array([0])]
     with pytest.raises(BadInput, match="digest differs"):
         open_prepared(prepared, verify=True)
 

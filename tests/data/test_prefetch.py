@@ -38,8 +38,8 @@ def recording(picture_set: MakeSet) -> Recording:
     return Recording(picture_set(10))
 
 
-def same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
-    return found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
+def same(batch: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
+    return batch.keys() == expected.keys() and all(torch.equal(batch[key], expected[key]) for key in batch)
 
 
 @settings(max_examples=30, deadline=None)

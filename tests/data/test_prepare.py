@@ -29,15 +29,15 @@ def test_pixels_labels_and_names(folder: MakeFolder, picture: MakePicture, tmp_p
         progress=lambda *step: progress.append(step),
         survey_progress=lambda *step: surveyed.append(step),
     )
-    found = open_prepared(tmp_path / "new" / "out", verify=True)
-    assert isinstance(found.pictures, np.memmap)
-    assert not found.pictures.flags.writeable
+    prepared = open_prepared(tmp_path / "new" / "out", verify=True)
+    assert isinstance(prepared.pictures, np.memmap)
+    assert not prepared.pictures.flags.writeable
     for place, index in enumerate([0, 2, 4, 1, 3, 5]):
-        np.testing.assert_array_equal(found.pictures[place], np.asarray(picture(index)).transpose(2, 0, 1))
-    assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
-    assert (found.class_names, found.labelled, found.resolution, len(found)) == (("a", "b"), True, 16, 6)
+        np.testing.assert_array_equal(prepared.pictures[place], np.asarray(picture(index)).transpose(2, 0, 1))
+    assert prepared.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert (prepared.class_names, prepared.labelled, prepared.resolution, len(prepared)) == (("a", "b"), True, 16, 6)
     assert progress == surveyed == [(step, 6) for step in range(1, 7)]
-    assert (report.pictures, report.digest, report.bad) == (6, found.digest, ())
+    assert (report.pictures, report.digest, report.bad) == (6, prepared.digest, ())
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["out"]
     about = json.loads((report.path / "set.json").read_text())
     assert about["origin"]["files"][1] == "a/2.png"
@@ -97,8 +97,8 @@ def test_lanczos(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> No
     source = folder({"1.png": picture(1, 32, 32)})
     prepare(source, tmp_path / "out", resolution=16, resample="lanczos")
     expected = picture(1, 32, 32).resize((16, 16), Image.Resampling.LANCZOS)
-    found = open_prepared(tmp_path / "out").pictures[0]
-    np.testing.assert_array_equal(found, np.asarray(expected).transpose(2, 0, 1))
+    resized = open_prepared(tmp_path / "out").pictures[0]
+    np.testing.assert_array_equal(resized, np.asarray(expected).transpose(2, 0, 1))
 
 
 def test_small_pictures_are_named_before_any_work(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_few_bad_pictures_are_left_out_and_named(folder: MakeFolder, picture: Ma
     report = prepare(source, tmp_path / "out", resolution=16)
     assert [name for name, _ in report.bad] == ["a/bad1.jpg", "a/bad2.png", "b/001.png"]
     assert any("3 pictures left out, cannot be read: a/bad1.jpg (not a picture)" in line for line in report.lines)
-    found = open_prepared(tmp_path / "out", verify=True)
-    assert len(found) == 297
-    assert found.labels.tolist() == [0] * 149 + [1] * 148
-    np.testing.assert_array_equal(found.pictures[149], np.asarray(picture(3)).transpose(2, 0, 1))
+    prepared = open_prepared(tmp_path / "out", verify=True)
+    assert len(prepared) == 297
+    assert prepared.labels.tolist() == [0] * 149 + [1] * 148
+    np.testing.assert_array_equal(prepared.pictures[149], np.asarray(picture(3)).transpose(2, 0, 1))
 
 
 def test_many_bad_pictures_are_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_pictures_cut_short_are_refused_while_decoding(
 def test_a_prepared_set_can_be_prepared_smaller(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
     prepare(folder({"a/1.png": picture(1), "b/2.png": picture(2)}), tmp_path / "big", resolution=16)
     report = prepare(tmp_path / "big", tmp_path / "small", resolution=8)
-    found = open_prepared(tmp_path / "small")
-    assert (found.resolution, found.class_names, report.kind) == (8, ("a", "b"), "prepared set")
+    smaller = open_prepared(tmp_path / "small")
+    assert (smaller.resolution, smaller.class_names, report.kind) == (8, ("a", "b"), "prepared set")
 
 
 def test_the_same_set_is_kept_and_another_is_not_overwritten(
@@ -192,8 +192,8 @@ def test_unicode_paths_and_names_that_are_not_text(folder: MakeFolder, picture: 
     odd = "\udcff\udcfe.png"  # two bytes that are not UTF-8
     source = folder({"猫/ねこ.png": picture(1), f"собака/{odd}": picture(2)})
     prepare(source, tmp_path / "набор 🐈", resolution=16)
-    found = open_prepared(tmp_path / "набор 🐈", verify=True)
-    assert found.class_names == ("собака", "猫")
+    prepared = open_prepared(tmp_path / "набор 🐈", verify=True)
+    assert prepared.class_names == ("собака", "猫")
     about = json.loads((tmp_path / "набор 🐈" / "set.json").read_text(encoding="utf-8"))
     assert about["origin"]["files"] == ["собака/??.png", "猫/ねこ.png"]
 

@@ -13,10 +13,10 @@ def pictures() -> PictureSet:
 
 
 def test_labels_follow_the_names(pictures: PictureSet) -> None:
-    found = relabelled(pictures, ("c", "a", "x"), {"a": "a", "b": "x", "c": "c"})
-    assert found.labels.tolist() == [1, 2, 0, 2]
-    assert found.class_names == ("c", "a", "x")
-    assert found.digest != pictures.digest
+    renamed = relabelled(pictures, ("c", "a", "x"), {"a": "a", "b": "x", "c": "c"})
+    assert renamed.labels.tolist() == [1, 2, 0, 2]
+    assert renamed.class_names == ("c", "a", "x")
+    assert renamed.digest != pictures.digest
     assert pictures.labels.tolist() == [0, 1, 2, 1]
 
 
@@ -25,5 +25,5 @@ def test_several_classes_become_one(pictures: PictureSet) -> None:
 
 
 def test_a_new_name_alone_is_the_same_data(pictures: PictureSet) -> None:
-    found = relabelled(pictures, ("a", "dog", "c"), {"a": "a", "b": "dog", "c": "c"})
-    assert (found.digest, found.class_names) == (pictures.digest, ("a", "dog", "c"))
+    renamed = relabelled(pictures, ("a", "dog", "c"), {"a": "a", "b": "dog", "c": "c"})
+    assert (renamed.digest, renamed.class_names) == (pictures.digest, ("a", "dog", "c"))

@@ -63,18 +63,18 @@ def test_pictures_labels_and_names(picture: MakePicture, tmp_path: Path) -> None
             "link.png": link("link.png", "/etc/passwd"),
         },
     )
-    with open_source(shards) as found:
-        assert found.names == ["a.tar:sub/000.png", "a.tar:sub/001.png", "b.tar:000.png"]
-        assert found.classes.labels.tolist() == [0, 2, 1]
-        assert found.classes.names == ("0", "1", "2")
+    with open_source(shards) as source:
+        assert source.names == ["a.tar:sub/000.png", "a.tar:sub/001.png", "b.tar:000.png"]
+        assert source.classes.labels.tolist() == [0, 2, 1]
+        assert source.classes.names == ("0", "1", "2")
         for index in range(3):
-            assert found.size(index) == (16, 16)
-            np.testing.assert_array_equal(np.asarray(found.picture(index)), np.asarray(picture(index)))
+            assert source.size(index) == (16, 16)
+            np.testing.assert_array_equal(np.asarray(source.picture(index)), np.asarray(picture(index)))
     (shards / "class_names.json").write_text(json.dumps(["cat", "dog", "eel", "fox"]), "utf-8")
-    with open_source(shards) as found:
-        assert found.classes.names == ("cat", "dog", "eel", "fox")
-    with open_source(shards / "b.tar") as found:
-        assert (found.kind, len(found)) == ("WebDataset shards (1 tar file)", 1)
+    with open_source(shards) as source:
+        assert source.classes.names == ("cat", "dog", "eel", "fox")
+    with open_source(shards / "b.tar") as source:
+        assert (source.kind, len(source)) == ("WebDataset shards (1 tar file)", 1)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_what_we_write_comes_back(folder: MakeFolder, picture: MakePicture, tmp_
 def test_without_classes(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
     pack_pictures(folder({"1.png": picture(1)}), tmp_path / "shards", Shards(), Fitting(16))
     assert [path.name for path in (tmp_path / "shards").iterdir()] == ["shard-000000.tar"]
-    with open_source(tmp_path / "shards") as found:
-        assert not found.classes.labelled
+    with open_source(tmp_path / "shards") as source:
+        assert not source.classes.labelled
 
 
 def test_the_library_reads_them(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:

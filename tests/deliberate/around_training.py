@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "a checkpoint with bad weights is gone back to",
         "api/train/recovery.py",
-        "        if _finite(found[0].path):",
-        "        if found:",
+        "        if _finite(newest[0].path):",
+        "        if newest:",
         "faults/test_divergence.py::test_a_bad_weight_in_a_checkpoint_that_seems_sound",
     ),
     Fault(
@@ -93,16 +93,16 @@ FAULTS = (
     Fault(
         "an average in one's own loop follows a step that a scaler skips",
         "ema_hook.py",
-        "(found == 0)",
-        "(found >= 0)",
+        "(found_inf == 0)",
+        "(found_inf >= 0)",
         "test_ema_hook.py -k scaler",
     ),
     # checkpoints, events, report
     Fault(
         "a damaged checkpoint passes for whole",
         "engine/checkpoint.py",
-        "if found != expected:",
-        "if not found:",
+        "if actual != expected:",
+        "if not actual:",
         "engine/test_loop.py::test_damaged_checkpoint_is_named_and_passed_over",
     ),
     Fault(

@@ -40,6 +40,6 @@ def critic_pictures() -> Tensor:
 def _wrapped(ranks: RankGroup, losses: tuple[str, ...], *, static_graph: bool = False) -> dict[str, Tensor]:
     network = critic()
     wrapped = DistributedDataParallel(network, static_graph=static_graph)
-    found = critic_losses(wrapped, critic_pictures().chunk(ranks.size)[ranks.rank])
-    torch.stack([found[name] for name in losses]).sum().backward()
+    terms = critic_losses(wrapped, critic_pictures().chunk(ranks.size)[ranks.rank])
+    torch.stack([terms[name] for name in losses]).sum().backward()
     return {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}

@@ -56,11 +56,11 @@ def trained(family: Family, ranks: Ranks, steps: int = STEPS, **settings: Any) -
     """Everything that training moves, and the terms of the last step."""
     rig = rig_of(family, ranks, **settings)
     results = rig.run(steps)[-1]
-    found = rig.tensors()
+    tensors = rig.tensors()
     for result in results:
         weights = torch.tensor(result.weights)
-        found |= {f"term.{result.phase}.{result.repeat}.{n}": (v * weights).sum() for n, v in result.terms.items()}
-    return found
+        tensors |= {f"term.{result.phase}.{result.repeat}.{n}": (v * weights).sum() for n, v in result.terms.items()}
+    return tensors
 
 
 def every_one(ranks: RankGroup, folder: Path, *names: str) -> None:
@@ -91,25 +91,25 @@ SHARED: Mapping[str, Mapping[str, Any]] = {
 
 def share_groups(ranks: RankGroup, folder: Path, name: str, *ways: str) -> None:
     """A family whose normalisation groups are shared by ranks, in ways of `SHARED`."""
-    found: dict[str, Any] = {way: trained(every_family()[name], ranks, **SHARED[way]) for way in ways}
-    found["other plans"] = _other_plans(ranks)
-    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+    results: dict[str, Any] = {way: trained(every_family()[name], ranks, **SHARED[way]) for way in ways}
+    results["other plans"] = _other_plans(ranks)
+    torch.save(results, folder / f"rank-{ranks.rank}.pt")
 
 
 def uneven(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Families whose samples are dealt unevenly, and every rank with a micro-batch and savings of its own."""
     known = every_family()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in names:
         three = shows_given(known[name])
         ranks.deal_by(UNEVEN[ranks.size, three])
         own = 1 if three else 4 + 4 * (ranks.rank == ranks.size - 1)
         # of three ranks two share a group in the made-up penalty, which sees half of a batch: they must do it alike
         savings = {"recompute": ranks.rank == 0, "parts_in_sequence": ranks.rank != 0} if ranks.size == 2 else {}
-        found[name] = trained(known[name], ranks, micro_batch=own, **savings)
+        results[name] = trained(known[name], ranks, micro_batch=own, **savings)
     ranks.deal_by((5, 7) if ranks.size == 2 else (6, 4, 2))
-    found["shared"] = trained(known[names[0]], ranks, **SHARED["one group"])
-    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+    results["shared"] = trained(known[names[0]], ranks, **SHARED["one group"])
+    torch.save(results, folder / f"rank-{ranks.rank}.pt")
 
 
 UNEVEN = {(2, False): (1, 2), (2, True): (1, 2), (3, False): (1, 1, 1), (3, True): (1, 1, 1)}
@@ -124,14 +124,14 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
     setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
     setattr(optimizer_shards, "BUCKET_BYTES", 1 << 12)  # noqa: B010
     known = every_family()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in names:
         whole, mine = _run(rig_of(known[name], ranks)), _run(rig_of(known[name], ranks, shard_optimizer=True))
-        found[name] = {"whole": whole.tensors(), "shards": _collected(ranks, mine), "bytes": _bytes(whole, mine)}
+        results[name] = {"whole": whole.tensors(), "shards": _collected(ranks, mine), "bytes": _bytes(whole, mine)}
         if name == "made-up":
             rig = mine
-    found["fp16"] = _collected(ranks, _run(rig_of(MadeUpFamily(), ranks, precision=FP16, shard_optimizer=True)))
-    found["fp16 whole"] = _run(rig_of(MadeUpFamily(), ranks, precision=FP16)).tensors()
+    results["fp16"] = _collected(ranks, _run(rig_of(MadeUpFamily(), ranks, precision=FP16, shard_optimizer=True)))
+    results["fp16 whole"] = _run(rig_of(MadeUpFamily(), ranks, precision=FP16)).tensors()
 
     with ranks.collected(rig.state):
         if ranks.rank == 0:
@@ -141,9 +141,9 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
     again.run(1)
     whole = _restored(ranks, folder / "checkpoints")
     whole.run(1)
-    found["resumed"] = {"on": _collected(ranks, rig), "again": _collected(ranks, again), "whole": whole.tensors()}
-    found["apart"] = [ranks.agree(rig.state)]
-    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+    results["resumed"] = {"on": _collected(ranks, rig), "again": _collected(ranks, again), "whole": whole.tensors()}
+    results["apart"] = [ranks.agree(rig.state)]
+    torch.save(results, folder / f"rank-{ranks.rank}.pt")
 
 
 def _run(rig: Rig) -> Rig:
@@ -154,8 +154,8 @@ def _run(rig: Rig) -> Rig:
 def _collected(ranks: RankGroup, rig: Rig) -> dict[str, Tensor]:
     """Everything that training moves; on the first rank alone the whole state of optimizers."""
     with ranks.collected(rig.state):
-        found = rig.tensors()
-    return {key: value for key, value in found.items() if ranks.rank == 0 or not key.startswith("optimizer")}
+        tensors = rig.tensors()
+    return {key: value for key, value in tensors.items() if ranks.rank == 0 or not key.startswith("optimizer")}
 
 
 def _bytes(*rigs: Rig) -> list[int]:
@@ -180,23 +180,23 @@ def _other_plans(ranks: RankGroup) -> str:
 def compare(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Every family for a few steps; and what may go wrong, which must go wrong alike on all ranks."""
     known = every_family()
-    found: dict[str, Any] = {name: trained(known[name], ranks) for name in names}
-    found["fp16"] = trained(MadeUpFamily(), ranks, precision=FP16)
-    found["skipped"] = _poisoned_on_the_last(ranks)
-    found["after out of memory"] = _out_of_memory_on_the_last(ranks)
-    found["healed"] = _apart(ranks)
-    found["resumed"] = _resumed(ranks, folder)
-    found["ddp"] = by_ddp(ranks)
-    torch.save(found, folder / f"rank-{ranks.rank}.pt")
+    results: dict[str, Any] = {name: trained(known[name], ranks) for name in names}
+    results["fp16"] = trained(MadeUpFamily(), ranks, precision=FP16)
+    results["skipped"] = _poisoned_on_the_last(ranks)
+    results["after out of memory"] = _out_of_memory_on_the_last(ranks)
+    results["healed"] = _apart(ranks)
+    results["resumed"] = _resumed(ranks, folder)
+    results["ddp"] = by_ddp(ranks)
+    torch.save(results, folder / f"rank-{ranks.rank}.pt")
 
 
 def go_on(ranks: RankGroup, folder: Path, *names: str) -> None:
     """Families as before, and one step more from a checkpoint that others have written."""
     known = every_family()
-    found: dict[str, Any] = {name: trained(known[name], ranks) for name in names}
+    results: dict[str, Any] = {name: trained(known[name], ranks) for name in names}
     rig = _restored(ranks, folder / "checkpoints")
     rig.run(1)
-    torch.save({**found, "state": rig.tensors()}, folder / f"rank-{ranks.rank}.pt")
+    torch.save({**results, "state": rig.tensors()}, folder / f"rank-{ranks.rank}.pt")
 
 
 def compare_and_lose(ranks: RankGroup, folder: Path, *names: str) -> None:
@@ -290,9 +290,9 @@ def _restored(ranks: Ranks, checkpoints: Path, **settings: Any) -> Rig:
     """The first rank reads; the others, which begin with other weights here, are given what it has read."""
     rig = rig_of(MadeUpFamily(), ranks, **settings)
     if ranks.rank == 0:
-        found = newest_whole(checkpoints)
-        assert found is not None
-        restore(found[0], found[1], rig.state)
+        newest = newest_whole(checkpoints)
+        assert newest is not None
+        restore(newest[0], newest[1], rig.state)
     else:
         with torch.no_grad():
             for network in rig.state.networks.values():

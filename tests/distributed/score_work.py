@@ -72,6 +72,6 @@ def main(words: Sequence[str]) -> None:
             sys.exit(1)
         return
     said: list[str] = []
-    found = curve(folder, say=said.append)
-    values = {"found": [each.as_json() for each in found], "said": said}
+    evaluations = curve(folder, say=said.append)
+    values = {"found": [each.as_json() for each in evaluations], "said": said}
     (folder / f"scores-{rank}.json").write_text(json.dumps(values))

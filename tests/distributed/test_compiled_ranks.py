@@ -19,12 +19,12 @@ ROUNDING = 1e-5
 def test_two_ranks_that_compile_train_as_one_that_does_not(tmp_path: Path) -> None:
     for rank, done in enumerate(together(2, "compiled", tmp_path)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
-    found = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(2)]
-    assert_same(found[0]["state"], found[1]["state"])
+    results = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(2)]
+    assert_same(results[0]["state"], results[1]["state"])
     alone = rig_of(MadeUpFamily(), OneRank())
     alone.run(STEPS)
-    difference, where = largest_difference(alone.tensors(), found[0]["state"])
+    difference, where = largest_difference(alone.tensors(), results[0]["state"])
     assert difference < ROUNDING, where
-    for rank in found:
+    for rank in results:
         assert rank["said"]
         assert all(line.startswith(("compiling phase", "compiled phase")) for line in rank["said"])

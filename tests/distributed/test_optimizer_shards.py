@@ -26,24 +26,24 @@ def test_shards_change_nothing(size: int, names: tuple[str, ...], tmp_path: Path
     families = {name: every_family()[name] for name in names}
     for rank, done in enumerate(together(size, "shard", tmp_path, *families)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
-    found = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
+    results = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
     for name, family in families.items():
-        for each in found:
+        for each in results:
             shards = each[name]["shards"]
             assert_same({key: value for key, value in each[name]["whole"].items() if key in shards}, shards)
-        assert found[0][name]["whole"].keys() == found[0][name]["shards"].keys()
+        assert results[0][name]["whole"].keys() == results[0][name]["shards"].keys()
         alone = {key: value for key, value in trained(family, OneRank()).items() if not key.startswith("term.")}
-        difference, where = largest_difference(alone, found[0][name]["shards"])
+        difference, where = largest_difference(alone, results[0][name]["shards"])
         assert difference < ROUNDING, (name, where)
-        for each in found:
+        for each in results:
             before, now = each[name]["bytes"]
             assert now < before * 0.8, (name, now / before)  # what is small stays whole: here that is much
-    assert_same(found[0]["fp16 whole"], found[0]["fp16"])
+    assert_same(results[0]["fp16 whole"], results[0]["fp16"])
 
-    resumed = found[0]["resumed"]
+    resumed = results[0]["resumed"]
     assert_same(resumed["on"], resumed["again"])
     assert_same(resumed["whole"], resumed["again"])
-    assert all(each["apart"] == [True] for each in found)
+    assert all(each["apart"] == [True] for each in results)
     difference, where = largest_difference(_resumed_alone(tmp_path / "checkpoints").tensors(), resumed["again"])
     assert difference < ROUNDING, where
 
@@ -51,8 +51,8 @@ def test_shards_change_nothing(size: int, names: tuple[str, ...], tmp_path: Path
 def _resumed_alone(checkpoints: Path) -> Rig:
     """By one process, from what several have written."""
     rig = rig_of(every_family()["made-up"], OneRank())
-    found = newest_whole(checkpoints)
-    assert found is not None
-    restore(found[0], found[1], rig.state)
+    newest = newest_whole(checkpoints)
+    assert newest is not None
+    restore(newest[0], newest[1], rig.state)
     rig.run(1)
     return rig

@@ -63,10 +63,10 @@ def found_by(size: int, folder: Path, work: str, *words: str, codes: tuple[int, 
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
 
 
-def assert_as_alone(alone: dict[str, Tensor], found: Found, name: str) -> None:
-    for rank in found[1:]:
-        assert_same(found[0][name], rank[name])
-    difference, where = largest_difference(alone, found[0][name])
+def assert_as_alone(alone: dict[str, Tensor], results: Found, name: str) -> None:
+    for rank in results[1:]:
+        assert_same(results[0][name], rank[name])
+    difference, where = largest_difference(alone, results[0][name])
     assert difference < ROUNDING, where
 
 
@@ -87,9 +87,9 @@ def test_the_result_does_not_depend_on_the_number_of_ranks(size: int, name: str,
 @pytest.mark.parametrize("size", [2, 3])
 def test_ranks_train_every_family_as_one(size: int, tmp_path: Path) -> None:
     names = tuple(every_family())
-    found = found_by(size, tmp_path, "families", *names)
+    results = found_by(size, tmp_path, "families", *names)
     for name in names:
-        assert_as_alone(trained(every_family()[name], OneRank()), found, name)
+        assert_as_alone(trained(every_family()[name], OneRank()), results, name)
 
 
 def test_a_share_that_is_left_out_would_be_noticed() -> None:
@@ -99,18 +99,18 @@ def test_a_share_that_is_left_out_would_be_noticed() -> None:
 
 
 def test_fp16_looks_for_its_scale_alike(ranks: Run) -> None:
-    found = ranks(2)
-    assert_same(found[0]["fp16"], found[1]["fp16"])
+    results = ranks(2)
+    assert_same(results[0]["fp16"], results[1]["fp16"])
     alone = trained(MadeUpFamily(), OneRank(), precision=FP16)
-    assert largest_difference(alone, found[0]["fp16"])[0] < 0.1  # half precision rounds each rank's sums by itself
+    assert largest_difference(alone, results[0]["fp16"])[0] < 0.1  # half precision rounds each rank's sums by itself
 
 
 def test_what_is_not_finite_on_one_rank_is_skipped_on_all(ranks: Run) -> None:
-    found = [rank["skipped"] for rank in ranks(2)]
-    assert found[0]["accepted"] == found[1]["accepted"]
-    assert [all(step) for step in found[0]["accepted"]] == [True, False, True]
-    assert_same(found[0]["state"], found[1]["state"])
-    assert all(bool(torch.isfinite(value).all()) for value in found[0]["state"].values())
+    skipped = [rank["skipped"] for rank in ranks(2)]
+    assert skipped[0]["accepted"] == skipped[1]["accepted"]
+    assert [all(step) for step in skipped[0]["accepted"]] == [True, False, True]
+    assert_same(skipped[0]["state"], skipped[1]["state"])
+    assert all(bool(torch.isfinite(value).all()) for value in skipped[0]["state"].values())
 
 
 def test_memory_that_runs_out_on_one_rank_changes_nothing(ranks: Run) -> None:
@@ -219,7 +219,7 @@ def test_why_not_ddp(ranks: Run) -> None:
 
     Whole batch of 4 on one process beside two ranks with two each.
     """
-    found = [rank["ddp"] for rank in ranks(2)]
+    results = [rank["ddp"] for rank in ranks(2)]
     network = critic()
     losses = critic_losses(network, critic_pictures())
 
@@ -227,7 +227,7 @@ def test_why_not_ddp(ranks: Run) -> None:
         network.zero_grad()
         torch.stack([losses[name] for name in names]).sum().backward(retain_graph=True)
         exact = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
-        return max(float((rank[case][name] - g).abs().max()) for rank in found for name, g in exact.items())
+        return max(float((rank[case][name] - g).abs().max()) for rank in results for name, g in exact.items())
 
     assert furthest("with the main loss", ("main", "penalty")) < 1e-12
     assert furthest("penalty only", ("penalty",)) > 1e-3

@@ -165,8 +165,8 @@ def _with(layer: BatchNorm | MinibatchStd, shared: LonePart, x: Tensor) -> Tenso
     return made
 
 
-def _as_alone(alone: dict[str, Tensor], found: Found, name: str) -> None:
-    for rank in found[1:]:
-        assert_same(found[0][name], rank[name])
-    difference, where = largest_difference(alone, found[0][name])
+def _as_alone(alone: dict[str, Tensor], results: Found, name: str) -> None:
+    for rank in results[1:]:
+        assert_same(results[0][name], rank[name])
+    difference, where = largest_difference(alone, results[0][name])
     assert difference < ROUNDING, where

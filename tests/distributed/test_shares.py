@@ -36,13 +36,13 @@ def test_the_result_does_not_depend_on_shares(size: int, names: tuple[str, ...],
     """Whole groups and parts of one, of ranks that recompute, of ranks that take two groups at a time."""
     for rank, done in enumerate(together(size, "uneven", tmp_path, *names)):
         assert done.returncode == 0, f"rank {rank}:\n{done.stdout}"
-    found = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
+    results = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
     alone = {name: trained(every_family()[name], OneRank()) for name in names}
     alone["shared"] = trained(MadeUpFamily(), OneRank(), **SHARED["one group"])
     for name, whole in alone.items():
-        for other in found[1:]:
-            assert_same(found[0][name], other[name])
-        difference, where = largest_difference(whole, found[0][name])
+        for other in results[1:]:
+            assert_same(results[0][name], other[name])
+        difference, where = largest_difference(whole, results[0][name])
         assert difference < ROUNDING, (name, where)
 
 

@@ -36,9 +36,9 @@ ANSWER = """0, GPU-11111111-aaaa, NVIDIA GeForce RTX 3060, 12288, 912, 580.65.06
 
 
 def test_the_driver_is_read_as_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = driver_that_says(ANSWER, 0, monkeypatch)
-    assert (found.version, found.branch) == ("580.65.06", 580)
-    first, second = found.cards
+    driver = driver_that_says(ANSWER, 0, monkeypatch)
+    assert (driver.version, driver.branch) == ("580.65.06", 580)
+    first, second = driver.cards
     assert (first.index, first.total_bytes, first.used_bytes, first.shows) == (0, 12288 * MIB, 912 * MIB, True)
     assert (second.name, second.used_bytes, second.shows) == ("NVIDIA GeForce GTX 1080", None, None)
 
@@ -66,9 +66,9 @@ def test_a_driver_that_knows_no_display_is_asked_without(monkeypatch: pytest.Mon
 def test_a_driver_that_does_not_answer(
     text: str, code: int | None, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = driver_that_says(text, code, monkeypatch)
-    assert found.cards == ()
-    assert trouble in str(found.trouble)
+    driver = driver_that_says(text, code, monkeypatch)
+    assert driver.cards == ()
+    assert trouble in str(driver.trouble)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_why_there_is_no_card(
     said: str, driver: Driver, environment: dict[str, str], reason: str, cure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch)
-    found = why_no_card(said, driver, environment)
-    assert reason in found[0]
-    assert cure in found[1]
+    why = why_no_card(said, driver, environment)
+    assert reason in why[0]
+    assert cure in why[1]
 
 
 def test_an_older_build_is_no_cure_for_a_driver_that_does_not_serve_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +183,8 @@ def test_a_card_that_does_not_work(error: RuntimeError, cure: str, monkeypatch: 
     monkeypatch.setattr(cards, "free_bytes", fails)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(machine, "calibration_finding", lambda *_: pytest.fail("measured"))
-    found = examine("cuda:0", Path.cwd(), driver=with_driver("580.1", RTX_3060), environment={})
-    (finding,) = [each for each in found if each.name == "card memory"]
+    findings = examine("cuda:0", Path.cwd(), driver=with_driver("580.1", RTX_3060), environment={})
+    (finding,) = [each for each in findings if each.name == "card memory"]
     assert finding.state == "limited"
     assert cure in str(finding.cure)
 

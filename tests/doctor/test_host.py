@@ -126,10 +126,12 @@ def test_extras_are_those_that_there_are() -> None:
 
 
 def test_an_extra_that_is_not_installed_is_told_with_its_command() -> None:
-    found = {each.name: each for each in extras_findings(lambda package: None if package == "onnxruntime" else "1.0")}
-    assert found["extra export"].cure == "if you want that: pip install 'frugan[export]'"
-    assert "not installed: onnxruntime" in found["extra export"].line
-    assert found["extra data"].cure is None
+    findings = {
+        each.name: each for each in extras_findings(lambda package: None if package == "onnxruntime" else "1.0")
+    }
+    assert findings["extra export"].cure == "if you want that: pip install 'frugan[export]'"
+    assert "not installed: onnxruntime" in findings["extra export"].line
+    assert findings["extra data"].cure is None
 
 
 def test_several_cards_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:

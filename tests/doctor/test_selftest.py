@@ -56,10 +56,10 @@ def tiny() -> Training:
 
 def test_everything_holds_on_a_processor_and_what_it_cannot_show_is_named() -> None:
     told: list[Finding] = []
-    found = self_test({"made-up": MadeUpFamily()}, CPU, tell=told.append)
-    assert told == found
-    assert [each for each in found if each.state == "failed"] == []
-    assert {each.name for each in found if each.state == "passed"} == {
+    outcomes = self_test({"made-up": MadeUpFamily()}, CPU, tell=told.append)
+    assert told == outcomes
+    assert [each for each in outcomes if each.state == "failed"] == []
+    assert {each.name for each in outcomes if each.state == "passed"} == {
         "fp32 against float64",
         "bf16 against fp32",
         "memory saving micro-batch",
@@ -67,7 +67,7 @@ def test_everything_holds_on_a_processor_and_what_it_cannot_show_is_named() -> N
         "memory saving recompute",
         "out of memory, on purpose",
     }
-    assert {each.name for each in found if each.state == "not checked"} == {
+    assert {each.name for each in outcomes if each.state == "not checked"} == {
         "memory saving dense-slices",  # it has no plain dense layer
         "memory saving offload",
         "memory saving ema-on-host",
@@ -84,9 +84,9 @@ def test_everything_holds_on_a_processor_and_what_it_cannot_show_is_named() -> N
 
 @pytest.mark.long
 def test_everything_holds_for_every_family() -> None:
-    found = self_test(families(), CPU)
-    assert [each for each in found if each.state == "failed"] == []
-    assert {each.subject for each in found if each.state == "passed"} == set(families())
+    outcomes = self_test(families(), CPU)
+    assert [each for each in outcomes if each.state == "failed"] == []
+    assert {each.subject for each in outcomes if each.state == "passed"} == set(families())
 
 
 @pytest.mark.long
@@ -97,8 +97,8 @@ def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(selftest, "recipe_subject", lambda *_: tiny_subject(family("biggan")))
     monkeypatch.setattr(selftest, "resolve_precision", lambda *_: FP32)  # "auto" is bf16 on some processors
     card = MadeUpCard()
-    found = self_test({"made-up": MadeUpFamily()}, CPU, card, RTX_3060)
-    verdicts = {each.name: each.state for each in found}
+    outcomes = self_test({"made-up": MadeUpFamily()}, CPU, card, RTX_3060)
+    verdicts = {each.name: each.state for each in outcomes}
     assert verdicts["same step as the processor's"] == "passed"
     assert verdicts["the host waits for nothing"] == "passed"
     assert verdicts["out of memory, by a cap"] == "passed"
@@ -108,22 +108,22 @@ def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch
 
 def test_a_recipe_that_has_no_room_is_left_out(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "predict", lambda *_: PREDICTION)
-    found = real_size_on_a_card(tiny, MadeUpCard(room=1000), RTX_3060, FP32)
-    assert [each.state for each in found] == ["not checked"] * 3
-    assert "there is room for" in found[0].line
+    outcomes = real_size_on_a_card(tiny, MadeUpCard(room=1000), RTX_3060, FP32)
+    assert [each.state for each in outcomes] == ["not checked"] * 3
+    assert "there is room for" in outcomes[0].line
 
 
 def test_a_family_without_a_recipe_is_left_out() -> None:
-    found = selftest._at_real_size("made-up", CPU, MadeUpCard(), RTX_3060, lambda _: None)
-    assert [each.state for each in found] == ["not checked"] * 3
+    outcomes = selftest._at_real_size("made-up", CPU, MadeUpCard(), RTX_3060, lambda _: None)
+    assert [each.state for each in outcomes] == ["not checked"] * 3
 
 
 def test_every_family_that_ships_has_a_recipe_of_more_than_one_micro_batch() -> None:
     assert set(MEASURED) == set(families())
     for name in MEASURED:
-        found = measured_recipe(name)
-        assert found is not None
-        subject = recipe_subject(found[1], found[0])
+        measured = measured_recipe(name)
+        assert measured is not None
+        subject = recipe_subject(measured[1], measured[0])
         assert subject.family == name
         assert subject.micro_batch < subject.batch
 
@@ -147,8 +147,8 @@ PREDICTION = Prediction(1000 * MIB, 1100 * MIB, "D", "start", {}, {}, Work())
 )
 def test_a_wrong_prediction_is_reported_on_a_card(allocated: int, reserved: int, verdict: str) -> None:
     card = named_card("rtx-3060")
-    found = judge_memory("recipe", PREDICTION, Taken(allocated * MIB, reserved * MIB), card)
-    assert found.state == verdict, found.line
+    outcome = judge_memory("recipe", PREDICTION, Taken(allocated * MIB, reserved * MIB), card)
+    assert outcome.state == verdict, outcome.line
 
 
 def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
@@ -202,9 +202,9 @@ def test_a_saving_that_changes_the_result_is_reported(
 ) -> None:
     tiny = tiny_subject(family)
     monkeypatch.setattr(place, name, wrong)
-    found = memory_saving(tiny, CPU, saver)
-    assert found.state == "failed"
-    assert found.values["difference"] > found.values["limit"]
+    outcome = memory_saving(tiny, CPU, saver)
+    assert outcome.state == "failed"
+    assert outcome.values["difference"] > outcome.values["limit"]
 
 
 def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,17 +216,17 @@ def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Training, m
 
 def test_half_precision_that_is_not_used_is_reported(tiny: Training) -> None:
     assert half_precision(tiny, CPU, BF16).state == "passed"
-    found = half_precision(tiny, CPU, replace(BF16, dtype=torch.float32))
-    assert found.state == "failed"
-    assert "has not been used" in found.line
+    outcome = half_precision(tiny, CPU, replace(BF16, dtype=torch.float32))
+    assert outcome.state == "failed"
+    assert "has not been used" in outcome.line
 
 
 def test_half_precision_that_is_not_finite_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """As fp16 convolutions are on some GTX 16xx."""
     monkeypatch.setattr(checks, "begin", _broken(lambda way: way.precision.name == "bf16", float("nan")))
-    found = half_precision(tiny, CPU, BF16)
-    assert found.state == "failed"
-    assert "training.precision=fp32" in found.line
+    outcome = half_precision(tiny, CPU, BF16)
+    assert outcome.state == "failed"
+    assert "training.precision=fp32" in outcome.line
 
 
 def test_fp32_of_few_digits_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,15 +263,15 @@ def _broken(where: Callable[[Way], bool], factor: float) -> Callable[..., Trial]
 
 def test_memory_that_runs_out_for_good_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "ran_out_of_memory", lambda _: False)
-    found = selftest._made(
+    outcomes = selftest._made(
         "out of memory, on purpose",
         "made-up",
         lambda: out_of_memory_is_survived(tiny_subject(MadeUpFamily()), CPU),
         CPU,
         lambda _: None,
     )
-    assert [each.state for each in found] == ["failed"]
-    assert "OutOfMemoryError" in found[0].line
+    assert [each.state for each in outcomes] == ["failed"]
+    assert "OutOfMemoryError" in outcomes[0].line
 
 
 # the command
@@ -298,8 +298,8 @@ def test_the_command_ends_with_a_table_and_a_record(tmp_path: Path, monkeypatch:
     assert result.exit_code == 0, result.output
     assert "memory saving recompute" in result.stdout
     assert "not checked here: time as predicted (made-up): only a card can show it" in result.stdout
-    found = json.loads(file.read_text("utf-8"))
-    assert found["passed"] is True
+    record = json.loads(file.read_text("utf-8"))
+    assert record["passed"] is True
     assert str(tmp_path) not in file.read_text("utf-8")  # nothing of who or where
     assert str(Path.home()) not in file.read_text("utf-8")
 

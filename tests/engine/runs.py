@@ -47,9 +47,9 @@ def train(
     stop = stop or StopRequest()
     events: list[Event] = []
     with EventLog(run.events) as log:
-        found = newest_whole(run.checkpoints)
-        if found is not None:
-            restore(found[0], found[1], rig.state)
+        newest = newest_whole(run.checkpoints)
+        if newest is not None:
+            restore(newest[0], newest[1], rig.state)
             log.write("resume", step=rig.state.step)
 
         def show(event: Event) -> None:
@@ -79,7 +79,7 @@ def train(
 
         duration = ENDLESS if steps is None else Duration.parse(f"{steps} steps")
         words = "frugan train somewhere" if command else None
-        sound = Soundness.of(found[1] if found else {}, rig.state.step)
+        sound = Soundness.of(newest[1] if newest else {}, rig.state.step)
         loop = Loop(
             state=rig.state,
             plan=rig.plan,
@@ -93,7 +93,7 @@ def train(
             steps=StepLog(log, run.checkpoints, rig.state.device, duration, words, sound),
             metadata={},
             kept={},
-            seconds=float(found[1]["seconds"]) if found else 0.0,
-            images=int(found[1]["images"]) if found else 0,
+            seconds=float(newest[1]["seconds"]) if newest else 0.0,
+            images=int(newest[1]["images"]) if newest else 0,
         )
         return rig, events, loop.train(stop)

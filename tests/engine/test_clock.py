@@ -4,12 +4,12 @@ from frugan.engine.progress import Duration, SheetClock
 
 
 def due(clock: SheetClock, step_seconds: float, steps: int, took_seconds: float = 1.0) -> list[int]:
-    found = []
+    steps_due = []
     for step in range(1, steps + 1):
         if clock.due(step, step * step_seconds):
             clock.drew(step * step_seconds, took_seconds)
-            found.append(step)
-    return found
+            steps_due.append(step)
+    return steps_due
 
 
 def test_fast_steps_give_sheets_at_the_first_and_by_the_interval() -> None:
@@ -17,10 +17,10 @@ def test_fast_steps_give_sheets_at_the_first_and_by_the_interval() -> None:
 
 
 def test_slow_steps_give_sheets_by_the_clock_and_ever_fewer() -> None:
-    found = due(SheetClock(Duration.parse("1k steps"), 8), 60.0, 240)
-    assert found[:5] == [1, 6, 10, 15, 20]  # five minutes after the last
-    assert found[-1] - found[-2] > 15  # a tenth of four hours
-    assert len(found) < 30
+    steps = due(SheetClock(Duration.parse("1k steps"), 8), 60.0, 240)
+    assert steps[:5] == [1, 6, 10, 15, 20]  # five minutes after the last
+    assert steps[-1] - steps[-2] > 15  # a tenth of four hours
+    assert len(steps) < 30
 
 
 def test_sheets_that_take_long_are_not_asked_for_by_the_clock() -> None:

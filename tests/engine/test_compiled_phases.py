@@ -62,8 +62,8 @@ class Peeking(MadeUpFamily):
         critic, penalty, maker = super().phases(networks, objective)
 
         def peek(built: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
-            found = maker.parts[0](built, micro, state)
-            return found if float(found["maker"]) > 0 else {"maker": -found["maker"]}
+            terms = maker.parts[0](built, micro, state)
+            return terms if float(terms["maker"]) > 0 else {"maker": -terms["maker"]}
 
         return critic, penalty, replace(maker, parts=(peek,))
 
@@ -336,9 +336,9 @@ def test_results_of_a_cuda_graph_are_not_overwritten_by_its_next_run(monkeypatch
         kept: list[Tensor] = []
 
         def run(*tensors: Tensor) -> list[Tensor]:
-            found = module(*tensors)
-            kept[:] = kept or [torch.empty_like(result) for result in found]
-            for place, result in zip(kept, found, strict=True):
+            results = module(*tensors)
+            kept[:] = kept or [torch.empty_like(result) for result in results]
+            for place, result in zip(kept, results, strict=True):
                 place.copy_(result)
             return kept
 

@@ -11,9 +11,9 @@ from frugan.engine.events import EventLog, read_events
     ("left", "damaged"), [('{"event": "first"}\n', []), ('{"event": "first"}\n{"event": "ha', [2])]
 )
 def test_half_a_line_is_ended_first(tmp_path: Path, left: str, damaged: list[int]) -> None:
-    path, found = tmp_path / "events.jsonl", list[int]()
+    path, numbers = tmp_path / "events.jsonl", list[int]()
     path.write_text(left, "utf-8")
     with EventLog(path) as log:
         log.write("next", step=1)
-    assert [event["event"] for event in read_events(path, found.append)] == ["first", "next"]
-    assert found == damaged
+    assert [event["event"] for event in read_events(path, numbers.append)] == ["first", "next"]
+    assert numbers == damaged

@@ -78,9 +78,9 @@ def test_state_on_the_host_is_saved_once_and_comes_back(
     with monkeypatch.context() as without_copies:
         without_copies.setattr(Tensor, "clone", None)
         save_checkpoint(tmp_path, away.state, {}, {})
-    found = newest_whole(tmp_path)
-    assert found is not None
-    assert (found[0].path / OPTIMIZERS_FILE).stat().st_size < sum(t.nbytes for t in slots) + 40_000
+    newest = newest_whole(tmp_path)
+    assert newest is not None
+    assert (newest[0].path / OPTIMIZERS_FILE).stat().st_size < sum(t.nbytes for t in slots) + 40_000
     fresh = Rig.create(MadeUpFamily(), optimizers=optimizers, optimizer_on_host=True)
-    restore(found[0], found[1], fresh.state)
+    restore(newest[0], newest[1], fresh.state)
     assert_same(away.tensors(), fresh.tensors())

@@ -136,10 +136,10 @@ def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:
     content = bytearray(newest.read_bytes())
     content[-3] ^= 1
     newest.write_bytes(content)
-    found = newest_whole(tmp_path / "checkpoints")
-    assert found is not None
-    assert found[0].step == 4
-    assert [str(newest) in line for line in found[2]] == [True]
+    whole = newest_whole(tmp_path / "checkpoints")
+    assert whole is not None
+    assert whole[0].step == 4
+    assert [str(newest) in line for line in whole[2]] == [True]
     (tmp_path / "checkpoints" / "step-000000004" / "state.json").unlink()
     with pytest.raises(BadInput, match="no checkpoint is whole"):
         newest_whole(tmp_path / "checkpoints")

@@ -38,23 +38,23 @@ def test_rare_checkpoints_need_no_room(tmp_path: Path) -> None:
 
 def test_one_from_long_before_is_kept_beside_the_newest(tmp_path: Path) -> None:
     trained(tmp_path, 1000, 20)
-    found = steps_in(tmp_path)
-    assert found[-2:] == [980, 1000]
-    assert len(found) <= 4
-    assert 700 <= found[0] <= 900
+    steps = steps_in(tmp_path)
+    assert steps[-2:] == [980, 1000]
+    assert len(steps) <= 4
+    assert 700 <= steps[0] <= 900
 
 
 def test_trouble_does_not_take_the_last_sound_one(tmp_path: Path) -> None:
     trained(tmp_path, 1000, 20, bad_from=550)
-    found = steps_in(tmp_path)
-    assert 300 <= found[0] <= 450  # long before
-    assert found[-2:] == [980, 1000]
+    steps = steps_in(tmp_path)
+    assert 300 <= steps[0] <= 450  # long before
+    assert steps[-2:] == [980, 1000]
     line = way_back(tmp_path, "frugan train runs/x --data p", {"D": 4e-4, "G": 1e-4}, "bf16")
-    newest = max(step for step in found if step <= 550)
+    newest = max(step for step in steps if step <= 550)
     assert f"step-{newest:09d} is from before that" in line
     assert "frugan train runs/x --data p optimizers.D.learning_rate=0.0002 optimizers.G.learning_rate=5e-05" in line
     assert "training.precision=fp32" in line
-    assert steps_in(tmp_path) == [step for step in found if step <= 550]  # what the same command goes on from
+    assert steps_in(tmp_path) == [step for step in steps if step <= 550]  # what the same command goes on from
     assert (tmp_path / "diverged-step-000001000").is_dir()
 
 

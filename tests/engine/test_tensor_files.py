@@ -22,12 +22,12 @@ METADATA = {"recipe": '{"summary": "größer, \\"so\\"\\n"}', "format": "frugan"
 def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     write_tensors(path, TENSORS, METADATA)
-    found, metadata = read_tensors(path)
+    tensors, metadata = read_tensors(path)
     assert metadata == METADATA
-    assert found.keys() == TENSORS.keys()
+    assert tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
-        assert found[name].dtype == tensor.dtype
-        assert torch.equal(found[name], tensor), name
+        assert tensors[name].dtype == tensor.dtype
+        assert torch.equal(tensors[name], tensor), name
     # but for the order of names in the header, the library writes the same
     contiguous = {name: tensor.contiguous() for name, tensor in TENSORS.items()}
     assert len(save(contiguous, METADATA)) == path.stat().st_size
@@ -36,9 +36,9 @@ def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
 def test_aliases_are_written_twice(tmp_path: Path) -> None:
     tied = torch.arange(6.0)
     write_tensors(tmp_path / "a.safetensors", {"a": tied, "b": tied, "c": tied[2:]}, {})
-    found = load_file(tmp_path / "a.safetensors")
-    assert torch.equal(found["b"], tied)
-    assert torch.equal(found["c"], tied[2:])
+    tensors = load_file(tmp_path / "a.safetensors")
+    assert torch.equal(tensors["b"], tied)
+    assert torch.equal(tensors["c"], tied[2:])
 
 
 def test_equal_contents_make_equal_files(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def test_candidates_are_powers_of_two_and_all_cores() -> None:
     ],
 )
 def test_the_fastest_is_taken(seconds: dict[int, float], taken: int) -> None:
-    found = time_counts(lambda: seconds[torch.get_num_threads()], list(seconds))
-    assert fastest(found) == taken
+    seconds_of = time_counts(lambda: seconds[torch.get_num_threads()], list(seconds))
+    assert fastest(seconds_of) == taken
 
 
 def test_what_is_far_off_is_not_run_at_length() -> None:

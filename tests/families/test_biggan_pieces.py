@@ -26,13 +26,13 @@ def networks(resolution: int, *, deep: bool = False, shared: bool = True, classe
 
 def pairs(theirs: BigGANNetworks, ours: BigGANNetworks, network: str, position: str = "0") -> dict[int, int | None]:
     """Block there -> block here."""
-    found: dict[int, int | None] = {}
+    blocks: dict[int, int | None] = {}
     for key in FAMILY.build(theirs, "meta")[network].state_dict():
         parts = key.split(".")
         if parts[0] == "blocks" and parts[2] == position:
             here = FAMILY.counterpart(f"{network}.{key}", theirs, ours)
-            found[int(parts[1])] = None if here is None else int(here.split(".")[2])
-    return found
+            blocks[int(parts[1])] = None if here is None else int(here.split(".")[2])
+    return blocks
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_blocks_of_another_resolution(
 def test_counterparts_have_the_same_shapes(network: str, deep: bool) -> None:
     theirs, ours = networks(128, deep=deep), networks(256, deep=deep)
     mine, own = (FAMILY.build(of, "meta")[network].state_dict() for of in (theirs, ours))
-    found = {key: FAMILY.counterpart(f"{network}.{key}", theirs, ours) for key in mine}
-    taken = {key: here.partition(".")[2] for key, here in found.items() if here is not None}
+    counterparts = {key: FAMILY.counterpart(f"{network}.{key}", theirs, ours) for key in mine}
+    taken = {key: here.partition(".")[2] for key, here in counterparts.items() if here is not None}
     assert len(set(taken.values())) == len(taken)
     fitting = [key for key, here in taken.items() if here in own and own[here].shape == mine[key].shape]
     assert len(fitting) == len(mine)  # every tensor of the smaller networks finds its place
@@ -86,8 +86,8 @@ def test_other_architectures_have_no_counterparts() -> None:
     ],
 )
 def test_pieces(key: str, piece: tuple[str, str, str]) -> None:
-    found = FAMILY.piece_of(key)
-    assert (found.network, found.block, found.layer) == piece
+    piece_found = FAMILY.piece_of(key)
+    assert (piece_found.network, piece_found.block, piece_found.layer) == piece
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -47,10 +47,10 @@ def networks(archi: str, resolution: int = 64, dims: Mapping[str, int] = DIMS, s
     """The autoencoder with random weights, by the rule that the recordings' follow."""
     chosen = config(archi, resolution, dims)
     built = SAEHDFamily().build(chosen)
-    found = {name: built[name] for name in network_names(chosen.letters)}
-    for name, network in found.items():
+    chosen_networks = {name: built[name] for name in network_names(chosen.letters)}
+    for name, network in chosen_networks.items():
         weights.fill(network, name, seed)
-    return found
+    return chosen_networks
 
 
 def parameters(built: Mapping[str, nn.Module]) -> dict[str, Array]:
@@ -70,11 +70,11 @@ def pictures(count: int, resolution: int = 64) -> Array:
     return np.random.default_rng(3).random((count, resolution, resolution, 3), np.float32)
 
 
-def difference(found: Any, expected: Any) -> float:
-    for one, other in zip(found, expected, strict=True):
+def difference(outputs: Any, expected: Any) -> float:
+    for one, other in zip(outputs, expected, strict=True):
         assert one.shape == other.shape
         assert one.dtype == np.float32
-    return max(float(np.abs(one - other).max()) for one, other in zip(found, expected, strict=True))
+    return max(float(np.abs(one - other).max()) for one, other in zip(outputs, expected, strict=True))
 
 
 def original(archi: str) -> tuple[SAEHDNetworks, dict[str, Array]]:
@@ -127,8 +127,8 @@ def test_the_originals_weights_give_its_recorded_swap(tmp_path: Path, archi: str
 
 
 def test_the_originals_own_dfm_gives_the_same(tmp_path: Path) -> None:
-    found = from_files(GOLDEN / "archi" / "df-d")
-    write_dfm(tmp_path / "x.dfm", original("df-ud")[0], found, half=False, note={})
+    tensors = from_files(GOLDEN / "archi" / "df-d")
+    write_dfm(tmp_path / "x.dfm", original("df-ud")[0], tensors, half=False, note={})
     faces = np.concatenate([recorded_swap("df-ud")[0], pictures(2)])
     expected = check_dfm(GOLDEN / "dfm" / "df-ud.dfm", faces)
     assert difference(check_dfm(tmp_path / "x.dfm", faces), expected) < 1e-5

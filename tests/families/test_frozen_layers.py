@@ -38,10 +38,10 @@ def test_what_is_not_frozen_gets_the_same_gradients(precision: Precision, recomp
         if mine.phase == "D_r1":  # after the first update, in which frozen layers fell behind
             continue
         norms = dict(zip(mine.gradients.names, mine.gradients.norms.tolist(), strict=True))
-        found = dict(zip(other.gradients.names, other.gradients.norms.tolist(), strict=True))
-        assert norms.keys() - found.keys() == {key for key in norms if key.startswith(LAYERS)}
-        assert found.keys() <= norms.keys()
-        assert found == pytest.approx({key: norms[key] for key in found}, rel=1e-5)
+        others = dict(zip(other.gradients.names, other.gradients.norms.tolist(), strict=True))
+        assert norms.keys() - others.keys() == {key for key in norms if key.startswith(LAYERS)}
+        assert others.keys() <= norms.keys()
+        assert others == pytest.approx({key: norms[key] for key in others}, rel=1e-5)
         assert all(torch.equal(mine.terms[name], other.terms[name]) for name in mine.terms)
     after = frozen.state.networks["D"].state_dict()
     stays = {f"D.{key}" for key in before if torch.equal(before[key], after[key])}

@@ -51,26 +51,26 @@ def write_data(folder: Path, name: str = "new", **changed: Any) -> Path:
 
 def test_the_originals_data_file_is_read_as_plain_values() -> None:
     expected = json.loads((RECORDED / "expected.json").read_text("utf-8"))["data"]
-    found = read_model(RECORDED)
-    assert (found.name, found.iteration) == ("demo", recorded(expected["iter"]))
-    assert list(found.options) == list(expected["options"])
-    assert found.options == {key: recorded(value) for key, value in expected["options"].items()}
-    assert {type(value) for value in found.options.values()} == {bool, int, float, str}
-    assert found.loss_history == [[recorded(x) for x in entry[1:]] for entry in expected["loss_history"][1:]]
-    shapes = [[f"ndarray{a.shape}{a.dtype}" for a in side] for side in found.sample_for_preview]
+    model = read_model(RECORDED)
+    assert (model.name, model.iteration) == ("demo", recorded(expected["iter"]))
+    assert list(model.options) == list(expected["options"])
+    assert model.options == {key: recorded(value) for key, value in expected["options"].items()}
+    assert {type(value) for value in model.options.values()} == {bool, int, float, str}
+    assert model.loss_history == [[recorded(x) for x in entry[1:]] for entry in expected["loss_history"][1:]]
+    shapes = [[f"ndarray{a.shape}{a.dtype}" for a in side] for side in model.sample_for_preview]
     assert shapes == [side[1:] for side in expected["sample_for_preview"][1:]]
 
 
 def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
-    found = read_model(RECORDED)
-    assert write_model(tmp_path, found) is None
+    model = read_model(RECORDED)
+    assert write_model(tmp_path, model) is None
     again = read_model(tmp_path)
-    assert (again.name, again.iteration, again.loss_history) == (found.name, found.iteration, found.loss_history)
-    assert list(again.options.items()) == list(found.options.items())
-    for mine, other in zip(again.sample_for_preview, found.sample_for_preview, strict=True):
+    assert (again.name, again.iteration, again.loss_history) == (model.name, model.iteration, model.loss_history)
+    assert list(again.options.items()) == list(model.options.items())
+    for mine, other in zip(again.sample_for_preview, model.sample_for_preview, strict=True):
         assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in zip(mine, other, strict=True))
     plain = pickle.loads((tmp_path / "demo_SAEHD_data.dat").read_bytes())
-    assert (plain["iter"], plain["options"]) == (found.iteration, found.options)
+    assert (plain["iter"], plain["options"]) == (model.iteration, model.options)
     assert plain["choosed_gpu_indexes"] is None
 
 
@@ -114,9 +114,9 @@ def test_every_file_is_one_that_older_numpys_read(tmp_path: Path) -> None:
 
 def test_the_summary_is_the_originals() -> None:
     text = (RECORDED / "demo_SAEHD_summary.txt").read_text("utf-8")
-    found = summary("demo_SAEHD", 2, read_model(RECORDED).options)
+    ours = summary("demo_SAEHD", 2, read_model(RECORDED).options)
     before_devices = text.split("==----------- Running On")[0]
-    assert found == before_devices + "=" * 39
+    assert ours == before_devices + "=" * 39
 
 
 def test_one_of_several_models_is_chosen_by_name(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_a_data_file_that_is_none(tmp_path: Path, changed: dict[str, Any], messa
 def test_options_may_be_numpys_own_and_history_may_be_missing(tmp_path: Path) -> None:
     options = {"resolution": np.int64(64), "gan_power": np.float64(0.1), "x": (np.int64(1), None), "y": {"z": True}}
     write_data(tmp_path, options=options, loss_history=..., iter=np.int64(3))
-    found = read_model(tmp_path)
-    assert found.options == {"resolution": 64, "gan_power": 0.1, "x": [1, None], "y": {"z": True}}
-    assert [type(found.options[key]) for key in ("resolution", "gan_power")] == [int, float]
-    assert (type(found.iteration), found.loss_history) == (int, [])
+    model = read_model(tmp_path)
+    assert model.options == {"resolution": 64, "gan_power": 0.1, "x": [1, None], "y": {"z": True}}
+    assert [type(model.options[key]) for key in ("resolution", "gan_power")] == [int, float]
+    assert (type(model.iteration), model.loss_history) == (int, [])
 
 
 @pytest.mark.parametrize(

@@ -53,20 +53,20 @@ def as_recorded(entries: list[list[Any]]) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("archi", ARCHIS)
 def test_keys_and_shapes_are_the_recorded_ones(archi: str) -> None:
     case = record(f"archi/{archi}/case.json")
-    found = shapes(networks_of(case))
-    assert {f"{file_of(name)}.npy" for name in found} >= case["files"].keys()
+    shapes_of = shapes(networks_of(case))
+    assert {f"{file_of(name)}.npy" for name in shapes_of} >= case["files"].keys()
     for file, entries in case["files"].items():
-        assert found[file.removesuffix(".npy")] == as_recorded(entries)
+        assert shapes_of[file.removesuffix(".npy")] == as_recorded(entries)
 
 
 @pytest.mark.parametrize("recording", EVERYTHING)
 def test_keys_of_discriminators_and_optimizers_are_the_recorded_ones(recording: str) -> None:
     case = record(f"{recording}/case.json")
     files, networks = case["files_order"], networks_of(case["options"])
-    built, found = SAEHDFamily().build(networks, "meta"), shapes(networks)
-    for name in found:
+    built, shapes_of = SAEHDFamily().build(networks, "meta"), shapes(networks)
+    for name in shapes_of:
         if f"{file_of(name)}.npy" in files:  # liae has no code discriminator
-            assert found[name] == as_recorded(files[f"{file_of(name)}.npy"])
+            assert shapes_of[name] == as_recorded(files[f"{file_of(name)}.npy"])
     for optimizer, file in OPTIMIZER_FILES.items():
         if f"{file}.npy" not in files:
             continue
@@ -87,9 +87,9 @@ def test_layouts_are_the_recorded_ones() -> None:
 
 
 def test_faults_name_key_and_shapes() -> None:
-    found = {"a/weight:0": np.zeros((3, 4), np.float32), "b/bias:0": np.zeros(2, np.float32)}
+    arrays = {"a/weight:0": np.zeros((3, 4), np.float32), "b/bias:0": np.zeros(2, np.float32)}
     expected = {"a/weight:0": (4, 3), "b/bias:0": (2,), "c/bias:0": (5,)}
-    assert faults("x.npy", found, expected) == [
+    assert faults("x.npy", arrays, expected) == [
         "x.npy: a/weight:0: [3, 4], expected [4, 3]",
         "x.npy: c/bias:0: missing, expected [5]",
     ]
@@ -126,9 +126,9 @@ def test_the_option_that_does_not_fit_is_named(archi: str, dims: dict[str, int],
     asked = networks_of(
         {"archi": "df-ud", "resolution": 64, "ae_dims": 32, "e_dims": 16, "d_dims": 20, "d_mask_dims": 18}
     )
-    found = misfits(asked, files(archi, **dims))
-    assert len(found) == len(lines)
-    assert all(line.startswith(start) for line, start in zip(found, lines, strict=True)), found
+    reasons = misfits(asked, files(archi, **dims))
+    assert len(reasons) == len(lines)
+    assert all(line.startswith(start) for line, start in zip(reasons, lines, strict=True)), reasons
     assert misfits(asked, {"encoder": {"down1/downs_0/conv1/weight:0": np.zeros(3)}, "inter": {}}) == []
 
 
@@ -173,17 +173,17 @@ def test_every_option_comes_back(changed: dict[str, Any]) -> None:
 
 def test_older_options_have_the_originals_defaults() -> None:
     networks = {name: OPTIONS[name] for name in ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims")}
-    found = recipe_values({**networks, "d_mask_dims": 16, "lr_dropout": True, "eyes_prio": True})
-    assert found["optimizers"]["default"] == {
+    values = recipe_values({**networks, "d_mask_dims": 16, "lr_dropout": True, "eyes_prio": True})
+    assert values["optimizers"]["default"] == {
         "kind": "adabelief",
         "learning_rate": 5e-5,
         "dropout": 0.3,
         "period": 500,
     }
-    assert found["training"] == {"batch": 8, "duration": "endless"}
-    assert found["saving"] == {"backup_every": None}
-    assert (found["networks"]["gan_patch_size"], "gan_dims" in found["networks"]) == (8, False)
-    assert found["objective"] == {}
+    assert values["training"] == {"batch": 8, "duration": "endless"}
+    assert values["saving"] == {"backup_every": None}
+    assert (values["networks"]["gan_patch_size"], "gan_dims" in values["networks"]) == (8, False)
+    assert values["objective"] == {}
     assert recipe_values({**OPTIONS, "lr_dropout": False})["optimizers"]["default"].keys() == {"kind", "learning_rate"}
     with pytest.raises(BadInput, match="option d_mask_dims is missing"):
         recipe_values(networks)
@@ -206,10 +206,10 @@ def test_true_face_is_off_for_liae() -> None:
 def test_what_did_not_change_here_stays_as_it_was() -> None:
     imported = {**OPTIONS, "lr_dropout": "cpu", "models_opt_on_gpu": False, "use_fp16": True, "eyes_prio": False}
     as_imported = back(imported)
-    found = merged(as_imported, as_imported, imported)
-    assert found == {key: value for key, value in imported.items() if key != "eyes_prio"}
+    result = merged(as_imported, as_imported, imported)
+    assert result == {key: value for key, value in imported.items() if key != "eyes_prio"}
     changed = merged({**as_imported, "lr_dropout": "n", "batch_size": 4}, as_imported, imported)
-    assert {key for key in found if found[key] != changed[key]} == {"lr_dropout", "batch_size"}
+    assert {key for key in result if result[key] != changed[key]} == {"lr_dropout", "batch_size"}
 
 
 def test_settings_that_the_original_does_not_have_are_named() -> None:

@@ -78,9 +78,9 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
     sheets = list((tmp_path / "sheets").glob("*.png"))
     assert sheets
     monkeypatch.setattr(network_costs, "measure_peaks", lambda *_: Peaks(1e11, 1e10))  # takes a second
-    found = json.loads(frugan("info", folder, "--device", "cpu", "--json"))
-    assert (found["family"], found["networks"]["G"]["latency_seconds"] > 0) == ("minigan", True)
-    assert "do not give latency" in found["note"]
+    printed = json.loads(frugan("info", folder, "--device", "cpu", "--json"))
+    assert (printed["family"], printed["networks"]["G"]["latency_seconds"] > 0) == ("minigan", True)
+    assert "do not give latency" in printed["note"]
     frugan("report", folder)
     assert "minigan" in (folder / "report.html").read_text("utf-8")
 

@@ -49,12 +49,12 @@ def same_average(one: Recipe, other: Recipe) -> bool:
 
 
 def test_the_published_script_is_the_published_recipe() -> None:
-    found, expected = recipe_of(BS256X8), load_recipe("biggan-imagenet-128")
-    assert found.networks == expected.networks
-    assert found.optimizer_settings() == expected.optimizer_settings()
-    assert found.training.batch == expected.training.batch
-    assert same_average(found, expected)
-    assert found.objective == expected.objective
+    recipe, expected = recipe_of(BS256X8), load_recipe("biggan-imagenet-128")
+    assert recipe.networks == expected.networks
+    assert recipe.optimizer_settings() == expected.optimizer_settings()
+    assert recipe.training.batch == expected.training.batch
+    assert same_average(recipe, expected)
+    assert recipe.objective == expected.objective
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,12 +87,12 @@ def test_there_and_back(name: str) -> None:
     if recipe.objective.model_dump()["loss"] != "hinge":
         assert "objective.loss: that program has no option for it" in lines
         return
-    found = recipe_of({**DEFAULTS, **options})
+    again = recipe_of({**DEFAULTS, **options})
     frozen = recipe.networks.model_copy(update={"frozen_discriminator_blocks": 0})
-    assert found.networks == frozen
-    assert found.optimizer_settings() == recipe.optimizer_settings()
-    assert same_average(found, recipe)
-    assert (found.training.batch, found.training.normalisation_batch) == (
+    assert again.networks == frozen
+    assert again.optimizer_settings() == recipe.optimizer_settings()
+    assert same_average(again, recipe)
+    assert (again.training.batch, again.training.normalisation_batch) == (
         recipe.training.batch,
         recipe.training.normalisation_batch,
     )

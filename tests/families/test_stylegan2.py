@@ -194,8 +194,8 @@ def test_bad_settings_are_refused(override: str, message: str) -> None:
 
 
 def test_a_recipes_rates_are_slowed_down_for_lazy_phases() -> None:
-    found = load_recipe("stylegan2-ffhq-256").optimizer_settings()
-    generator, discriminator = found["G"], found["D"]
+    settings = load_recipe("stylegan2-ffhq-256").optimizer_settings()
+    generator, discriminator = settings["G"], settings["D"]
     assert isinstance(generator, AdamSettings)
     assert isinstance(discriminator, AdamSettings)
     assert (generator.learning_rate, generator.beta2) == pytest.approx((0.002, 0.99**0.8))

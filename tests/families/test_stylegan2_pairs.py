@@ -38,20 +38,20 @@ def game(loss: str) -> Game:
 
 def test_pairs_are_of_one_class() -> None:
     """Terms by hand: the generator draws the classes of the real pictures, and differences of pairs are judged."""
-    found = game("relativistic")
+    played = game("relativistic")
     random = torch.Generator().manual_seed(0)
     pictures = torch.randint(0, 256, (COUNT, 3, 16, 16), generator=random, dtype=torch.uint8)
     draws = {
-        "z": torch.randn(COUNT, found.config.latent_size, generator=random),
-        "noise": torch.randn(COUNT, noise_size(found.config.sides), generator=random),
+        "z": torch.randn(COUNT, played.config.latent_size, generator=random),
+        "noise": torch.randn(COUNT, noise_size(played.config.sides), generator=random),
     }
     micro = MicroBatch({"images": {"pictures": pictures, "labels": LABELS}}, draws, COUNT)
-    g, d = found.networks["G"], found.networks["D"]
+    g, d = played.networks["G"], played.networks["D"]
     with prepared(g), prepared(d), torch.no_grad():
         terms = {
-            name: part(found.networks, micro, PhaseState({}, torch.ones(())))
+            name: part(played.networks, micro, PhaseState({}, torch.ones(())))
             for name in ("G", "D")
-            for part in found.phases[name].parts
+            for part in played.phases[name].parts
         }
 
         def outputs(classes: Tensor) -> tuple[Tensor, Tensor]:

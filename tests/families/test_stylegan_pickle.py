@@ -19,16 +19,16 @@ from frugan.families.stylegan2.snapshot import group_size, network_settings, rea
 def test_every_number_of_the_releases_file() -> None:
     """The text in the file raises an error where it is run."""
     expected = load_file(GOLDEN / "expected_tensors.safetensors")
-    found = {
+    arrays = {
         f"{name}.{key}": array
         for name, network in read_snapshot(SCRUBBED).items()
         for key, array in network.tensors().items()
     }
-    assert found.keys() == expected.keys()
-    assert len(found) == 162
+    assert arrays.keys() == expected.keys()
+    assert len(arrays) == 162
     for key, array in expected.items():
-        assert found[key].dtype == array.dtype
-        assert np.array_equal(found[key], array), key
+        assert arrays[key].dtype == array.dtype
+        assert np.array_equal(arrays[key], array), key
 
 
 def test_settings_of_the_releases_file() -> None:
@@ -60,9 +60,9 @@ def test_snapshots_of_any_protocol(tmp_path: Path, protocol: int, changes: dict[
     snapshot = read_snapshot(write_snapshot(tmp_path / "s.pkl", config, built, protocol))
     for name, network in {**built, "G_ema": built["G"]}.items():
         state = network.state_dict()
-        found = snapshot[name].tensors()
-        assert found.keys() == state.keys()
-        assert all(np.array_equal(found[key], value.numpy()) for key, value in state.items())
+        arrays = snapshot[name].tensors()
+        assert arrays.keys() == state.keys()
+        assert all(np.array_equal(arrays[key], value.numpy()) for key, value in state.items())
     settings = network_settings(snapshot["G_ema"], snapshot["D"])
     assert settings.items() <= config.model_dump().items()
 
@@ -171,8 +171,8 @@ def test_modules_within_modules_without_end(tmp_path: Path) -> None:
 def test_networks_of_other_programs(tmp_path: Path) -> None:
     def settings(generator: Persistent, judge: Persistent | None = None) -> dict[str, Any]:
         networks = {"G_ema": generator} | ({"D": judge} if judge else {})
-        found = read_snapshot(write(tmp_path / "s.pkl", networks))
-        return network_settings(found["G_ema"], found.get("D"))
+        snapshot = read_snapshot(write(tmp_path / "s.pkl", networks))
+        return network_settings(snapshot["G_ema"], snapshot.get("D"))
 
     with pytest.raises(BadInput, match="holds a 'ResNet' where a Generator is expected"):
         settings(module("ResNet"))

@@ -68,11 +68,11 @@ def test_a_full_disk_stops_the_run_and_says_what_it_needs(
     assert "step-000000004" in training.said()
     (left,) = list_checkpoints(run / "checkpoints")
     assert left.step == 2
-    found = re.search(r"the checkpoint takes ([\d,]+) bytes, the disk has [\d,]+ free", training.said())
-    assert found is not None
+    match = re.search(r"the checkpoint takes ([\d,]+) bytes, the disk has [\d,]+ free", training.said())
+    assert match is not None
     takes = sum(path.stat().st_size for path in left.path.iterdir())
     assert takes > LIMIT_BYTES
-    assert int(found[1].replace(",", "")) == pytest.approx(takes, rel=0.02)
+    assert int(match[1].replace(",", "")) == pytest.approx(takes, rel=0.02)
     verify(left)
     assert list((run / "checkpoints").glob(f"{UNFINISHED}*")) == []
     train(*recipe, run, overrides=LARGE, options=CPU)
@@ -101,9 +101,9 @@ def test_events_wait_for_room(tmp_path: Path) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         log.write("last")
-    found = list(read_events(tmp_path / "e.jsonl"))
-    assert [event["event"] for event in found] == ["first", *["waits"] * 100, "last"]
-    assert [event["number"] for event in found[1:-1]] == list(range(100))
+    events = list(read_events(tmp_path / "e.jsonl"))
+    assert [event["event"] for event in events] == ["first", *["waits"] * 100, "last"]
+    assert [event["number"] for event in events[1:-1]] == list(range(100))
 
 
 def test_events_that_waited_are_written_at_the_end(tmp_path: Path) -> None:

@@ -112,11 +112,11 @@ def test_a_face_that_is_cut_off_is_found_before_training(faces: Path, tmp_path: 
         with pak.open("r+b") as file:
             file.seek(end - 600)
             file.write(bytes(600))
-        found = open_faceset(pak)
+        faceset = open_faceset(pak)
     else:
         _cut(faces / victim)
-        found = open_faceset(faces)
-    assert (len(found), found.passed_over) == (len(whole) - 1, (victim,))
+        faceset = open_faceset(faces)
+    assert (len(faceset), faceset.passed_over) == (len(whole) - 1, (victim,))
     for path in whole[:3]:
         _cut(path)
     with pytest.raises(BadInput, match=rf"no usable face in [34] of {FACES} pictures.*is cut off"):

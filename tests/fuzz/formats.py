@@ -140,9 +140,9 @@ def _read_weights(path: Path) -> None:
 
 
 def _read_checkpoint(path: Path) -> None:
-    found = newest_whole(path / "checkpoints")
-    if found is not None:
-        restore(found[0], found[1], rig().state)
+    newest = newest_whole(path / "checkpoints")
+    if newest is not None:
+        restore(newest[0], newest[1], rig().state)
 
 
 def _checkpoint_case(case: int, folder: Path) -> Path:
@@ -172,8 +172,8 @@ def _set_with_checksum(case: int, folder: Path) -> Path:
 
 
 def _read_prepared(path: Path) -> None:
-    found = open_prepared(path)
-    found[np.arange(min(4, len(found)))]
+    pictures = open_prepared(path)
+    pictures[np.arange(min(4, len(pictures)))]
 
 
 @cache

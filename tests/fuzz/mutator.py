@@ -90,9 +90,9 @@ def _word(data: bytearray, random: Random) -> bytearray:
 
 def _digits(data: bytearray, random: Random) -> bytearray:
     """Change a number that is written in digits."""
-    found = [at for at, byte in enumerate(data[:4096]) if 48 <= byte <= 57]
-    if found:
-        at = random.choice(found)
+    places = [at for at, byte in enumerate(data[:4096]) if 48 <= byte <= 57]
+    if places:
+        at = random.choice(places)
         data[at : at + 1] = random.choice((b"0", b"9", b"-1", b"99999999999", b"1.5", b'"x"', b"null"))
     return data
 

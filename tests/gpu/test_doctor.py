@@ -11,5 +11,5 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def test_the_self_test_passes(tmp_path: Path) -> None:
-    found = run_self_test("cuda", tmp_path)
-    assert [each for each in found.outcomes if each.state == "failed"] == []
+    result = run_self_test("cuda", tmp_path)
+    assert [each for each in result.outcomes if each.state == "failed"] == []

@@ -19,9 +19,9 @@ from frugan.memory.cards import GUESSED, Link, Sum, parse_link, seconds_between
     ],
 )
 def test_links_are_read(text: str, bytes_per_s: float, latency_s: float) -> None:
-    found = parse_link(text)
-    assert (found.bytes_per_s, found.latency_s) == pytest.approx((bytes_per_s, latency_s))
-    assert not found.guess
+    link = parse_link(text)
+    assert (link.bytes_per_s, link.latency_s) == pytest.approx((bytes_per_s, latency_s))
+    assert not link.guess
 
 
 @pytest.mark.parametrize("text", ["8", "8GB", "GB/s", "-8GB/s", "8Gb/s", "nan GB/s", "8GB/s,50", "8GB/s 50us", ""])

@@ -205,9 +205,9 @@ def test_the_plan_in_force_goes_on_and_into_the_checkpoint(tmp_path: Path) -> No
     assert card.refused == 1  # once, and not again in the steps after it
     told = [event for event in events if event["event"] == "out_of_memory"]
     assert [(e["step"], e["plan"]["micro_batch"]) for e in told] == [(0, BATCH // 4)]
-    found = newest_whole(tmp_path / "checkpoints")
-    assert found is not None
-    assert Plan.from_json(found[1]["plan"], tight.plan.precision) == smaller
+    newest = newest_whole(tmp_path / "checkpoints")
+    assert newest is not None
+    assert Plan.from_json(newest[1]["plan"], tight.plan.precision) == smaller
 
 
 def test_no_plan_left_stops_the_run_and_keeps_what_there_is(tmp_path: Path) -> None:
@@ -215,6 +215,6 @@ def test_no_plan_left_stops_the_run_and_keeps_what_there_is(tmp_path: Path) -> N
     train(tmp_path, 4, rig=tight)
     with Ceiling(peak_bytes(rig()) // 2, held(tight)), pytest.raises(TrainingFailed, match="would live"):
         train(tmp_path, 8, rig=tight)
-    found = newest_whole(tmp_path / "checkpoints")
-    assert found is not None
-    assert found[0].step == 4
+    newest = newest_whole(tmp_path / "checkpoints")
+    assert newest is not None
+    assert newest[0].step == 4

@@ -31,15 +31,15 @@ class Compared(Dataless):
         self.wrong: list[str] = []
 
     def _first_time(self, func: Any, args: Any, kwargs: Any, key: Any, tensors: Any) -> Any:
-        found = super()._first_time(func, args, kwargs, key, tensors)
+        result = super()._first_time(func, args, kwargs, key, tensors)
         if func in RULES and func not in MADE:
             self.seen.add(func)
             given = {name: _real(value) for name, value in kwargs.items() if name != "device"}
             theirs = func(*_real(args), **given)
-            ours, expected = ([*map(_described, tensors_in(out))] for out in (found[0], theirs))
+            ours, expected = ([*map(_described, tensors_in(out))] for out in (result[0], theirs))
             if ours != expected:
                 self.wrong.append(f"{func} of {[*map(_described, tensors)]}: {ours}, and torch {expected}")
-        return found
+        return result
 
 
 def _real(value: Any) -> Any:

@@ -279,6 +279,6 @@ def test_a_card_holds_micro_batches_and_not_the_batch(family: Family) -> None:
 
 @made_up_in_short
 def test_reserved_is_at_least_what_lives(family: Family) -> None:
-    found = predicted_once(family.name, "cuda")
-    assert found.needed_bytes >= found.peak.size_bytes
-    assert sum(found.peak.categories.values()) == found.peak.size_bytes
+    predicted = predicted_once(family.name, "cuda")
+    assert predicted.needed_bytes >= predicted.peak.size_bytes
+    assert sum(predicted.peak.categories.values()) == predicted.peak.size_bytes

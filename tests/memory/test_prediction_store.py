@@ -34,12 +34,12 @@ def store(*files: Path, version: str = "now", subject: str = "a") -> PredictionS
 def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
     plan, file = plan_of(OF, 2), tmp_path / "known.json"
     first = store()
-    found = first(plan, STAGE, rough=False)
-    assert first(plan, STAGE, rough=False) == found
+    prediction = first(plan, STAGE, rough=False)
+    assert first(plan, STAGE, rough=False) == prediction
     assert first.ran == 1
     first.save(file)
     again = store(file)
-    assert again(plan, STAGE, rough=False) == found
+    assert again(plan, STAGE, rough=False) == prediction
     assert again.ran == 0
 
 
@@ -74,10 +74,10 @@ def test_recipes_share_a_file(tmp_path: Path) -> None:
 def test_a_damaged_file_is_made_again(tmp_path: Path, content: str) -> None:
     file = tmp_path / "known.json"
     file.write_text(content, "utf-8")
-    found = store(file)
-    found(plan_of(OF, 2), STAGE, rough=True)
-    assert found.ran == 1
-    found.save(file)
+    renewed = store(file)
+    renewed(plan_of(OF, 2), STAGE, rough=True)
+    assert renewed.ran == 1
+    renewed.save(file)
     assert len(json.loads(file.read_text("utf-8"))["predictions"]) == 1
 
 

@@ -95,9 +95,9 @@ def test_state_is_shared_out_before_it_goes_to_the_host() -> None:
     """Where it does not fit otherwise, and only between ranks: all weights once are less than statistics twice."""
     wishes = Wishes(micro_batch=4, avoid=frozenset({"recompute", "keep-products", "ema-on-host"}))
     savers = {
-        (ranks, mib): savers_of(found.plan, 64)
+        (ranks, mib): savers_of(choice.plan, 64)
         for ranks, mib in ((1, 180), (2, 180), (2, 1000))
-        if (found := by_formula(wishes, ranks=ranks).within(mib * MIB)) is not None
+        if (choice := by_formula(wishes, ranks=ranks).within(mib * MIB)) is not None
     }
     assert savers == {
         (1, 180): ("micro-batch", "optimizer-on-host"),

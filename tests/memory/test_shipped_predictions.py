@@ -37,16 +37,16 @@ def _without_what_ships(name: str) -> Planner:
     return replace(Planner.of(name, (), PlanOptions()), shipped=None, known=None)
 
 
-def _assert_shipped(name: str, found: Mapping[str, Mapping[str, Any]]) -> None:
+def _assert_shipped(name: str, predictions: Mapping[str, Mapping[str, Any]]) -> None:
     file = shipped_predictions(name)
     assert file is not None, f"{name} ships without predictions: run benchmarks/what_fits.py {name}"
     shipped = json.loads(file.read_text("utf-8"))
     assert shipped["version"] == prediction_version()
-    both = found.keys() & shipped["predictions"].keys()
+    both = predictions.keys() & shipped["predictions"].keys()
     assert both, f"of another recipe: run benchmarks/what_fits.py {name}"
     for key in both:
         before = _flat(shipped["predictions"][key])
-        now = {name: value for name, value in _flat(found[key]).items() if name in before}  # or counted since
+        now = {name: value for name, value in _flat(predictions[key]).items() if name in before}  # or counted since
         assert before == pytest.approx(now, rel=NEGLIGIBLE)
 
 

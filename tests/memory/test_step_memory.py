@@ -17,10 +17,10 @@ def _measured(precision: Precision, *, fake: bool, recompute: bool) -> StepMemor
         rig = Rig.create(MadeUpFamily(), precision=precision, recompute=recompute)
         rig.step.run(rig.state, rig.plan)
         blocks = MadeUpFamily().recomputable(rig.state.networks)
-        found = measure_step(rig.step, rig.state, rig.plan, blocks)
+        measured = measure_step(rig.step, rig.state, rig.plan, blocks)
         held = [t for n in rig.state.networks.values() for t in (*n.parameters(), *n.buffers())]
-        assert found.static["parameters"] == storages_bytes(held)
-    return found
+        assert measured.static["parameters"] == storages_bytes(held)
+    return measured
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_predicted_is_measured(precision: Precision, recompute: bool) -> None:
 
 
 def test_weights_that_are_their_masters_count_as_parameters() -> None:
-    found = _measured(FP32, fake=False, recompute=False)
-    assert found.peak.categories["parameters"] == found.static["parameters"]
+    measured = _measured(FP32, fake=False, recompute=False)
+    assert measured.peak.categories["parameters"] == measured.static["parameters"]
 
 
 def test_everything_has_a_name() -> None:
-    found = _measured(BF16, fake=False, recompute=False)
-    assert sum(found.peak.categories.values()) == found.peak.size_bytes
-    assert {"parameters", "optimizer", "averages"} <= found.static.keys()
-    categories = set(found.trace.categories)
+    measured = _measured(BF16, fake=False, recompute=False)
+    assert sum(measured.peak.categories.values()) == measured.peak.size_bytes
+    assert {"parameters", "optimizer", "averages"} <= measured.static.keys()
+    categories = set(measured.trace.categories)
     assert {"working weights", "gradients", "batch", "saved activations", "temporaries"} <= categories
-    assert max(peak.size_bytes for peak in found.by_phase.values()) == found.peak.size_bytes
+    assert max(peak.size_bytes for peak in measured.by_phase.values()) == measured.peak.size_bytes

@@ -20,18 +20,18 @@ def measured(*of_classes: torch.Tensor) -> WithinClass:
 
 def test_distances_that_one_can_do_in_the_head() -> None:
     rows = torch.tensor([[0.0, 0.0], [3.0, 3.0], [0.0, 1.0], [9.0, 9.0], [5.0, 5.0]])
-    found = within_class(rows, torch.tensor([4, 4, 7, 4, 8]))
-    assert found.mean == {4: pytest.approx((3 + 6 + 9) / 3)}  # root mean square differences; 7 and 8 are alone
-    assert found.nearest == {4: pytest.approx((3 + 3 + 6) / 3)}
+    distances = within_class(rows, torch.tensor([4, 4, 7, 4, 8]))
+    assert distances.mean == {4: pytest.approx((3 + 6 + 9) / 3)}  # root mean square differences; 7 and 8 are alone
+    assert distances.nearest == {4: pytest.approx((3 + 3 + 6) / 3)}
 
 
 def test_classes_are_kept_apart() -> None:
     one, two = samples(20, 1.0, 0), samples(20, 0.25, 1) + 100
-    found = ratios(measured(one, two), measured(one, one))
-    assert found.mean[0] == pytest.approx(1)
-    assert found.mean[1] == pytest.approx(0.25, rel=0.2)
-    assert found.mean_overall == pytest.approx((found.mean[0] + found.mean[1]) / 2)
-    assert found.nearest_overall == pytest.approx((found.nearest[0] + found.nearest[1]) / 2)
+    diversity = ratios(measured(one, two), measured(one, one))
+    assert diversity.mean[0] == pytest.approx(1)
+    assert diversity.mean[1] == pytest.approx(0.25, rel=0.2)
+    assert diversity.mean_overall == pytest.approx((diversity.mean[0] + diversity.mean[1]) / 2)
+    assert diversity.nearest_overall == pytest.approx((diversity.nearest[0] + diversity.nearest[1]) / 2)
 
 
 def test_the_nearest_among_fewer_is_the_mean_over_all_choices() -> None:
@@ -55,9 +55,9 @@ def test_nearest_neighbours_compare_whatever_the_counts() -> None:
 def test_few_kinds_of_samples_show_in_neighbours_and_not_in_the_mean() -> None:
     real = samples(100, 1.0, 5)
     copied = real[:10].repeat(10, 1) + samples(100, 0.01, 6)
-    found = ratios(measured(copied), measured(real))
-    assert found.mean[0] > 0.8
-    assert found.nearest[0] < 0.05
+    diversity = ratios(measured(copied), measured(real))
+    assert diversity.mean[0] > 0.8
+    assert diversity.nearest[0] < 0.05
 
 
 def test_who_repeats_a_small_class_is_not_to_blame() -> None:
@@ -77,8 +77,8 @@ def test_many_samples_are_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_cannot_be_compared_is_left_out() -> None:
     one, alike = samples(10, 1.0, 8), torch.ones(10, 6)
-    found = ratios(measured(one, one, one, one[:1]), measured(one, alike, one[:1], one))
-    assert list(found.mean) == list(found.nearest) == [0]
+    diversity = ratios(measured(one, one, one, one[:1]), measured(one, alike, one[:1], one))
+    assert list(diversity.mean) == list(diversity.nearest) == [0]
     nothing = ratios(measured(one), measured(alike))
     with pytest.raises(ValueError, match="at least one"):
         _ = nothing.mean_overall

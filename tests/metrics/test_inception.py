@@ -47,10 +47,10 @@ def network() -> Inception:
 )
 def test_features(network: Inception, size: str) -> None:
     recorded = np.load(GOLDEN)
-    found = network(torch.from_numpy(recorded[f"images_{size}"]), FEATURES)
+    features = network(torch.from_numpy(recorded[f"images_{size}"]), FEATURES)
     for name in FEATURES:
         expected = recorded[f"{name}_{size}"]
-        assert np.abs(found[name].numpy() - expected).max() <= 1e-4 * np.abs(expected).max(), name
+        assert np.abs(features[name].numpy() - expected).max() <= 1e-4 * np.abs(expected).max(), name
 
 
 @pytest.mark.long
@@ -60,11 +60,11 @@ def test_another_pool_at_the_end_is_noticed(network: Inception) -> None:
     kept = network.Mixed_7c.pool
     network.Mixed_7c.pool = network.Mixed_7b.pool
     try:
-        found = network(torch.from_numpy(recorded["images_32x32"]))["2048"].numpy()
+        features = network(torch.from_numpy(recorded["images_32x32"]))["2048"].numpy()
     finally:
         network.Mixed_7c.pool = kept
     expected = recorded["2048_32x32"]
-    assert np.abs(found - expected).max() > 1e-2 * np.abs(expected).max()
+    assert np.abs(features - expected).max() > 1e-2 * np.abs(expected).max()
 
 
 def test_the_resize_has_no_half_pixel_shift() -> None:

@@ -22,17 +22,17 @@ def rows(seed: int, count: int = 50) -> torch.Tensor:
 
 def others(path: Path, seed: int = 0, **also: Any) -> Path:
     """As pytorch-fid and BigGAN-PyTorch save them."""
-    found = rows(seed).numpy()
-    np.savez_compressed(path, mu=found.mean(0), sigma=np.cov(found, rowvar=False), **also)
+    features = rows(seed).numpy()
+    np.savez_compressed(path, mu=features.mean(0), sigma=np.cov(features, rowvar=False), **also)
     return path
 
 
 def test_a_distance_to_a_file_is_the_distance_to_its_pictures(tmp_path: Path) -> None:
     mine, theirs = Moments.of(rows(1)), Moments.of(rows(0))
-    found = read_moments(others(tmp_path / "stats.npz"), 6)
-    assert (found.pictures, found.network_digest) == (None, None)
-    assert len(found.digest) == 64
-    assert frechet_distance(mine, found.normal) == pytest.approx(frechet_distance(mine, theirs), rel=1e-12)
+    file_moments = read_moments(others(tmp_path / "stats.npz"), 6)
+    assert (file_moments.pictures, file_moments.network_digest) == (None, None)
+    assert len(file_moments.digest) == 64
+    assert frechet_distance(mine, file_moments.normal) == pytest.approx(frechet_distance(mine, theirs), rel=1e-12)
 
 
 def test_a_reference_batch_with_its_pictures_is_read_and_they_are_not(tmp_path: Path) -> None:
@@ -45,16 +45,16 @@ def test_a_reference_batch_with_its_pictures_is_read_and_they_are_not(tmp_path: 
     np.savez(path, arr_0=pictures, mu=whole.mean(0).astype(np.float32), sigma=sigma, mu_s=sigma[0], sigma_s=sigma)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("surprise.npy", pickle.dumps("never looked at"))
-    found = read_moments(path, 6).normal
-    assert found.mean.dtype == found.covariance.dtype == torch.float64
-    assert torch.equal(found.covariance, found.covariance.T)
+    normal = read_moments(path, 6).normal
+    assert normal.mean.dtype == normal.covariance.dtype == torch.float64
+    assert torch.equal(normal.covariance, normal.covariance.T)
 
 
 def test_ours_say_what_they_are_of_and_others_read_them(tmp_path: Path) -> None:
     moments, path = Moments.of(rows(0)), tmp_path / "new" / "ours.npz"
     write_moments(path, moments, {"pictures": 50, "network_digest": "abc", "resolution": 32, "network": "n"})
-    found = read_moments(path, 6)
-    assert (found.pictures, found.network_digest, found.resolution) == (50, "abc", 32)
+    ours = read_moments(path, 6)
+    assert (ours.pictures, ours.network_digest, ours.resolution) == (50, "abc", 32)
     assert [p.name for p in path.parent.iterdir()] == ["ours.npz"]
     with np.load(path, allow_pickle=False) as archive:  # as pytorch-fid does
         np.testing.assert_allclose(archive["mu"], rows(0).numpy().mean(0), rtol=1e-12)

@@ -39,9 +39,9 @@ def test_frechet_distance() -> None:
 
 
 def test_recorded_moments() -> None:
-    found = moments(A)
-    np.testing.assert_allclose(found.mean, INPUTS["mu_A"], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found.covariance, INPUTS["sigma_A"], rtol=1e-6, atol=1e-9)
+    gathered = moments(A)
+    np.testing.assert_allclose(gathered.mean, INPUTS["mu_A"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gathered.covariance, INPUTS["sigma_A"], rtol=1e-6, atol=1e-9)
 
 
 def test_a_set_is_at_no_distance_from_itself() -> None:
@@ -83,10 +83,10 @@ def test_moments_are_the_same_however_they_come(sizes: list[int], seed: int, off
     for part in rows.split(sizes):
         streamed.update(part)
         merged = merged.merged(Moments.of(part))
-    for found in (streamed.finish(), merged):
-        assert found.count == len(rows)
-        torch.testing.assert_close(found.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(found.scatter, expected, rtol=1e-7, atol=1e-7)
+    for gathered in (streamed.finish(), merged):
+        assert gathered.count == len(rows)
+        torch.testing.assert_close(gathered.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(gathered.scatter, expected, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("batch", [1000, 37])

@@ -20,15 +20,15 @@ def _random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 def _kept(function: Callable[[Tensor], Tensor], x: Tensor) -> set[int]:
     """Addresses of the memory that autograd keeps."""
-    found: set[int] = set()
+    addresses: set[int] = set()
 
     def keep(tensor: Tensor) -> Tensor:
-        found.add(tensor.untyped_storage().data_ptr())
+        addresses.add(tensor.untyped_storage().data_ptr())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         function(x)
-    return found
+    return addresses
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -44,9 +44,9 @@ def test_a_convolution_with_a_weight_that_learns_nothing(
         expected = F.conv2d(theirs, weight, bias, stride, padding)
         assert torch.equal(made, expected)
         upstream = _random(*made.shape, dtype=dtype)
-        (found,), (wanted,) = (torch.autograd.grad(y, x, upstream) for y, x in ((made, ours), (expected, theirs)))
-        assert torch.equal(found, wanted)
-        assert found.stride() == wanted.stride()
+        (gradient,), (wanted,) = (torch.autograd.grad(y, x, upstream) for y, x in ((made, ours), (expected, theirs)))
+        assert torch.equal(gradient, wanted)
+        assert gradient.stride() == wanted.stride()
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), CASES)
@@ -73,9 +73,9 @@ def test_what_is_kept() -> None:
 def test_a_weight_that_learns_gets_its_gradient() -> None:
     x, weight, bias = _random(2, 3, 4, 4).requires_grad_(), _random(2, 3, 3, 3).requires_grad_(), torch.ones(2).double()
     for learning in ((weight,), (weight, bias.requires_grad_())):
-        found = torch.autograd.grad(conv2d(x, weight, bias, padding=1).square().sum(), (x, *learning))
+        gradients = torch.autograd.grad(conv2d(x, weight, bias, padding=1).square().sum(), (x, *learning))
         wanted = torch.autograd.grad(F.conv2d(x, weight, bias, padding=1).square().sum(), (x, *learning))
-        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(gradients, wanted, strict=True))
     with_bias_alone = conv2d(x, weight.detach(), bias, padding=1)
     assert torch.autograd.grad(with_bias_alone.sum(), bias)[0].tolist() == [32.0, 32.0]
 
@@ -86,9 +86,9 @@ def test_means_of_four(dtype: torch.dtype) -> None:
     made, expected = mean_pool2d(ours), F.avg_pool2d(theirs, 2)
     assert torch.equal(made, expected)
     upstream = _random(*made.shape, dtype=dtype)
-    (found,), (wanted,) = (torch.autograd.grad(y, x, upstream) for y, x in ((made, ours), (expected, theirs)))
-    assert torch.equal(found, wanted)
-    assert found.stride() == wanted.stride()
+    (gradient,), (wanted,) = (torch.autograd.grad(y, x, upstream) for y, x in ((made, ours), (expected, theirs)))
+    assert torch.equal(gradient, wanted)
+    assert gradient.stride() == wanted.stride()
 
 
 def test_derivatives_of_means() -> None:

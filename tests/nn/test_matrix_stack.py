@@ -28,8 +28,8 @@ def test_a_stack_does_what_each_matrix_does() -> None:
     rows = stack.from_left(left, whole)
     for row, i in zip(rows.split(1), PLACES, strict=True):
         torch.testing.assert_close(row, left[i] @ matrices[i])
-    for found, row, i in zip(stack.from_right(rows, whole), rows.split(1), PLACES, strict=True):
-        torch.testing.assert_close(found, row @ matrices[i].T)
+    for product, row, i in zip(stack.from_right(rows, whole), rows.split(1), PLACES, strict=True):
+        torch.testing.assert_close(product, row @ matrices[i].T)
     factors = _random(len(ROWS), seed=30)
     for i, part in stack.parts(whole * stack.by_row(factors)).items():
         torch.testing.assert_close(part, matrices[i] * factors[i])

@@ -37,11 +37,11 @@ def _composed(x: Tensor, weight: Tensor, styles: Tensor, *, up: bool) -> Tensor:
 def test_the_bits_of_torchs_own_operations(up: bool, dtype: torch.dtype) -> None:
     made, expected = (way(*_given(dtype), up=up) for way in (_made, _composed))
     assert torch.equal(made, expected)
-    found, wanted = (
+    gradients, wanted = (
         torch.autograd.grad(way(*given, up=up).square().sum(), given)
         for way, given in ((_made, _given(dtype)), (_composed, _given(dtype)))
     )
-    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(gradients, wanted, strict=True))
 
 
 @WAYS

@@ -81,9 +81,9 @@ def test_further_singular_values_are_followed() -> None:
     _together(network, {"layers.2.weight": torch.ones(7, 4, dtype=torch.float64)})
     layer = network.layers[2]
     assert isinstance(layer, SNLinear)
-    found = torch.linalg.svdvals(layer.weight)
+    exact = torch.linalg.svdvals(layer.weight)
     followed = torch.cat([layer.sv0, cast(Tensor, layer.sv1)])
-    torch.testing.assert_close(followed, found[:2], rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(followed, exact[:2], rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

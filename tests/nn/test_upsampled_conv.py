@@ -23,8 +23,8 @@ def test_as_the_convolution_of_the_doubled_picture(side: int, transposed: bool, 
     expected = F.conv2d(F.interpolate(x, scale_factor=2), weight, bias, padding=1)
     torch.testing.assert_close(made, expected, rtol=1e-12, atol=1e-12)
     upstream = torch.randn_like(made)
-    found, wanted = (torch.autograd.grad((y * upstream).sum(), (x, weight, bias)) for y in (made, expected))
-    for a, b in zip(found, wanted, strict=True):
+    gradients, wanted = (torch.autograd.grad((y * upstream).sum(), (x, weight, bias)) for y in (made, expected))
+    for a, b in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 

@@ -36,8 +36,8 @@ def test_values_and_gradients_are_those_of_plain_autograd(elements: int, monkeyp
     assert list(terms) == list(plain)
     for name, value in plain.items():
         torch.testing.assert_close(terms[name], value)
-    found = torch.autograd.grad(torch.stack(list(terms.values())).sum() * 7, made)
-    for a, b in zip(found, wanted, strict=True):
+    gradients = torch.autograd.grad(torch.stack(list(terms.values())).sum() * 7, made)
+    for a, b in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(a, b)
 
 

@@ -50,14 +50,14 @@ def test_networks_in_half_precision_give_nearly_the_same(dtype: torch.dtype) -> 
     half = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.Softplus(), nn.Flatten(), nn.Linear(160, 1))
     half.load_state_dict(exact.state_dict())
     half.to(dtype)
-    found = []
+    results = []
     for network, scale in ((exact, 1.0), (half, 1024.0)):
         x = pictures()
         penalty = r1_penalty(network(x.to(next(network.parameters()).dtype)), x, torch.tensor(scale))
         assert penalty.dtype == torch.float32
         (penalty.mean() * scale).backward()
-        found.append((penalty.detach(), next(network.parameters()).grad))
-    (value, gradient), (half_value, half_gradient) = found
+        results.append((penalty.detach(), next(network.parameters()).grad))
+    (value, gradient), (half_value, half_gradient) = results
     torch.testing.assert_close(half_value, value, rtol=0.03, atol=0)
     assert gradient is not None
     assert half_gradient is not None

@@ -21,10 +21,10 @@ Digest = tuple[int, float, float, float]
 
 def kind(key: str) -> Kind:
     """What an entry of a state is."""
-    found = BUFFER.search(key)
-    if found is None:
+    match = BUFFER.search(key)
+    if match is None:
         return "parameter"
-    return "u" if found[1] else "sv" if found[2] else "statistics"
+    return "u" if match[1] else "sv" if match[2] else "statistics"
 
 
 def cancelled_biases(case: Case) -> set[str]:
@@ -38,7 +38,7 @@ def cancelled_biases(case: Case) -> set[str]:
     """
     residual: dict[int, list[str]] = {}
     last_attention = -1
-    found: set[str] = set()
+    biases: set[str] = set()
     for key in case.states:
         match = re.fullmatch(r"G\.blocks\.(\d+)\.(0\.(conv\w+)\.bias|1\.gamma)", key)
         if match is None:
@@ -49,8 +49,8 @@ def cancelled_biases(case: Case) -> set[str]:
         elif match[3] in ("conv_sc", _last_convolution(case)):
             residual.setdefault(block, []).append(key)
         else:
-            found.add(key)
-    return found.union(*(keys for block, keys in residual.items() if block > last_attention))
+            biases.add(key)
+    return biases.union(*(keys for block, keys in residual.items() if block > last_attention))
 
 
 def _last_convolution(case: Case) -> str:
@@ -75,11 +75,11 @@ def digests(tensors: Mapping[str, Tensor]) -> dict[str, Digest]:
 
 def recorded_digests(case: Case, which: str, done: int) -> dict[str, Digest]:
     """The recording's digests of "G", "D" and, if there was one, "G_ema"."""
-    found: dict[str, Digest] = {}
+    digests_of: dict[str, Digest] = {}
     for network in ("G", "D", "G_ema"):
         for key, (shape, *values) in case.record[which]["digest"].get(f"{network}_after{done}", {}).items():
-            found[f"{network}.{key}"] = (math.prod(shape), *values)
-    return found
+            digests_of[f"{network}.{key}"] = (math.prod(shape), *values)
+    return digests_of
 
 
 def first(case: Case) -> dict[str, Tensor]:
@@ -142,12 +142,12 @@ def errors(case: Case, ours: Mapping[str, Digest], reference: Mapping[str, Diges
         start = before if wanted in ("parameter", "statistics") else None
         return relative(projections(ours, start, keys), projections(reference, start, keys))
 
-    found = {network: error(network, "parameter") for network in ("G", "D")}
+    worst = {network: error(network, "parameter") for network in ("G", "D")}
     kinds: tuple[Kind, ...] = ("u", "sv", "statistics")
-    found |= {wanted: max(error(network, wanted) for network in ("G", "D")) for wanted in kinds}
+    worst |= {wanted: max(error(network, wanted) for network in ("G", "D")) for wanted in kinds}
     if any(key.startswith("G_ema.") for key in reference):
-        found["G_ema"] = max(error("G_ema", wanted) for wanted in ("parameter", *kinds))
-    return found
+        worst["G_ema"] = max(error("G_ema", wanted) for wanted in ("parameter", *kinds))
+    return worst
 
 
 def loss_error(ours: Mapping[str, float], reference: Mapping[str, float]) -> float:

@@ -66,9 +66,9 @@ def first_update(case: Case, phase_name: str, *, float64: bool = False) -> Updat
         layouts = dict.fromkeys(networks, Layout())
         with working_weights(networks, layouts, phase.updates, Observer()) as working:
             for part in phase.parts:
-                found = part(networks, micro, PhaseState({}, torch.ones(())))
-                torch.stack(list(found.values())).sum().backward()
-                terms |= {name: float(term.detach()) for name, term in found.items()}
+                own_terms = part(networks, micro, PhaseState({}, torch.ones(())))
+                torch.stack(list(own_terms.values())).sum().backward()
+                terms |= {name: float(term.detach()) for name, term in own_terms.items()}
             for weights in working.values():
                 weights.carry()
     gradients = {key: p.grad for key, p in networks[phase_name].named_parameters() if p.grad is not None}

@@ -85,19 +85,19 @@ def limits(name: str, which: str, done: int) -> dict[str, float]:
 
 def limits_in_float64(name: str, which: str, done: int) -> dict[str, float]:
     """What a recording may be off by from our float64 run: what one run in fp32 is. Quantity -> limit."""
-    found = dict(zip(QUANTITIES, ROUNDING[name, which, done], strict=True))
-    return found | {"statistics": max(found["statistics"], ORDER_OF_SUMS)}
+    limits = dict(zip(QUANTITIES, ROUNDING[name, which, done], strict=True))
+    return limits | {"statistics": max(limits["statistics"], ORDER_OF_SUMS)}
 
 
 def distances(case: Case, which: str, runs: int) -> dict[int, dict[str, float]]:
     """Iterations done -> quantity -> the largest distance from the float64 run, as described above."""
     exact = run(case, which, float64=True)
     averaged = bool(recorded_digests(case, which, 3).keys() & {f"G_ema.{key[2:]}" for key in case.states})
-    found: dict[int, dict[str, float]] = {}
+    distance_of: dict[int, dict[str, float]] = {}
 
     def note(done: int, off: dict[str, float]) -> None:
         for quantity, value in off.items():
-            found.setdefault(done, {})[quantity] = max(value, found.get(done, {}).get(quantity, 0.0))
+            distance_of.setdefault(done, {})[quantity] = max(value, distance_of.get(done, {}).get(quantity, 0.0))
 
     for seed in range(1, runs + 1):
         trace = run(case, which, perturbation=seed)
@@ -108,7 +108,7 @@ def distances(case: Case, which: str, runs: int) -> dict[int, dict[str, float]]:
             for average in ({}, trace.originals_average[done]):
                 note(done, errors(case, digests(trace.states[done] | average), reference))
             note(done, {"losses": _losses(done, trace, exact.losses)})
-    return found
+    return distance_of
 
 
 def _losses(done: int, trace: Trace, reference: list[dict[str, float]]) -> float:

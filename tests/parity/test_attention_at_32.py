@@ -55,12 +55,12 @@ def test_attention_is_placed_by_true_resolution_or_by_the_table_of_the_release(
 
 @pytest.mark.parametrize("architecture", ["biggan", "biggan-deep"])
 def test_the_switch_is_for_32_pixels_only(architecture: Architecture) -> None:
-    found = [
+    blocks = [
         places(Discriminator(networks(architecture, 16, compatible=compatible, resolution=64)))
         for compatible in (False, True)
     ]
-    assert found[0] == found[1]
-    assert len(found[0]) == 1
+    assert blocks[0] == blocks[1]
+    assert len(blocks[0]) == 1
 
 
 @pytest.mark.parametrize("architecture", ["biggan", "biggan-deep"])

@@ -84,8 +84,8 @@ def test_discriminator_outputs_and_losses(name: str) -> None:
     assert ours.terms["real"] == pytest.approx(step["D_loss_real"], abs=OUTPUT_LIMIT * size(real))
     assert ours.terms["fake"] == pytest.approx(step["D_loss_fake"], abs=OUTPUT_LIMIT * size(fake))
     other = ADVERSARIAL_LOSSES["non-saturating"]
-    found = (other.real(real), other.fake(fake), other.generator(fake))
-    for value, reference, out in zip(found, step["dcgan"], (real, fake, fake), strict=True):
+    losses = (other.real(real), other.fake(fake), other.generator(fake))
+    for value, reference, out in zip(losses, step["dcgan"], (real, fake, fake), strict=True):
         assert float(value) == pytest.approx(reference, abs=OUTPUT_LIMIT * size(out))
 
 
@@ -101,9 +101,9 @@ def test_generator_loss(name: str) -> None:
 @pytest.mark.parametrize("network", ["D", "G"])
 @each_case
 def test_gradient_norms(name: str, network: str) -> None:
-    found = errors(name, network, norms(update(name, network).gradients))
-    worst = max(found, key=lambda key: found[key])
-    assert found[worst] <= limit(name, network), worst
+    off = errors(name, network, norms(update(name, network).gradients))
+    worst = max(off, key=lambda key: off[key])
+    assert off[worst] <= limit(name, network), worst
 
 
 @pytest.mark.long
@@ -111,17 +111,17 @@ def test_gradient_norms(name: str, network: str) -> None:
 def test_gradient_norms_of_deep128_in_float64_differ_by_the_recorded_rounding_of_the_original(network: str) -> None:
     # Its limits in fp32 are wide. In float64 we stray from the recorded fp32 norms as far as the original's own float64
     # run did, to 1e-4 of that distance: so the two agree to 1e-8.
-    found = max(errors("deep128", network, norms(update("deep128", network, True).gradients)).values())
-    assert found == pytest.approx(rounding("deep128", network), rel=1e-2)
+    largest = max(errors("deep128", network, norms(update("deep128", network, True).gradients)).values())
+    assert largest == pytest.approx(rounding("deep128", network), rel=1e-2)
 
 
 @each_case
 def test_biases_before_a_batch_norm_get_no_gradient_and_all_others_do(name: str) -> None:
-    found = norms(update(name, "G").gradients)
+    ours = norms(update(name, "G").gradients)
     recorded = {key: values[0] for key, values in load(name).record["G_step"]["grad"].items()}
     expected = {key.removeprefix("G.") for key in cancelled_biases(load(name))}
     assert expected
-    for gradients in (found, recorded):
+    for gradients in (ours, recorded):
         largest = max(gradients.values())
         assert {key for key, norm in gradients.items() if norm < NOTHING * largest} == expected
 
@@ -147,8 +147,8 @@ def test_a_gradient_one_per_cent_off_is_noticed(name: str, network: str) -> None
     for key in list(ours):
         if f"{network}.{key}" in cancelled_biases(load(name)) or ours[key] == 0:
             continue
-        found = errors(name, network, ours | {key: 1.01 * ours[key]})
-        assert max(found.values()) > 2 * limit(name, network), key
+        off = errors(name, network, ours | {key: 1.01 * ours[key]})
+        assert max(off.values()) > 2 * limit(name, network), key
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "128" not in name])
@@ -157,7 +157,7 @@ def test_the_other_row_of_latents_is_noticed(name: str) -> None:
     latents = case.data["train.z"].flip(0)
     other = Case(case.name, case.options, case.record, dict(case.data) | {"train.z": latents}, case.states)
     wrong = {network: first_update(other, network) for network in ("D", "G")}
-    for network, found in wrong.items():
-        assert max(errors(name, network, norms(found.gradients)).values()) > 2 * limit(name, network)
+    for network, result in wrong.items():
+        assert max(errors(name, network, norms(result.gradients)).values()) > 2 * limit(name, network)
     reference = case.data["D_step.D_fake"]
     assert (wrong["D"].outputs[1] - reference).abs().max() > 2 * OUTPUT_LIMIT * size(reference)

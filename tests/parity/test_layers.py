@@ -89,7 +89,7 @@ def test_one_power_iteration_too_many_is_noticed(name: str) -> None:
 
 
 def orthogonal_gradients(strength: float) -> dict[str, float]:
-    found: dict[str, float] = {}
+    differences: dict[str, float] = {}
     for key, value in entries("ortho.in.").items():
         parameter = nn.Parameter(value.clone())
         parameter.grad = torch.zeros_like(parameter)
@@ -98,14 +98,14 @@ def orthogonal_gradients(strength: float) -> dict[str, float]:
         if parameter.ndim == 1:
             assert torch.equal(parameter.grad, reference), f"{key}: a bias is not regularised"
         else:
-            found[key] = difference(parameter.grad, reference)
-    return found
+            differences[key] = difference(parameter.grad, reference)
+    return differences
 
 
 def test_orthogonal_regularisation_adds_the_recorded_gradient() -> None:
-    found = orthogonal_gradients(1e-2)
-    assert len(found) == 2
-    assert max(found.values()) <= LIMIT
+    differences = orthogonal_gradients(1e-2)
+    assert len(differences) == 2
+    assert max(differences.values()) <= LIMIT
     assert min(orthogonal_gradients(0.9e-2).values()) > 100 * LIMIT
 
 

@@ -99,8 +99,8 @@ def all_errors(name: str, which: str, done: int, trace: Trace) -> dict[str, floa
     return state_errors(name, which, done, trace.states[done]) | {"losses": loss_errors(name, which, done, trace)}
 
 
-def beyond(found: Mapping[str, float], allowed: Mapping[str, float]) -> set[str]:
-    return {quantity for quantity, error in found.items() if not error <= allowed[quantity]}
+def beyond(errors: Mapping[str, float], allowed: Mapping[str, float]) -> set[str]:
+    return {quantity for quantity, error in errors.items() if not error <= allowed[quantity]}
 
 
 @after
@@ -113,9 +113,9 @@ def beyond(found: Mapping[str, float], allowed: Mapping[str, float]) -> set[str]
     ],
 )
 def test_trace(name: str, which: str, done: int) -> None:
-    found, allowed = all_errors(name, which, done, sound(name, which)), limits(name, which, done)
-    assert not beyond(found, allowed), {key: (found[key], allowed[key]) for key in beyond(found, allowed)}
-    assert ("G_ema" in found) == (name in AVERAGED)
+    off, allowed = all_errors(name, which, done, sound(name, which)), limits(name, which, done)
+    assert not beyond(off, allowed), {key: (off[key], allowed[key]) for key in beyond(off, allowed)}
+    assert ("G_ema" in off) == (name in AVERAGED)
 
 
 @pytest.mark.parametrize("name", fast(*CASES, short=FAULTY))
@@ -125,14 +125,14 @@ def test_moments_of_adam_after_three_iterations(name: str) -> None:
 
 def recorded_states(name: str) -> dict[tuple[str, int], dict[str, Tensor]]:
     """Whole states of the plain recording: (network, iterations done) -> "network.key" -> value."""
-    found: dict[tuple[str, int], dict[str, Tensor]] = {}
+    states: dict[tuple[str, int], dict[str, Tensor]] = {}
     for key, value in load(name).data.items():
         for network in ("G", "D", "G_ema"):
             for done in (1, 3):
                 prefix = f"train_plain.{network}_after{done}."
                 if key.startswith(prefix):
-                    found.setdefault((network, done), {})[f"{network}.{key.removeprefix(prefix)}"] = value
-    return found
+                    states.setdefault((network, done), {})[f"{network}.{key.removeprefix(prefix)}"] = value
+    return states
 
 
 def whole_errors(name: str, trace: Trace) -> dict[tuple[str, int], float]:
@@ -146,9 +146,9 @@ def whole_errors(name: str, trace: Trace) -> dict[tuple[str, int], float]:
 
 @pytest.mark.parametrize("name", RECORDED_WHOLE)
 def test_movement_of_all_parameters(name: str) -> None:
-    found = whole_errors(name, sound(name, "train_plain"))
-    assert found.keys() == {("G", 1), ("D", 1), ("G", 3), ("D", 3), ("G_ema", 3)}
-    for place, error in found.items():
+    off = whole_errors(name, sound(name, "train_plain"))
+    assert off.keys() == {("G", 1), ("D", 1), ("G", 3), ("D", 3), ("G_ema", 3)}
+    for place, error in off.items():
         assert error <= WHOLE[name][place], place
 
 
@@ -186,24 +186,24 @@ def noise_errors(name: str, trace: Trace) -> dict[str, float]:
     """By how much a float64 run's distance from the fp32 recording differs from the original's own, in shares of it."""
     case = load(name)
     noise, recorded = case.record["fp32_vs_fp64_noise"], case.record["train_plain"]["metrics"]
-    found = {"losses": max(abs(a[k] - b[k]) for a, b in zip(trace.losses, recorded, strict=True) for k in LOSSES)}
+    off = {"losses": max(abs(a[k] - b[k]) for a, b in zip(trace.losses, recorded, strict=True) for k in LOSSES)}
     expected = {"losses": noise["metrics_abs_max"]}
-    found["picture"], expected["picture"] = picture_error(name, trace), noise["train_plain.G_eval_after3"]
+    off["picture"], expected["picture"] = picture_error(name, trace), noise["train_plain.G_eval_after3"]
     for (network, done), state in recorded_states(name).items():
         if done == 3 and network != "G_ema":
             for key, value in state.items():
-                found[key] = float((trace.states[3][key] - value.double()).abs().max())
+                off[key] = float((trace.states[3][key] - value.double()).abs().max())
                 expected[key] = noise[f"per_tensor_after3_{network}"][key.removeprefix(f"{network}.")]
-    return {key: abs(found[key] - expected[key]) / max(expected[key], 1e-12) for key in found}
+    return {key: abs(off[key] - expected[key]) / max(expected[key], 1e-12) for key in off}
 
 
 @pytest.mark.long
 @each_case_with_a_fault
 def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name: str) -> None:
-    found = noise_errors(name, exact(name, "train_plain"))
-    assert len(found) > 100 if name in RECORDED_WHOLE else len(found) == 2
+    off = noise_errors(name, exact(name, "train_plain"))
+    assert len(off) > 100 if name in RECORDED_WHOLE else len(off) == 2
     # Measured: at most 5e-7 of the distance, so that both float64 runs agree to 1e-9 and better.
-    assert max(found.values()) <= 1e-3, max(found, key=lambda key: found[key])
+    assert max(off.values()) <= 1e-3, max(off, key=lambda key: off[key])
 
 
 @pytest.mark.long
@@ -211,8 +211,8 @@ def test_in_float64_we_stray_from_the_recording_exactly_as_the_original_did(name
 def test_regularised_trace_in_float64(done: int) -> None:
     # In fp32 the third iteration's G loss is 1.9e-3 off (relative), and D's movement 4e-3. A unit of D whose input is
     # -3e-6 in float64 and 2e-6 in fp32 passes its ReLU in one and not in the other. In float64 nothing is off.
-    found = all_errors("bg32_hier", "train_ortho", done, exact("bg32_hier", "train_ortho"))
-    assert not beyond(found, limits_in_float64("bg32_hier", "train_ortho", done)), found
+    off = all_errors("bg32_hier", "train_ortho", done, exact("bg32_hier", "train_ortho"))
+    assert not beyond(off, limits_in_float64("bg32_hier", "train_ortho", done)), off
 
 
 @pytest.mark.long
@@ -225,15 +225,15 @@ def test_wrong_momentum_is_noticed(name: str) -> None:
         return
     assert {"G", "D", "losses"} <= beyond(all_errors(name, "train_plain", 3, trace), limits(name, "train_plain", 3))
     if name in RECORDED_WHOLE:
-        found = whole_errors(name, trace)
-        assert all(found[place] > WHOLE[name][place] for place in found if place[1] == 3)
+        off = whole_errors(name, trace)
+        assert all(off[place] > WHOLE[name][place] for place in off if place[1] == 3)
 
 
 @pytest.mark.long
 def test_wrong_momentum_is_noticed_in_float64() -> None:
-    found = noise_errors("bg32_hier", wrong_momentum("bg32_hier", float64=True))
-    assert found["losses"] > 1
-    assert found["picture"] > 1
+    off = noise_errors("bg32_hier", wrong_momentum("bg32_hier", float64=True))
+    assert off["losses"] > 1
+    assert off["picture"] > 1
 
 
 @after
@@ -251,27 +251,27 @@ def test_wrong_momentum_is_noticed_in_float64() -> None:
 )
 def test_a_dropped_accumulation_is_noticed_in_everything(name: str, which: str, against: str, done: int) -> None:
     """The second accumulation repeats the first; where there is one only, the second D step the first."""
-    found = all_errors(name, against, done, repeated_inputs(name, which))
-    assert beyond(found, limits(name, against, done)) == found.keys()
+    off = all_errors(name, against, done, repeated_inputs(name, which))
+    assert beyond(off, limits(name, against, done)) == off.keys()
 
 
 @pytest.mark.parametrize("name", fast(*RECORDED_WHOLE, short=FAULTY))
 def test_a_dropped_accumulation_is_noticed_in_the_movement_of_all_parameters(name: str) -> None:
-    found = whole_errors(name, repeated_inputs(name, "train_plain"))
-    assert all(error > WHOLE[name][place] for place, error in found.items())
+    off = whole_errors(name, repeated_inputs(name, "train_plain"))
+    assert all(error > WHOLE[name][place] for place, error in off.items())
 
 
 @each_case_with_a_fault
 def test_missing_regularisation_is_noticed(name: str) -> None:
-    found = all_errors(name, "train_ortho", 1, sound(name, "train_plain"))
-    assert {"G", "D"} <= beyond(found, limits(name, "train_ortho", 1))
+    off = all_errors(name, "train_ortho", 1, sound(name, "train_plain"))
+    assert {"G", "D"} <= beyond(off, limits(name, "train_ortho", 1))
 
 
 @pytest.mark.parametrize("name", fast("bg32_hier", "bg64_hier", "sagan64"))
 def test_one_power_iteration_for_all_accumulations_is_noticed(name: str) -> None:
     trace = run(load(name), iterations=1, originals=False)
-    found = state_errors(name, "train_plain", 1, trace.states[1])
-    assert {"u", "sv", "statistics"} <= beyond(found, limits(name, "train_plain", 1))
+    off = state_errors(name, "train_plain", 1, trace.states[1])
+    assert {"u", "sv", "statistics"} <= beyond(off, limits(name, "train_plain", 1))
 
 
 @each_recording
@@ -279,5 +279,5 @@ def test_one_power_iteration_for_all_accumulations_is_noticed(name: str) -> None
 def test_wrong_average_is_noticed(name: str, which: str) -> None:
     """Decay off by 10 %; where the recording ends before the average starts, it starts at once."""
     trace = sound(name, which)
-    found = state_errors(name, which, 3, trace.states[3] | trace.wrong_average[3])
-    assert "G_ema" in beyond(found, limits(name, which, 3))
+    off = state_errors(name, which, 3, trace.states[3] | trace.wrong_average[3])
+    assert "G_ema" in beyond(off, limits(name, which, 3))

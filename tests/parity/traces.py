@@ -140,9 +140,9 @@ def snapshot(networks: Mapping[str, torch.nn.Module]) -> dict[str, Tensor]:
 
 
 def _moments(state: TrainingState) -> dict[str, tuple[float, float]]:
-    found: dict[str, tuple[float, float]] = {}
+    norms: dict[str, tuple[float, float]] = {}
     for name in ("G", "D"):
         for key, parameter in state.networks[name].named_parameters():
             adam = state.optimizers[name].state[parameter]
-            found[f"{name}.{key}"] = (float(adam["exp_avg"].norm()), float(adam["exp_avg_sq"].norm()))
-    return found
+            norms[f"{name}.{key}"] = (float(adam["exp_avg"].norm()), float(adam["exp_avg_sq"].norm()))
+    return norms

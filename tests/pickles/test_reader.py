@@ -66,15 +66,15 @@ def test_plain_values(value: Any, protocol: int) -> None:
 def test_arrays_and_scalars(value: Any, protocol: int) -> None:
     for wrapped in ([value, value], {"a": value, "b": [value]}):
         data = pickle.dumps(wrapped, protocol)
-        found = load_pickle(data, "x")
-        assert same(found, pickle.loads(data))
-    assert found["a"] is found["b"][0]
+        loaded = load_pickle(data, "x")
+        assert same(loaded, pickle.loads(data))
+    assert loaded["a"] is loaded["b"][0]
 
 
 def test_read_arrays_can_be_written_to() -> None:
-    found = load_pickle(pickle.dumps(np.zeros(1000), 4), "x")
-    found += 1
-    assert found.sum() == 1000
+    array = load_pickle(pickle.dumps(np.zeros(1000), 4), "x")
+    array += 1
+    assert array.sum() == 1000
 
 
 # What a hostile file may be made of. Opcodes as in pickletools: "c" global, "R" call, "b" build, "(" mark, "t" tuple.

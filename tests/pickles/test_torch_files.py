@@ -49,22 +49,22 @@ def saved(path: Path, value: Any, zipped: bool = True) -> Path:
 def test_state_dicts(tmp_path: Path, zipped: bool) -> None:
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     for states in (STATES, network.state_dict()):
-        found = read_torch_file(saved(tmp_path / "s.pth", states, zipped))
-        assert list(found) == list(states)
+        loaded = read_torch_file(saved(tmp_path / "s.pth", states, zipped))
+        assert list(loaded) == list(states)
         for key, expected in states.items():
-            assert (found[key].shape, found[key].dtype) == (expected.shape, expected.detach().numpy().dtype)
-            assert np.array_equal(found[key], expected.detach().numpy())
+            assert (loaded[key].shape, loaded[key].dtype) == (expected.shape, expected.detach().numpy().dtype)
+            assert np.array_equal(loaded[key], expected.detach().numpy())
 
 
 @each_format
 def test_options_and_counters(tmp_path: Path, zipped: bool) -> None:
     """With a layer as an object, whose program's text older files hold too."""
-    found = read_torch_file(saved(tmp_path / "s.pth", WHOLE, zipped))
-    assert (found["itr"], found["best"], found["none"]) == (4, 2.5, None)
-    layer = found["config"].pop("G_activation")
+    loaded = read_torch_file(saved(tmp_path / "s.pth", WHOLE, zipped))
+    assert (loaded["itr"], loaded["best"], loaded["none"]) == (4, 2.5, None)
+    layer = loaded["config"].pop("G_activation")
     assert type(layer) is Layer
     assert layer.kind == "ReLU"
-    assert found["config"] == {"betas": (0.0, 0.999), "text": "ä", "flag": True}
+    assert loaded["config"] == {"betas": (0.0, 0.999), "text": "ä", "flag": True}
 
 
 @each_format
@@ -73,15 +73,15 @@ def test_optimizer_states(tmp_path: Path, zipped: bool) -> None:
     adam = torch.optim.Adam([weight])
     weight.sum().backward()
     adam.step()
-    found = read_torch_file(saved(tmp_path / "s.pth", adam.state_dict(), zipped))
-    assert found["param_groups"][0]["params"] == [0]
-    assert np.array_equal(found["state"][0]["exp_avg"], adam.state[weight]["exp_avg"].numpy())
+    loaded = read_torch_file(saved(tmp_path / "s.pth", adam.state_dict(), zipped))
+    assert loaded["param_groups"][0]["params"] == [0]
+    assert np.array_equal(loaded["state"][0]["exp_avg"], adam.state[weight]["exp_avg"].numpy())
 
 
 @each_format
 def test_tensors_that_share_numbers(tmp_path: Path, zipped: bool) -> None:
-    found = read_torch_file(saved(tmp_path / "s.pth", {"all": SHARED, "some": SHARED[2:6]}, zipped))
-    assert np.array_equal(found["some"], SHARED[2:6].numpy())
+    loaded = read_torch_file(saved(tmp_path / "s.pth", {"all": SHARED, "some": SHARED[2:6]}, zipped))
+    assert np.array_equal(loaded["some"], SHARED[2:6].numpy())
     many = {str(i): SHARED.expand(100, 10) for i in range(1000)}
     with pytest.raises(BadInput, match="take more than the whole file"):
         read_torch_file(saved(tmp_path / "s.pth", many, zipped))

@@ -40,12 +40,12 @@ def read(data: bytes) -> Any:
     ids=range(11),
 )
 def test_tensors(tensor: torch.Tensor, protocol: int) -> None:
-    found = read(pickle.dumps(OrderedDict(a=tensor), protocol))["a"]
+    array = read(pickle.dumps(OrderedDict(a=tensor), protocol))["a"]
     expected = tensor.detach().numpy()
-    assert type(found) is np.ndarray
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    assert np.array_equal(found, expected)
-    found += found.dtype.type(1)  # a copy of its own
+    assert type(array) is np.ndarray
+    assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
+    assert np.array_equal(array, expected)
+    array += array.dtype.type(1)  # a copy of its own
 
 
 # The parts of a pickled tensor, to be put together wrongly.

@@ -69,9 +69,9 @@ def test_long_and_shared_values(protocol: int) -> None:
     }
     data = dump_pickle(value, protocol)
     assert opcodes(data) == opcodes(pickle.dumps(value, protocol))
-    found = pickle.loads(data)
-    assert same(found, value)
-    assert found["same"][0] is found["same"][2]
+    loaded = pickle.loads(data)
+    assert same(loaded, value)
+    assert loaded["same"][0] is loaded["same"][2]
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
@@ -92,10 +92,10 @@ def test_arrays_under_the_old_name(array: np.ndarray, protocol: int) -> None:
     data = dump_pickle([array, array], protocol)
     assert b"numpy.core.multiarray" in data
     assert b"numpy._core" not in data
-    for found in (python_reads(data), load_pickle(data, "x")):
-        assert same(found, [array, array])
-        assert found[0].flags.c_contiguous
-        assert found[0] is found[1]
+    for loaded in (python_reads(data), load_pickle(data, "x")):
+        assert same(loaded, [array, array])
+        assert loaded[0].flags.c_contiguous
+        assert loaded[0] is loaded[1]
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
@@ -107,15 +107,15 @@ def test_scalars(protocol: int) -> None:
 
 
 def test_big_endian_arrays_are_turned() -> None:
-    found = python_reads(dump_pickle(np.arange(3, dtype=">f4")))
-    assert same(found, np.arange(3, dtype="<f4"))
+    loaded = python_reads(dump_pickle(np.arange(3, dtype=">f4")))
+    assert same(loaded, np.arange(3, dtype="<f4"))
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_enums_by_given_names(protocol: int) -> None:
     data = dump_pickle([Global(*FACE_TYPE, (4,)), Global(*FACE_TYPE, (10,)), Global(*SAMPLE_TYPE, (1,))], protocol)
-    found = load_pickle(data, "x", {FACE_TYPE: lambda number: ("face", number), SAMPLE_TYPE: lambda number: number})
-    assert found == [("face", 4), ("face", 10), 1]
+    loaded = load_pickle(data, "x", {FACE_TYPE: lambda number: ("face", number), SAMPLE_TYPE: lambda number: number})
+    assert loaded == [("face", 4), ("face", 10), 1]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_settings(name: str) -> None:
     g, d = recipe.optimizers["G"], recipe.optimizers["D"]
     assert isinstance(g, AdamSettings)
     assert isinstance(d, AdamSettings)
-    found = (
+    settings = (
         networks["resolution"],
         training.batch,
         training.normalisation_batch,
@@ -84,7 +84,7 @@ def test_settings(name: str) -> None:
         str(recipe.ema.start),
         networks["generator_initialisation"],
     )
-    assert found == EXPECTED[name]
+    assert settings == EXPECTED[name]
     assert (d.beta1, d.beta2, d.eps) == (g.beta1, g.beta2, g.eps) == (0.0, g.beta2, g.eps)
     assert networks["discriminator_attention"] == networks["generator_attention"]
 
@@ -308,7 +308,7 @@ def test_published_stylegan2_recipes(name: str) -> None:
     recipe = load_recipe(name)
     networks, objective = recipe.networks.model_dump(), recipe.objective.model_dump()
     rates = {settings.learning_rate for settings in recipe.optimizers.values()}
-    found = (
+    chosen = (
         *(networks[key] for key in ("resolution", "channel_base", "mapping_layers")),
         objective["r1_gamma"],
         recipe.training.batch,
@@ -318,5 +318,5 @@ def test_published_stylegan2_recipes(name: str) -> None:
         objective["augmentation"]["method"] == "ada",
         round(sum(parameter_counts(recipe).values()) / 1e6, 1),
     )
-    assert found == STYLES[name]
+    assert chosen == STYLES[name]
     assert (networks["mapping_rate"], networks["class_layers"]) == (0.01, 8)

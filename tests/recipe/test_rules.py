@@ -26,12 +26,12 @@ def chosen(recipe: Recipe) -> tuple[object, ...]:
 def test_the_published_choices(resolution: int) -> None:
     batch, gamma = PUBLISHED[resolution]
     base, rate = (32768 if resolution >= 512 else 16384), (0.002 if resolution == 1024 else 0.0025)
-    found = load_recipe(AUTO, [f"networks.resolution={resolution}"])
-    assert chosen(found) == (batch, gamma, base, {rate}, batch * 10_000 / 32)
-    assert found.training.normalisation_batch == 4
+    recipe = load_recipe(AUTO, [f"networks.resolution={resolution}"])
+    assert chosen(recipe) == (batch, gamma, base, {rate}, batch * 10_000 / 32)
+    assert recipe.training.normalisation_batch == 4
     # path lengths see half of the batch, at 1024 pixels 2: their networks normalise nothing, so groups may be smaller
-    assert training_of(found).group == 4
-    in_threes = found.model_copy(update={"training": found.training.model_copy(update={"normalisation_batch": 3})})
+    assert training_of(recipe).group == 4
+    in_threes = recipe.model_copy(update={"training": recipe.training.model_copy(update={"normalisation_batch": 3})})
     with pytest.raises(BadInput, match=f"phase G sees {batch} samples"):
         _ = training_of(in_threes).group
 
@@ -51,9 +51,9 @@ def test_as_it_ships_it_is_what_the_rule_says() -> None:
 
 
 def test_a_batch_of_one_s_own_changes_what_goes_by_it() -> None:
-    found = load_recipe(AUTO, ["networks.resolution=128", "training.batch=6"])
-    assert chosen(found) == (6, round(0.0002 * 128**2 / 6, 6), 16384, {0.0025}, 1875)
-    assert found.training.normalisation_batch == 3
+    recipe = load_recipe(AUTO, ["networks.resolution=128", "training.batch=6"])
+    assert chosen(recipe) == (6, round(0.0002 * 128**2 / 6, 6), 16384, {0.0025}, 1875)
+    assert recipe.training.normalisation_batch == 3
 
 
 def test_what_is_given_stays() -> None:

@@ -32,9 +32,9 @@ def test_what_got_none_or_is_not_finite_is_left_blank() -> None:
     maps = GradientMaps()
     maps.add(1, "G", phase({"G.a.w": 1.0, "G.b.w": 10.0}, {"G.a.w": 0.0, "G.b.w": 0.0}))
     maps.add(2, "G", phase({"G.a.w": "nan", "G.b.w": 10.0}, {"G.a.w": 0.0, "G.b.w": 0.0}))
-    (found,) = maps.finish()
-    assert found.norms == ((0.0, None), (1.0, 1.0))
-    assert found.zeros == ((0.0, None), (0.0, 0.0))
+    (gradient_map,) = maps.finish()
+    assert gradient_map.norms == ((0.0, None), (1.0, 1.0))
+    assert gradient_map.zeros == ((0.0, None), (0.0, 0.0))
 
 
 def test_never_is_in_no_phase_and_no_report() -> None:
@@ -52,13 +52,13 @@ def test_a_long_run_is_thinned_and_keeps_its_means_and_its_end(reports: int) -> 
     maps = GradientMaps()
     for i in range(reports):
         maps.add(10 * i, "G", phase({"G.a.w": 10.0 ** (i % 2)}, {"G.a.w": (i % 2) / 2}))
-    (found,) = maps.finish()
-    assert 1 <= len(found.steps) <= MOST_COLUMNS
-    assert found.steps[-1] == 10 * (reports - 1)
-    assert list(found.steps) == sorted(set(found.steps))
+    (gradient_map,) = maps.finish()
+    assert 1 <= len(gradient_map.steps) <= MOST_COLUMNS
+    assert gradient_map.steps[-1] == 10 * (reports - 1)
+    assert list(gradient_map.steps) == sorted(set(gradient_map.steps))
     if reports > 2 * MOST_COLUMNS and reports % 2 == 0:
-        assert set(found.norms[0]) == {0.5}  # 1 and 10, averaged as logarithms
-        assert set(found.zeros[0]) == {0.25}
+        assert set(gradient_map.norms[0]) == {0.5}  # 1 and 10, averaged as logarithms
+        assert set(gradient_map.zeros[0]) == {0.25}
 
 
 def test_a_training_that_went_back_is_shown_once() -> None:
@@ -68,7 +68,7 @@ def test_a_training_that_went_back_is_shown_once() -> None:
         maps.add(step, "G", one)
     maps.cut(150)
     maps.add(200, "G", phase({"G.a.w": 10.0}, {"G.a.w": 0.0}))
-    (found,) = maps.finish()
-    assert (found.steps, found.norms) == ((1, 100, 200), ((0.0, 0.0, 1.0),))
+    (gradient_map,) = maps.finish()
+    assert (gradient_map.steps, gradient_map.norms) == ((1, 100, 200), ((0.0, 0.0, 1.0),))
     maps.cut(0)
     assert maps.finish() == ()

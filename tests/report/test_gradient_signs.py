@@ -6,8 +6,8 @@ from frugan.report.signs import GradientSigns
 
 
 def reported(zeros: dict[str, float], scale: float = 1.0, missing: tuple[str, ...] = ()) -> dict[str, Any]:
-    found = {"gradients": dict.fromkeys(zeros, 1.0), "zero_share": zeros, "loss_scale": scale}
-    return found | ({"without_gradient": list(missing)} if missing else {})
+    entry = {"gradients": dict.fromkeys(zeros, 1.0), "zero_share": zeros, "loss_scale": scale}
+    return entry | ({"without_gradient": list(missing)} if missing else {})
 
 
 def step(number: int = 1, **phases: dict[str, Any]) -> dict[str, Any]:

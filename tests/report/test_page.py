@@ -57,13 +57,13 @@ def test_events_become_charts() -> None:
     ]
     others = list(charts.read([*events, {"event": "step", "step": "x"}, {"event": "choice", "line": "a"}]))
     assert [event["event"] for event in others] == ["metrics", "choice"]
-    found = charts.finish()
-    assert list(found)[:2] == ["Score: FID (lower is better)", "Losses of D"]
-    assert found["Losses of D"]["real"].values == [1.0, 1.0]
-    assert found["Losses of D"]["fake"].values == []
-    assert sorted(found["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))
-    assert found["Augmentation probability"]["augmentation probability"].values == [0.25]
-    assert not {"Loss scale", "Skipped updates in all"} & found.keys()  # nothing happened there
+    shown = charts.finish()
+    assert list(shown)[:2] == ["Score: FID (lower is better)", "Losses of D"]
+    assert shown["Losses of D"]["real"].values == [1.0, 1.0]
+    assert shown["Losses of D"]["fake"].values == []
+    assert sorted(shown["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))
+    assert shown["Augmentation probability"]["augmentation probability"].values == [0.25]
+    assert not {"Loss scale", "Skipped updates in all"} & shown.keys()  # nothing happened there
 
 
 def test_the_time_that_was_waited_for_data_stands_beside_the_steps() -> None:
@@ -72,8 +72,8 @@ def test_the_time_that_was_waited_for_data_stands_beside_the_steps() -> None:
         charts.read([step(1), step(2, took_seconds=2.0, data_seconds=0.5), step(3, took_seconds=1.0, data_seconds=0.0)])
     )
     assert (charts.took_seconds, charts.data_seconds) == (3.0, 0.5)
-    found = charts.finish()["Seconds of a step"]
-    assert {name: (curve.steps, curve.values) for name, curve in found.items()} == {
+    curves = charts.finish()["Seconds of a step"]
+    assert {name: (curve.steps, curve.values) for name, curve in curves.items()} == {
         "step": ([2, 3], [2.0, 1.0]),
         "of it, waiting for data": ([2, 3], [0.5, 0.0]),
     }
@@ -85,8 +85,8 @@ def test_reported_gradients_become_maps() -> None:
     shown = given | {"gradients": {"D.a.w": 1.0, "D.a.b": 1.0}, "zero_share": {"D.a.w": 0.0, "D.a.b": 1.0}}
     start = {"event": "start", "parameters": {"D.a.w": 3, "D.a.b": 1}}
     list(charts.read([start, step(1, phases={"D": shown}), step(2, phases={"D": given}), step(3, phases={"D": shown})]))
-    (found,) = charts.gradients.finish()
-    assert (found.steps, found.zeros) == ((1, 3), ((0.25, 0.25),))
+    (gradient_map,) = charts.gradients.finish()
+    assert (gradient_map.steps, gradient_map.zeros) == ((1, 3), ((0.25, 0.25),))
 
 
 def test_a_training_that_went_back_is_drawn_once() -> None:
@@ -96,10 +96,10 @@ def test_a_training_that_went_back_is_drawn_once() -> None:
     first = [step(i, phases=skipped if i > 50 else again) for i in range(1, 101)]
     second = [step(i, phases=again) for i in range(51, 81)]
     list(charts.read([*first, {"event": "resume", "step": 50}, *second]))
-    found = charts.finish()
-    assert found["Losses of D"]["real"].steps == list(range(1, 81))
-    assert set(found["Losses of D"]["real"].values) == {1.0}
-    assert "Skipped updates in all" not in found
+    shown = charts.finish()
+    assert shown["Losses of D"]["real"].steps == list(range(1, 81))
+    assert set(shown["Losses of D"]["real"].values) == {1.0}
+    assert "Skipped updates in all" not in shown
 
 
 HOSTILE = '</script><script>alert("x")</script><!--'

@@ -137,7 +137,7 @@ def _go_on(radius: Array, start: Array, step: Array, depth: Array, gap: Array) -
     count = len(late[0])
     few = [np.stack([_in_rows(axis[late]) for axis in part]) for part in (start, step)]
     onward = _in_rows(depth[late])
-    further, still = (found.ravel()[:count] for found in march(radius, few[0], few[1], onward, _FAR_STEPS, least=1.5))
+    further, still = (each.ravel()[:count] for each in march(radius, few[0], few[1], onward, _FAR_STEPS, least=1.5))
     better = still < gap[late]
     late = late[0][better], late[1][better]
     depth[late], gap[late] = further[better], still[better]
@@ -180,6 +180,6 @@ def march(
         onward = outside - np.clip(np.float32(0.7) * gap, np.float32(least), np.float32(6))
         halved = (outside + inside) * np.float32(0.5)
         depth = np.where(passed | (onward < inside), halved, np.maximum(onward, np.float32(-200)))
-    found = inside > -1e5
-    best = np.where(found, inside, best)
-    return best, np.where(found, np.float32(0), nearest)
+    hit = inside > -1e5
+    best = np.where(hit, inside, best)
+    return best, np.where(hit, np.float32(0), nearest)

@@ -123,8 +123,8 @@ def _fine(strands: Array, hits: Hits) -> Array:
 
 def _seen(field: Array, hits: Hits, view: View) -> Array:
     """Return a chart of vectors, [CELLS, CELLS, 3], as the pixels see it, [3, k, 256], in the camera's frame."""
-    found = looked_up(field, hits.cells)
-    return np.ascontiguousarray((found @ view.turn.T).transpose(2, 0, 1))
+    normals = looked_up(field, hits.cells)
+    return np.ascontiguousarray((normals @ view.turn.T).transpose(2, 0, 1))
 
 
 def _on_face(sheet: Canvas, hits: Hits) -> Array:

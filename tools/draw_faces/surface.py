@@ -98,9 +98,9 @@ def _looked_up(heights: Canvas, way: Array, skin: Array) -> Array:
     f = np.float32(heights.fineness)
     x = (way[0] * skin - np.float32(LEFT)) * f - 0.5
     y = (way[1] * skin - np.float32(TOP)) * f - 0.5
-    found = cv2.remap(heights.pixels, x, y, cv2.INTER_LINEAR)
-    found[way[2] < 0.05] = 0
-    return found  # type: ignore[no-any-return]
+    values = cv2.remap(heights.pixels, x, y, cv2.INTER_LINEAR)
+    values[way[2] < 0.05] = 0
+    return values  # type: ignore[no-any-return]
 
 
 def _eyeballs(person: Person, skin: Array) -> tuple[Array, float]:

@@ -129,14 +129,14 @@ def taken_later(run: RunFolder) -> tuple[Scored, ...]:
     """Scores that `frugan evaluate` has left in a run."""
     if not run.scores.is_file():
         return ()
-    found: list[Scored] = []
+    scores: list[Scored] = []
     for line in run.scores.read_text("utf-8", errors="replace").splitlines():
         try:
             values = json.loads(line)
         except ValueError:
             continue
-        found += _scored(values) if isinstance(values, Mapping) else ()
-    return tuple(found)
+        scores += _scored(values) if isinstance(values, Mapping) else ()
+    return tuple(scores)
 
 
 def _scored(values: Mapping[str, Any]) -> Iterator[Scored]:
@@ -152,12 +152,12 @@ def _scored(values: Mapping[str, Any]) -> Iterator[Scored]:
 
 def newest_grid(folder: Path) -> Grid | None:
     """The newest sample grid of a run: plain samples, or what there is."""
-    found: list[tuple[bool, int, Path]] = []
+    grids: list[tuple[bool, int, Path]] = []
     for path in folder.glob("step-*-*.png") if folder.is_dir() else ():
         step, _, kind = path.stem.removeprefix("step-").partition("-")
         if step.isdigit():
-            found.append((kind == "samples", int(step), path))
-    for _, step_number, file in sorted(found, reverse=True):
+            grids.append((kind == "samples", int(step), path))
+    for _, step_number, file in sorted(grids, reverse=True):
         try:
             with Image.open(file) as picture:
                 text = str(picture.info.get(ROWS_KEYWORD, ""))
@@ -392,8 +392,8 @@ def _device(saved: Mapping[str, Any], told: Told) -> str:
 
 def _data(saved: Mapping[str, Any]) -> dict[str, str]:
     """Source -> digest of what was trained on; empty where the checkpoint does not say."""
-    found = saved.get("data", {})
+    sources = saved.get("data", {})
     try:
-        return {str(source): RunData.read(entry).digest for source, entry in found.items()}
+        return {str(source): RunData.read(entry).digest for source, entry in sources.items()}
     except (KeyError, TypeError, AttributeError):
         return {}

@@ -82,9 +82,9 @@ def named_sources(
     if data is None:
         data = {}
     if not isinstance(data, Mapping):
-        found = next(iter(needs.values())).locate(Path(data), list(needs)) if needs else None
-        if found is not None:
-            return dict(found)
+        located = next(iter(needs.values())).locate(Path(data), list(needs)) if needs else None
+        if located is not None:
+            return dict(located)
         if len(needs) != 1:
             raise BadInput(
                 f"--data {data}: this model needs several kinds of data; name each: --data {next(iter(needs))}=PATH"
@@ -154,10 +154,10 @@ def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress:
     """
     names = recipe.kind.sources(recipe.networks, recipe.objective)
     given: Data = dict.fromkeys(names, data) if isinstance(data, PictureSet) else data
-    found = next(iter(open_sources(recipe, given, say, progress).values()))
-    if not isinstance(found, PictureSet):
+    opened = next(iter(open_sources(recipe, given, say, progress).values()))
+    if not isinstance(opened, PictureSet):
         raise BadInput(f"--data {data}: expected pictures")
-    return found
+    return opened
 
 
 def last_run_data(run: RunFolder) -> dict[str, RunData]:
@@ -187,14 +187,14 @@ def run_data_of(
         map_classes: as for `train`.
     """
     needs = recipe.kind.sources(recipe.networks, recipe.objective)
-    found = {}
+    run_data = {}
     for name, source in sources.items():
         before, names = known.get(name), needs[name].class_names(source)
         mapping = None
         if before is not None and names:
             mapping = before.mapping if map_classes is None else map_classes
-        found[name] = RunData(source.digest, before.first_digest if before else source.digest, names, mapping)
-    return found
+        run_data[name] = RunData(source.digest, before.first_digest if before else source.digest, names, mapping)
+    return run_data
 
 
 PREVIEW = "preview"
@@ -298,12 +298,12 @@ class SourceFeed:
         """Tell of every picture once that a stream has passed over."""
         if stream not in self._forgiving:
             return
-        found = self._forgiving[stream].passed_over
-        for picture, reason in [*found.items()] if len(found) > self._told.get(stream, 0) else ():
+        lost = self._forgiving[stream].passed_over
+        for picture, reason in [*lost.items()] if len(lost) > self._told.get(stream, 0) else ():
             if (source, picture) not in self._lost:
                 self._lost.add((source, picture))
                 self.lost(source, picture, reason, len(self._lost))
-        self._told[stream] = len(found)
+        self._told[stream] = len(lost)
 
     def _say_once(self, line: str) -> None:
         if not self._said:

@@ -195,12 +195,12 @@ def demo_stylegan2(
     Returns:
         What it found; or where it was stopped, not judged.
     """
-    found = demo(out, recipe_name=STYLEGAN2_RECIPE, say=say, show=show)
-    if isinstance(found, StoppedDemo):
-        return found
+    result = demo(out, recipe_name=STYLEGAN2_RECIPE, say=say, show=show)
+    if isinstance(result, StoppedDemo):
+        return result
     request = SheetRequest(classes=(MIXED_CLASS,), mixing=MIXING)
-    (mixed,) = sample(found.run, found.run / "style-mixing", request, device="cpu", say=lambda line: None)
-    return StyleDemoResult(found, mixed)
+    (mixed,) = sample(result.run, result.run / "style-mixing", request, device="cpu", say=lambda line: None)
+    return StyleDemoResult(result, mixed)
 
 
 FACES_RECIPE = "saehd-demo-64"

@@ -58,17 +58,17 @@ MISTAKEN: Mapping[str, str] = MappingProxyType(
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that are set -> what they were probably meant to be."""
-    found = {}
+    meant = {}
     for name in sorted(environment):
         if name in READ:
             continue
         if name.upper() in READ:
-            found[name] = name.upper()
+            meant[name] = name.upper()
         elif name.upper() in MISTAKEN:
-            found[name] = MISTAKEN[name.upper()]
+            meant[name] = MISTAKEN[name.upper()]
         elif close := difflib.get_close_matches(name.upper(), READ, n=1, cutoff=ALIKE):
-            found[name] = close[0]
-    return found
+            meant[name] = close[0]
+    return meant
 
 
 # Whether this build of torch has kernels for a card, and which build has.
@@ -130,10 +130,10 @@ def has_kernels(capability: Capability, built_for: Sequence[str]) -> bool:
 
     Names that are no NVIDIA ones (AMD's "gfx90a") are not judged, nor is a build that names none.
     """
-    found = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch) for arch in built_for]
-    if not found or None in found:
+    matches = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch) for arch in built_for]
+    if not matches or None in matches:
         return True
-    return any(_runs(capability, *match.groups()) for match in found if match is not None)
+    return any(_runs(capability, *match.groups()) for match in matches if match is not None)
 
 
 def _runs(capability: Capability, kind: str, major: str, minor: str, limit: str) -> bool:

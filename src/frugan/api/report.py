@@ -178,32 +178,32 @@ def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float) -> dict[str,
         data_share: of the steps' time, waiting for data.
     """
     step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
-        found |= _of_step(step, stop, data_share) if step else {}
+        values |= _of_step(step, stop, data_share) if step else {}
     scores = metrics.get("scores")
     for name, value in scores.items() if isinstance(scores, Mapping) else ():
         if isinstance(value, int | float):
-            found[name] = f"{value:.4g}"
+            values[name] = f"{value:.4g}"
     if stop and stop.get("over"):
-        found["state"] = "finished"
-    return found
+        values["state"] = "finished"
+    return values
 
 
 def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float) -> dict[str, str]:
-    found = {
+    values = {
         "step": f"{step['step']:,}",
         "images": f"{step['images']:,}",
         "of training": _time(float(step["seconds"])),
         "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
     }
     if data_share >= NOTABLE_DATA_SHARE:
-        found["of the time, waiting for data"] = f"{100 * data_share:.0f} %"
+        values["of the time, waiting for data"] = f"{100 * data_share:.0f} %"
     if step.get("memory_bytes"):
-        found["memory at most"] = show_size(int(step["memory_bytes"]))
+        values["memory at most"] = show_size(int(step["memory_bytes"]))
     if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
-        found["left"] = _time(float(step["eta_seconds"]))
-    return found
+        values["left"] = _time(float(step["eta_seconds"]))
+    return values
 
 
 def _time(seconds: float) -> str:
@@ -215,16 +215,16 @@ def _time(seconds: float) -> str:
 def facts(
     start: Mapping[str, Any], plan: Mapping[str, Any], recipe: Mapping[str, Any], scored_with: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    tables: dict[str, dict[str, str]] = {}
     for title, values in (("What the scores were measured with", scored_with), ("Recipe", recipe)):
         if values:
-            found[title] = dict(_flat(values))
+            tables[title] = dict(_flat(values))
     with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-        found |= {"Plan": _of_plan(plan)} if plan else {}
+        tables |= {"Plan": _of_plan(plan)} if plan else {}
     if start:
         kept = ("frugan", "torch", "machine", "device", "data")
-        found["Machine and versions"] = dict(_flat({name: start[name] for name in kept if name in start}))
-    return found
+        tables["Machine and versions"] = dict(_flat({name: start[name] for name in kept if name in start}))
+    return tables
 
 
 def _of_plan(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -55,14 +55,14 @@ def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
                 return
             try:
                 with reading:
-                    found = _content(self.path.partition("?")[0], readers)
+                    answer = _content(self.path.partition("?")[0], readers)
             except OSError:  # the run was taken away
                 self.send_error(503)
                 return
-            if found is None:
+            if answer is None:
                 self.send_error(404)
                 return
-            kind, content = found
+            kind, content = answer
             self.send_response(200)
             self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))

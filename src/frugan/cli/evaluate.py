@@ -145,49 +145,49 @@ def evaluate(
         reference=reference,
     )
     with Bar("pictures") as bar:
-        found = truncation_curve(weights, data, several, options, say=say, progress=bar)
+        evaluations = truncation_curve(weights, data, several, options, say=say, progress=bar)
     if not is_first():
         return
-    keep_in_run(found, say)
+    keep_in_run(evaluations, say)
     if out is not None:
-        save_evaluations(found, out)
+        save_evaluations(evaluations, out)
     if plot is not None:
-        plot_truncation_curve(found, plot)
+        plot_truncation_curve(evaluations, plot)
     if as_json:
-        print_json([each.as_json() for each in found] if several else found[0].as_json())
+        print_json([each.as_json() for each in evaluations] if several else evaluations[0].as_json())
         return
-    _print(found)
+    _print(evaluations)
     if plot is not None:
         print(plot)
 
 
-def _print(found: list["Evaluation"]) -> None:
+def _print(evaluations: list["Evaluation"]) -> None:
     console = Console(highlight=False, width=max(Console().width, 110))
-    names = list(found[0].scores)
+    names = list(evaluations[0].scores)
     table = Table("truncation", *names, box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    for each in found:
+    for each in evaluations:
         table.add_row(f"{each.provenance.truncation:g}", *(f"{each.scores[name]:.4g}" for name in names))
     console.print(table)
-    if len(found) == 1 and found[0].by_class:
-        worst = sorted(found[0].by_class.items(), key=lambda item: -item[1])
+    if len(evaluations) == 1 and evaluations[0].by_class:
+        worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{name} {value:.4g}" for name, value in worst[:10])
         console.print(f"classes, worst first: {shown}", markup=False, soft_wrap=True)
-    of = found[0].provenance
+    of = evaluations[0].provenance
     console.print(
         f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
         f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
-        f"{_styles(found[0])}; {of.compared_with}; features: {of.network} {of.network_digest[:8]}, "
+        f"{_styles(evaluations[0])}; {of.compared_with}; features: {of.network} {of.network_digest[:8]}, "
         f"{of.resizer}",
         markup=False,
         soft_wrap=True,
     )
 
 
-def _styles(found: "Evaluation") -> str:
+def _styles(evaluation: "Evaluation") -> str:
     """What was asked of styles, where it is not what training does."""
-    provenance = found.provenance
+    provenance = evaluation.provenance
     layers = "" if provenance.psi_layers is None else f" in the first {provenance.psi_layers} layers"
     psi = "" if provenance.psi == 1 else f", psi {provenance.psi:g}{layers}"
     return psi + ("" if provenance.noise == "const" else f", noise: {provenance.noise}")

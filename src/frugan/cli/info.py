@@ -52,19 +52,21 @@ def info(
     from frugan.api.plan.network_costs import CAVEAT
     from frugan.api.plan.network_costs import info as measure
 
-    found = measure(source, overrides or [], device=device, latency=latency)
+    recipe_info = measure(source, overrides or [], device=device, latency=latency)
     if as_json:
-        print_json(found.as_json())
+        print_json(recipe_info.as_json())
         return
-    about = found.recipe.about
+    about = recipe_info.recipe.about
     # A row for each network: names are for copying and never cut, however many there are.
     table = Table(*COLUMNS, box=None, pad_edge=False)
-    for name, network in found.networks.items():
+    for name, network in recipe_info.networks.items():
         table.add_row(name, *_rows(network))
     console = Console(highlight=False, width=max(Console().width, 140))
     settings = f" Settings: {about.source}." if about.source else ""
-    summary = about.summary or f"family {found.recipe.family}"
-    console.print(f"{found.name}: {summary}.{settings} Trained: {about.trained}.", soft_wrap=True)
+    summary = about.summary or f"family {recipe_info.recipe.family}"
+    console.print(f"{recipe_info.name}: {summary}.{settings} Trained: {about.trained}.", soft_wrap=True)
     console.print(table)
-    peaks = f"{found.peaks.macs_per_s / 1e9:,.0f} GMAC/s and {found.peaks.bytes_per_s / 1e9:,.1f} GB/s"
-    console.print(f"Measured on {found.device} in {found.precision}, which reaches {peaks}. {CAVEAT}", soft_wrap=True)
+    peaks = f"{recipe_info.peaks.macs_per_s / 1e9:,.0f} GMAC/s and {recipe_info.peaks.bytes_per_s / 1e9:,.1f} GB/s"
+    console.print(
+        f"Measured on {recipe_info.device} in {recipe_info.precision}, which reaches {peaks}. {CAVEAT}", soft_wrap=True
+    )

@@ -51,13 +51,13 @@ def parse_mixing(text: str) -> StyleMixing:
     from frugan.contract.family import StyleMixing
 
     parts = [part.partition("=") for part in text.split()]
-    found = {name: value for name, _, value in parts}
-    if len(parts) != len(found) or set(found) != {"rows", "cols", "layers"}:
+    values = {name: value for name, _, value in parts}
+    if len(parts) != len(values) or set(values) != {"rows", "cols", "layers"}:
         raise BadInput(
             f"--style-mixing {text[:80]!r}: expected rows, cols and layers, such as "
             "'rows=85,100 cols=55,821 layers=0-6'"
         )
-    rows, columns, layers = (parse_numbers(found[n], f"--style-mixing {n}") for n in ("rows", "cols", "layers"))
+    rows, columns, layers = (parse_numbers(values[n], f"--style-mixing {n}") for n in ("rows", "cols", "layers"))
     return StyleMixing(rows, columns, layers)
 
 

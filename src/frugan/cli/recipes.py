@@ -84,15 +84,15 @@ def _show_fields(name: str, *, as_json: bool) -> None:
     from frugan.recipe.fields import recipe_fields
     from frugan.recipe.loading import load_recipe
 
-    found = recipe_fields(load_recipe(name))
+    fields = recipe_fields(load_recipe(name))
     if as_json:
-        print_json([asdict(field) for field in found])
+        print_json([asdict(field) for field in fields])
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("field", no_wrap=True)  # names are for copying
     for title in ("", "here", "may be", "what it does"):
         table.add_column(title)
-    for field in found:
+    for field in fields:
         row = (field.key, "" if field.changeable else "*", field.value, field.values, field.description)
         table.add_row(*map(Text, row))
     console = Console(width=max(Console().width, 160), highlight=False)

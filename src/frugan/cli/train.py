@@ -147,7 +147,7 @@ def train(
         if init is not None:
             raise BadInput(f"--init {init}: --compare-precision starts from fresh weights; leave out one of the two")
         with LiveLine() as line, Bar("preparing") as move:
-            found = compare(
+            comparison = compare(
                 recipe,
                 named_paths(data or []),
                 out,
@@ -159,7 +159,7 @@ def train(
                 show=line.show,
                 progress=move,
             )
-        _print_comparison(found, as_json=as_json)
+        _print_comparison(comparison, as_json=as_json)
         return
     with LiveLine() as line, Bar("preparing") as move:
         result = train_run(
@@ -203,18 +203,18 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
     print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {result.run}{given} --out samples")
 
 
-def _print_comparison(found: "PrecisionComparison", *, as_json: bool) -> None:
+def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:
     if as_json:
-        print_json({**asdict(found), "runs": [str(run) for run in found.runs]})
+        print_json({**asdict(comparison), "runs": [str(run) for run in comparison.runs]})
         return
-    one, other = found.precisions
+    one, other = comparison.precisions
     table = Table("phase", "curve", "first tenth", "last tenth", "apart from step", box=None, pad_edge=False)
-    for drift in found.drifts:
+    for drift in comparison.drifts:
         since = "-" if drift.notable_from is None else f"{drift.notable_from:,}"
         table.add_row(drift.phase, drift.what, f"{drift.first:.1%}", f"{drift.last:.1%}", since)
     console = Console(highlight=False, width=max(Console().width, 90))
     console.print(f"[bold]{one} beside {other}[/]: differences of means over tenths of the steps")
     console.print(table)
-    console.print(f"skipped updates: {found.skipped[0]} in {one}, {found.skipped[1]} in {other}")
-    console.print(found.advice or f"nothing drifts: {one} trains like {other}", markup=False, soft_wrap=True)
-    console.print(f"Next: frugan report {found.runs[0]} {found.runs[1]}", markup=False, soft_wrap=True)
+    console.print(f"skipped updates: {comparison.skipped[0]} in {one}, {comparison.skipped[1]} in {other}")
+    console.print(comparison.advice or f"nothing drifts: {one} trains like {other}", markup=False, soft_wrap=True)
+    console.print(f"Next: frugan report {comparison.runs[0]} {comparison.runs[1]}", markup=False, soft_wrap=True)

@@ -181,11 +181,11 @@ class Prefetcher:
         _, batch = self._ready.popleft()
         self._last = request
         self._fill()
-        found = batch.result()
+        result = batch.result()
         if self._refusal is not None:
             self._say(self._refusal)
             self._refusal = None
-        return found
+        return result
 
     def close(self) -> None:
         """Stop the thread; what it is reading is dropped."""

@@ -64,8 +64,8 @@ class EncodedPictures:
         wanted = np.arange(len(self))[indices]
         if wanted.ndim == 0:
             return self._picture(int(wanted))
-        found = list(self._pool.map(self._picture, wanted.tolist()))
-        return np.stack(found) if found else np.empty((0, *self.shape[1:]), np.uint8)
+        decoded = list(self._pool.map(self._picture, wanted.tolist()))
+        return np.stack(decoded) if decoded else np.empty((0, *self.shape[1:]), np.uint8)
 
     def _picture(self, index: int) -> NDArray[np.uint8]:
         member = int(self._members[index])
@@ -99,9 +99,9 @@ def open_encoded(
         raise BadInput(f"{shown(str(path))} is a prepared set: its pixels are there. Leave data.stored=encoded out.")
     source = open_source(path, fitting.background)
     with closed_on_failure(source.close):
-        found = survey(source, fitting, workers=workers, progress=progress)
-    members = np.array([index for index in range(len(source)) if index not in found.bad], np.int64)
-    for line in (*source_lines(source), *fitting_lines(source, fitting, found, found.bad)):
+        surveyed = survey(source, fitting, workers=workers, progress=progress)
+    members = np.array([index for index in range(len(source)) if index not in surveyed.bad], np.int64)
+    for line in (*source_lines(source), *fitting_lines(source, fitting, surveyed, surveyed.bad)):
         say(f"data: {line}")
     say(f"data: {len(members):,} pictures stay encoded and are decoded as they are read, by {workers} threads")
     pictures = EncodedPictures(source, members, fitting, workers)
@@ -164,9 +164,9 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
 def _kept(out: Path, key: str, mend: Callable[[int], None], say: Callable[[str], None]) -> PictureSet | None:
     """The set that we prepared ourselves before; one that is not what it was is removed, to be prepared again."""
     try:
-        found = open_prepared(out, mend=mend)
+        kept = open_prepared(out, mend=mend)
         if read_set_file(out).origin.fingerprint == key:
-            return found
+            return kept
         reason = f"{out} holds another set"
     except DamagedSet as error:
         reason = error.reason
@@ -241,15 +241,15 @@ class PictureNeeds:
             )
         if self.classes is None:
             return
-        found = len(pictures.class_names)
+        count = len(pictures.class_names)
         if self.classes > 1 and not pictures.labelled:
             raise BadInput(
                 f"{where}: one class (a flat folder, no labels), but the recipe has {self.classes}; to train without "
                 "classes, add networks.classes=1; otherwise put the pictures of each class in a folder of its own"
             )
-        if found != self.classes:
+        if count != self.classes:
             raise BadInput(
-                f"{where}: {found:,} classes, but the recipe has {self.classes:,}; add networks.classes={found} when "
+                f"{where}: {count:,} classes, but the recipe has {self.classes:,}; add networks.classes={count} when "
                 "you begin a run, or give the folder that contains your class folders"
             )
 

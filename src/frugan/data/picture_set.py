@@ -173,8 +173,8 @@ def open_prepared(path: Path, *, verify: bool = False, mend: Callable[[int], Non
         raise DamagedSet(path, f"{where} is damaged ({error})", again) from error
     expected = (about.pictures, 3, about.resolution, about.resolution)
     if not isinstance(pictures, np.memmap) or pictures.dtype != np.uint8 or pictures.shape != expected:
-        found = f"{pictures.dtype} {list(pictures.shape)}"
-        raise DamagedSet(path, f"{where} holds {found}; set.json promises uint8 {list(expected)}", again)
+        held = f"{pictures.dtype} {list(pictures.shape)}"
+        raise DamagedSet(path, f"{where} holds {held}; set.json promises uint8 {list(expected)}", again)
     if about.pictures == 0:
         raise DamagedSet(path, f"{where} holds no pictures", again)
     if (path / PICTURES_FILE).stat().st_size != pictures.offset + pictures.nbytes:

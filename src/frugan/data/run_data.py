@@ -49,7 +49,7 @@ def parse_class_map(words: Sequence[str]) -> dict[str, str] | None:
     """
     if not words:
         return None
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for word in words:
         old, equals, new = word.partition("=")
         if word == BY_NAME:
@@ -59,10 +59,10 @@ def parse_class_map(words: Sequence[str]) -> dict[str, str] | None:
                 f"--map-class {word}: expected OLD=NEW, a class of the run and its name in the pictures now, or "
                 f"{BY_NAME}: every class by its name, in whatever order"
             )
-        if found.get(new, old) != old:
-            raise BadInput(f"--map-class {word}: {new} is mapped to {found[new]} already; a class has one label")
-        found[new] = old
-    return found
+        if renamed.get(new, old) != old:
+            raise BadInput(f"--map-class {word}: {new} is mapped to {renamed[new]} already; a class has one label")
+        renamed[new] = old
+    return renamed
 
 
 def as_in_run(
@@ -150,7 +150,7 @@ def _difference(where: str, names: tuple[str, ...], now: tuple[str, ...], called
         f"  now: {first_names(now)}",
     ]
     if missing or new:
-        parts = [f"{what}: {first_names(found)}" for what, found in (("missing", missing), ("new", new)) if found]
+        parts = [f"{what}: {first_names(classes)}" for what, classes in (("missing", missing), ("new", new)) if classes]
         lines.append(f"  {'; '.join(parts)}")
     else:
         at = next(i for i, pair in enumerate(zip(names, now, strict=True)) if pair[0] != pair[1])

@@ -148,11 +148,11 @@ def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress
             return str(error)
 
     with closing(in_order(size, len(source), workers)) as results:
-        for index, found in enumerate(results):
-            if isinstance(found, str):
-                bad[index] = found
+        for index, result in enumerate(results):
+            if isinstance(result, str):
+                bad[index] = result
             else:
-                sizes[index] = found
+                sizes[index] = result
             if progress is not None:
                 progress(index + 1, len(source))
     refuse_bad(source, bad)
@@ -161,21 +161,21 @@ def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress
     return surveyed
 
 
-def _refuse_small(source: Source, found: Survey, fitting: Fitting) -> None:
+def _refuse_small(source: Source, surveyed: Survey, fitting: Fitting) -> None:
     """Refuse pictures that would have to be enlarged.
 
     Raises:
         SmallPictures: there are some, and `fitting` does not allow it.
     """
-    small = found.smaller_than(fitting.resolution)
+    small = surveyed.smaller_than(fitting.resolution)
     if fitting.allow_upscale or not small.size:
         return
-    width, height = found.sizes[small[0]]
+    width, height = surveyed.sizes[small[0]]
     raise SmallPictures(
         f"{count(small.size, 'picture')} of {len(source):,} in {shown(str(source.path))} "
         f"{'is' if small.size == 1 else 'are'} smaller than {fitting.resolution} x {fitting.resolution}: "
         f"{first_names([source.names[index] for index in small])} (the first has {width} x {height})",
-        int(found.sizes[small].min()),
+        int(surveyed.sizes[small].min()),
     )
 
 
@@ -259,11 +259,11 @@ def few_lines(classes: Classes) -> tuple[str, ...]:
     """Return which classes have so few pictures that a network learns them by heart, if any have."""
     if not classes.labelled:
         return ()
-    found = np.bincount(classes.labels, minlength=len(classes.names))
-    few = [number for number in np.argsort(found, kind="stable") if 0 < found[number] < FEW_PICTURES]
+    counts = np.bincount(classes.labels, minlength=len(classes.names))
+    few = [number for number in np.argsort(counts, kind="stable") if 0 < counts[number] < FEW_PICTURES]
     if not few:
         return ()
-    named = first_names([f"{classes.names[number]} ({found[number]})" for number in few])
+    named = first_names([f"{classes.names[number]} ({counts[number]})" for number in few])
     has = "has" if len(few) == 1 else "have"
     return (
         f"{count(len(few), 'class')} {has} fewer than {FEW_PICTURES} pictures: {named}; so few are learned by heart: "
@@ -271,15 +271,15 @@ def few_lines(classes: Classes) -> tuple[str, ...]:
     )
 
 
-def fitting_lines(source: Source, fitting: Fitting, found: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
+def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
     """Return what was done to the pictures: cropped, resized, enlarged, left out."""
     side = fitting.resolution
-    upscaled = found.smaller_than(side, but=bad).size
-    resized = int((found.sizes.min(axis=1) != side).sum()) - len(found.bad)
+    upscaled = surveyed.smaller_than(side, but=bad).size
+    resized = int((surveyed.sizes.min(axis=1) != side).sum()) - len(surveyed.bad)
     other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
     lines = []
-    if found.oblong:
-        lines.append(f"{count(found.oblong, 'picture')} of {len(source):,} cropped to the square in the middle")
+    if surveyed.oblong:
+        lines.append(f"{count(surveyed.oblong, 'picture')} of {len(source):,} cropped to the square in the middle")
     if resized:
         lines.append(
             f"{count(resized, 'picture')} resized to {side} x {side} ({fitting.resample}; or resample={other})"
@@ -314,9 +314,9 @@ def blank_lines(
         return ()
     classes = source.classes
     of_all = np.bincount(classes.labels, minlength=len(classes.names))
-    found = np.bincount(classes.labels[list(blank)], minlength=len(classes.names))
-    most = [number for number in np.argsort(-found, kind="stable") if found[number]]
-    named = first_names([f"{classes.names[number]} ({found[number]:,} of {of_all[number]:,})" for number in most])
+    counts = np.bincount(classes.labels[list(blank)], minlength=len(classes.names))
+    most = [number for number in np.argsort(-counts, kind="stable") if counts[number]]
+    named = first_names([f"{classes.names[number]} ({counts[number]:,} of {of_all[number]:,})" for number in most])
     which = f", in class {named}" if classes.labelled else f", such as {shown(source.names[blank[0]])}"
     is_ = "is" if len(blank) == 1 else "are"
     line = f"warning: {count(len(blank), 'picture')} {is_} one colour throughout{which}: nothing to learn from"

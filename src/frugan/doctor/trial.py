@@ -126,13 +126,13 @@ class Trial:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training moves, on the host."""
         state = self.state
-        found = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
-        found |= {f"average of {n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
-        found |= {f"carried {name}": value for name, value in state.carried.items()}
+        tensors = {f"{n}.{k}": v for n, m in state.networks.items() for k, v in m.state_dict().items()}
+        tensors |= {f"average of {n}.{k}": v for n, m in state.ema.networks.items() for k, v in m.state_dict().items()}
+        tensors |= {f"carried {name}": value for name, value in state.carried.items()}
         for name, optimizer in state.optimizers.items():
             for i, slots in enumerate(optimizer.state.values()):
-                found |= {f"optimizer {name}.{i}.{slot}": v for slot, v in slots.items()}
-        return {name: value.detach().to("cpu", copy=True) for name, value in found.items()}
+                tensors |= {f"optimizer {name}.{i}.{slot}": v for slot, v in slots.items()}
+        return {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
 
 
 @dataclass
@@ -197,8 +197,8 @@ def plan_by(subject: Training, networks: Networks, way: Way) -> Plan:
 
 def plain_dense(networks: Networks) -> dict[str, tuple[str, ...]]:
     """Every plain dense layer, however small."""
-    found = {
+    layers_of = {
         name: tuple(key for key, module in network.named_modules() if type(module) is nn.Linear)
         for name, network in networks.items()
     }
-    return {name: layers for name, layers in found.items() if layers}
+    return {name: layers for name, layers in layers_of.items() if layers}

@@ -53,13 +53,13 @@ class DamagedCheckpoint(Exception):
 
 def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
     """Optimizer state by optimizer and parameter name, which other programs can be given too."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, optimizer in state.optimizers.items():
-        found |= {f"{name}/{count}": value for count, value in optimizer.counts.items()}
+        tensors |= {f"{name}/{count}": value for count, value in optimizer.counts.items()}
         for key, parameter in named_parameters(state.networks, state.moves[name]).items():
             for slot, value in optimizer.whole_state(parameter).items():
-                found[f"{name}/{key}/{slot}"] = value
-    return found
+                tensors[f"{name}/{key}/{slot}"] = value
+    return tensors
 
 
 def _network_tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
@@ -144,12 +144,12 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     """Checkpoints in a folder, oldest first; what was not finished does not count."""
     if not folder.is_dir():
         return []
-    found = [
+    checkpoints = [
         Checkpoint(path, step)
         for path in folder.iterdir()
         if (step := step_in_name(path)) is not None and path.is_dir()
     ]
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
 def keep_newest(folder: Path, count: int, also: Collection[int] = ()) -> None:
@@ -198,10 +198,10 @@ def verify(checkpoint: Checkpoint) -> dict[str, Any]:
         if not path.is_file():
             raise DamagedCheckpoint(f"{path}: missing")
         try:
-            found = digest(path)
+            actual = digest(path)
         except OSError as error:
             raise DamagedCheckpoint(f"{path}: {error.strerror}") from error
-        if found != expected:
+        if actual != expected:
             raise DamagedCheckpoint(f"{path}: its digest is not the manifest's")
     state = _json_object(checkpoint.path / STATE_FILE)
     if (number := state.get("format")) != FORMAT:

@@ -137,14 +137,14 @@ class Results:
 
     def hand_over(self, values: Sequence[Tensor], given: PhaseInputs, own: PhaseState) -> Terms:
         """Gradients to the working weights, observations to who takes them, terms to the caller."""
-        found = iter(values)
-        terms = {name: next(found) for name in self.terms}
+        remaining = iter(values)
+        terms = {name: next(remaining) for name in self.terms}
         for leaf in self.leaves:
-            leave_gradient(given.tensors[leaf], next(found))
+            leave_gradient(given.tensors[leaf], next(remaining))
         for layer, buffer, weight in self.observed:
-            layer.observe(buffer, next(found), weight)
+            layer.observe(buffer, next(remaining), weight)
         for name, samples in self.carried:
-            own.observe(name, next(found), samples)
+            own.observe(name, next(remaining), samples)
         return terms
 
 

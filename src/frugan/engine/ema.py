@@ -35,9 +35,9 @@ def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, 
     alike: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
     for average, value in zip(averages, values, strict=True):
         if average.stride() == value.stride() and average.dtype == value.dtype:
-            found = alike.setdefault((average.dtype, average.device), ([], []))
-            found[0].append(average)
-            found[1].append(value)
+            pairs = alike.setdefault((average.dtype, average.device), ([], []))
+            pairs[0].append(average)
+            pairs[1].append(value)
         else:
             average.lerp_(value.to(average.dtype), ((1 - held_back) * weight).to(average.dtype))
     for old, new in alike.values():
@@ -133,9 +133,9 @@ def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted:
     """Copy values of any dtype where accepted."""
     alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, value in zip(targets, values, strict=True):
-        found = alike.setdefault(target.dtype, ([], []))
-        found[0].append(target)
-        found[1].append(value.to(target.dtype))
+        pairs = alike.setdefault(target.dtype, ([], []))
+        pairs[0].append(target)
+        pairs[1].append(value.to(target.dtype))
     for old, new in alike.values():
         copy_where(accepted, old, flat(new))
 

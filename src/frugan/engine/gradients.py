@@ -95,8 +95,8 @@ class SmallSums:
         """A leaf's sum, given away; in the leaf's precision if only one gradient came."""
         if leaf in self._waiting and leaf in self._sums:
             self.add_up()
-        found = self._sums.pop(leaf, None)
-        return self._waiting.pop(leaf, None) if found is None else found
+        total = self._sums.pop(leaf, None)
+        return self._waiting.pop(leaf, None) if total is None else total
 
     def drop(self) -> None:
         """Forget what came, as leaves and sums hold each other: memory that ran out must be free at once."""
@@ -112,9 +112,9 @@ class SmallSums:
             while leaves and (not group or leaves[-1].numel() <= room):
                 group.append(leaves.pop())
                 room -= group[-1].numel()
-            found = in_fp32([self._waiting.pop(leaf) for leaf in group])
-            new = [(leaf, each) for leaf, each in zip(group, found, strict=True) if leaf not in self._sums]
-            more = [(leaf, each) for leaf, each in zip(group, found, strict=True) if leaf in self._sums]
+            gradients = in_fp32([self._waiting.pop(leaf) for leaf in group])
+            new = [(leaf, each) for leaf, each in zip(group, gradients, strict=True) if leaf not in self._sums]
+            more = [(leaf, each) for leaf, each in zip(group, gradients, strict=True) if leaf in self._sums]
             if more:
                 torch._foreach_add_([self._sums[leaf] for leaf, _ in more], [each for _, each in more])
             self._sums.update(new)

@@ -173,12 +173,12 @@ def _allocate(size_bytes: int, what: str, *, pinned: bool) -> Tensor:
 
 def _views(block: PackedBlock, likes: Sequence[Tensor], memory: Tensor) -> dict[int, Tensor]:
     """Tensors of a block, by number, in the layouts of those they are for."""
-    found = {}
+    views = {}
     for number, first in zip(block.numbers, block.firsts, strict=True):
         like = likes[number]
         flat = memory[first : first + like.nbytes].view(like.dtype)
-        found[number] = flat.as_strided(like.shape, like.stride())
-    return found
+        views[number] = flat.as_strided(like.shape, like.stride())
+    return views
 
 
 def _warn(error: RuntimeError, what: str) -> None:

@@ -80,20 +80,20 @@ class Optimizer(torch.optim.Optimizer):
 
     def kept_for(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """What this rank keeps for a parameter, by slot and count; statistics of its slice, where it has one."""
-        found = self._slice_of(parameter)
-        return dict(self.state.get(parameter if found is None else found[1].own, {}))
+        own_slice = self._slice_of(parameter)
+        return dict(self.state.get(parameter if own_slice is None else own_slice[1].own, {}))
 
     def whole_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """The same in the parameter's shape; of statistics that other ranks have a part of, what was collected last.
 
         What was not collected has the size that it would have, and no values.
         """
-        kept, found = self.kept_for(parameter), self._slice_of(parameter)
-        if found is None or self.shards is None:
+        kept, own_slice = self.kept_for(parameter), self._slice_of(parameter)
+        if own_slice is None or self.shards is None:
             return kept
         whole = self.shards.whole
         missing = {slot: kept[slot].new_empty(()).expand(parameter.shape) for slot in self.slots}
-        return kept | {slot: whole.get((found[0], slot), missing[slot]) for slot in self.slots}
+        return kept | {slot: whole.get((own_slice[0], slot), missing[slot]) for slot in self.slots}
 
     def take_over(self, parameter: nn.Parameter, slot: str, value: Tensor) -> bool:
         """Put a value of a checkpoint in place of what is kept for a parameter; False: there is nothing of its shape.
@@ -101,13 +101,13 @@ class Optimizer(torch.optim.Optimizer):
         Of statistics that other ranks have a part of, it is kept until they have been given theirs.
         """
         into = self.kept_for(parameter).get(slot)
-        found = self._slice_of(parameter) if slot in self.slots else None
-        if into is None or value.shape != (into if found is None else parameter).shape:
+        own_slice = self._slice_of(parameter) if slot in self.slots else None
+        if into is None or value.shape != (into if own_slice is None else parameter).shape:
             return False
-        if found is None or self.shards is None:
+        if own_slice is None or self.shards is None:
             into.copy_(value)
             return True
-        number, each = found
+        number, each = own_slice
         into.copy_(in_memory_order(parameter, value)[each.first : each.first + each.own.numel()])
         self.shards.whole[number, slot] = value
         return True
@@ -164,10 +164,10 @@ def _statistics(optimizer: Optimizer, *, on_host: bool) -> dict[nn.Parameter, di
         made = host_likes(parameters, "optimizer state")
     else:
         made = [torch.empty_like(parameter.detach()) for parameter in parameters]
-    found: dict[nn.Parameter, dict[str, Tensor]] = {}
+    statistics: dict[nn.Parameter, dict[str, Tensor]] = {}
     for parameter, slot, value in zip(parameters, slots * (len(parameters) // len(slots)), made, strict=True):
-        found.setdefault(parameter, {})[slot] = value
-    return found
+        statistics.setdefault(parameter, {})[slot] = value
+    return statistics
 
 
 class Adam(Optimizer, torch.optim.Adam):

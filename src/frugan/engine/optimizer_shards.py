@@ -111,13 +111,13 @@ class OptimizerShards:
             return
         self.shard.all_gather(out, own)
         into: list[Tensor] = []
-        found: list[Tensor] = []
+        slices: list[Tensor] = []
         for rank, theirs in enumerate(out.view(size, -1)):
             for each, values in zip(bucket, theirs.split([each.length for each in bucket]), strict=True):
                 place = each.place(rank)
                 into.append(place)
-                found.append(values[: place.numel()])
-        torch._foreach_copy_(into, found)
+                slices.append(values[: place.numel()])
+        torch._foreach_copy_(into, slices)
 
 
 @dataclass(frozen=True)

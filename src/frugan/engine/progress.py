@@ -41,12 +41,12 @@ class Duration:
         Raises:
             ValueError: not in one of the forms above.
         """
-        found = _FORM.match(text)
-        if not found:
+        match = _FORM.match(text)
+        if not match:
             raise ValueError(
                 f"duration {text!r}: expected a number with a unit, such as '150k steps', '25M images' or '6h'"
             )
-        number, prefix, unit = found.groups()
+        number, prefix, unit = match.groups()
         amount = float(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix]
         if amount > MOST:
             raise ValueError(f"duration {text[:40]!r}: expected at most 1e15")

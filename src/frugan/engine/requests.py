@@ -126,17 +126,17 @@ class _Files:
     stuck: set[Wish] = field(default_factory=set)
 
     def take(self) -> set[Wish]:
-        found: set[Wish] = set()
+        wishes: set[Wish] = set()
         for wish in KEYS.values():
             path = self.folder / wish
             if wish in self.stuck or not path.exists():
                 continue
-            found.add(wish)
+            wishes.add(wish)
             try:
                 path.unlink(missing_ok=True)
             except OSError:  # a folder, or another user's
                 self.stuck.add(wish)
-        return found
+        return wishes
 
 
 @contextmanager

@@ -109,12 +109,12 @@ class _Token:
 def _read(path: Path) -> dict[str, Any] | None:
     """None: nobody is written down."""
     try:
-        found = json.loads(read_regular(path).decode("utf-8"))
+        values = json.loads(read_regular(path).decode("utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def _touched(path: Path) -> int | None:

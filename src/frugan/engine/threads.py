@@ -166,7 +166,7 @@ def time_counts(
             if times[count][0] > HOPELESS * _fastest(times):
                 break
     for _ in range(ROUNDS - 1):
-        for count in [count for count, found in times.items() if median(found) <= CLOSE * _fastest(times)]:
+        for count in [count for count, seconds in times.items() if median(seconds) <= CLOSE * _fastest(times)]:
             if stopped() or time.perf_counter() - began > SECONDS_EACH * len(counts):
                 return _medians(times)
             torch.set_num_threads(count)
@@ -178,7 +178,7 @@ def time_counts(
 def fastest(seconds: dict[int, float]) -> int:
     """The number of threads to take: the fewest of those that are about as fast as any."""
     least = min(seconds.values())
-    return min(count for count, found in seconds.items() if found * GAIN <= least)
+    return min(count for count, each in seconds.items() if each * GAIN <= least)
 
 
 def _directions(counts: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -189,7 +189,7 @@ def _directions(counts: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 def _medians(times: dict[int, list[float]]) -> dict[int, float]:
-    return {count: median(found) for count, found in times.items()}
+    return {count: median(timed) for count, timed in times.items()}
 
 
 def _fastest(times: dict[int, list[float]]) -> float:

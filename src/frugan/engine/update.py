@@ -71,9 +71,9 @@ def forward_and_backward(
     losses: list[Tensor] = []
     scale = own.loss_scale * factor  # what each loss counts: backward begins with it, so that no product is recorded
     for part in phase.parts:
-        found = part(networks, micro, own)
-        terms |= {name: term.detach() for name, term in found.items()}
-        losses += found.values()
+        own_terms = part(networks, micro, own)
+        terms |= {name: term.detach() for name, term in own_terms.items()}
+        losses += own_terms.values()
         if plan.parts_in_sequence:
             _backward(losses, scale)
             losses.clear()

@@ -78,7 +78,7 @@ def in_layout_of(master: Tensor, value: Tensor) -> Tensor:
 
 def in_layouts_of(masters: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
     """The same values with the dtypes and strides of masters, in one operation; those that have them as they are."""
-    found = list(values)
+    laid_out = list(values)
     changed = [
         i
         for i, (master, value) in enumerate(zip(masters, values, strict=True))
@@ -88,8 +88,8 @@ def in_layouts_of(masters: Sequence[Tensor], values: Sequence[Tensor]) -> list[T
         made = [torch.empty_like(masters[i]) for i in changed]
         torch._foreach_copy_(made, [values[i] for i in changed])
         for i, each in zip(changed, made, strict=True):
-            found[i] = each.detach()
-    return found
+            laid_out[i] = each.detach()
+    return laid_out
 
 
 def lay_out_masters(network: nn.Module, layout: Layout) -> None:
@@ -224,8 +224,8 @@ class WorkingWeights:
 
     def _waiting(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
         """Parameters that have no working weight yet, once each."""
-        found = {master: slot for slot in reversed(self._slots) if (master := slot[2]) not in self._made}
-        return list(reversed(found.values()))
+        slots = {master: slot for slot in reversed(self._slots) if (master := slot[2]) not in self._made}
+        return list(reversed(slots.values()))
 
     def scaled(self) -> list[ScaledWeight]:
         """Those that are masters divided by something, and are not made yet."""
@@ -239,12 +239,12 @@ class WorkingWeights:
         self,
         scaling: Scaling,
         masters: list[nn.Parameter],
-        found: Sequence[tuple[ScaledWeight, Divisor, Tensor | None]],
+        divisors: Sequence[tuple[ScaledWeight, Divisor, Tensor | None]],
     ) -> None:
-        """Divide this network's weights by what was `found` for `masters`, some of which may be other networks'."""
+        """Divide this network's weights by `divisors` of `masters`, some of which may be other networks'."""
         self._scaled.append((scaling, masters))
         together: list[tuple[nn.Parameter, float, Tensor | None]] = []
-        for weight, divisor, matrix in found:
+        for weight, divisor, matrix in divisors:
             master = cast(nn.Parameter, weight.master)
             room = self.layout.room(master, fp32=weight.name in keeps_fp32(weight.layer))
             if matrix is not None:
@@ -331,27 +331,31 @@ class WorkingWeights:
     @torch.no_grad()
     def carry(self) -> None:
         """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
-        found: dict[nn.Parameter, Tensor] = {}
+        gradients: dict[nn.Parameter, Tensor] = {}
         small: dict[nn.Parameter, Tensor] = {}
         working: dict[nn.Parameter, Tensor] = {}
         for master, gradient in self._gradients():
             if isinstance(self._made[master].divisor, Tensor):
                 working[master] = gradient
             elif gradient.numel() > SMALL_ELEMENTS:
-                found[master] = in_layout_of(master, gradient)
+                gradients[master] = in_layout_of(master, gradient)
             else:
                 small[master] = gradient
-        found |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
-        divided = {each: d for each in found if isinstance(d := self._made[each].divisor, float) and d != 1}
+        gradients |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
+        divided = {each: d for each in gradients if isinstance(d := self._made[each].divisor, float) and d != 1}
         if divided:
-            torch._foreach_div_([found[master] for master in divided], list(divided.values()))
+            torch._foreach_div_([gradients[master] for master in divided], list(divided.values()))
         for scaling, masters in self._scaled:
             if any(master in working for master in masters):
                 given = [working.pop(master, None) for master in masters]
                 carried = scaling.carry([master.detach() for master in masters], given)
-                found |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
-        edges = [(made.back, found.pop(master)) for master, made in self._made.items() if made.back and master in found]
-        for master, gradient in found.items():
+                gradients |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
+        edges = [
+            (made.back, gradients.pop(master))
+            for master, made in self._made.items()
+            if made.back and master in gradients
+        ]
+        for master, gradient in gradients.items():
             if master.grad is None:
                 master.grad = gradient
             else:
@@ -400,15 +404,15 @@ def install(working: Sequence[WorkingWeights]) -> None:
         for each in weights.scaled():
             key = (each.layer.scaling, each.layer.alike(), each.master.dtype)
             alike.setdefault(key, []).append((weights, each))
-    for found in alike.values():
-        masters = [cast(nn.Parameter, each.master) for _, each in found]
-        scaling = found[0][1].layer.scaling.find([replace(each, master=each.master.detach()) for _, each in found])
-        wanted = [w.layout.dtype_of(each.master, fp32=each.name in keeps_fp32(each.layer)) for w, each in found]
+    for group in alike.values():
+        masters = [cast(nn.Parameter, each.master) for _, each in group]
+        scaling = group[0][1].layer.scaling.find([replace(each, master=each.master.detach()) for _, each in group])
+        wanted = [w.layout.dtype_of(each.master, fp32=each.name in keeps_fp32(each.layer)) for w, each in group]
         divided = scaling.divided(wanted)
         for weights in working:
             own = [
                 (each, divisor, divided.get(i))
-                for i, ((owner, each), divisor) in enumerate(zip(found, scaling.divisors, strict=True))
+                for i, ((owner, each), divisor) in enumerate(zip(group, scaling.divisors, strict=True))
                 if owner is weights
             ]
             if own:

@@ -384,16 +384,16 @@ def parse_link(text: str) -> Link:
     Raises:
         BadInput: not a positive bandwidth with a unit.
     """
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise BadInput(
             f"--link {text!r}: expected the bandwidth between cards with its unit, such as 8GB/s or 25Gbit/s, and if "
             f"you know it the latency after a comma: 8GB/s,50us (units: {', '.join(_BANDWIDTHS)})"
         )
-    bandwidth = float(found[1]) * _BANDWIDTHS[found[2]]
+    bandwidth = float(match[1]) * _BANDWIDTHS[match[2]]
     if not 0 < bandwidth < math.inf:
         raise BadInput(f"--link {text!r}: nothing would ever arrive; expected more, such as 8GB/s")
-    latency = GUESSED.latency_s if found[3] is None else float(found[3]) * _TIMES[found[4]]
+    latency = GUESSED.latency_s if match[3] is None else float(match[3]) * _TIMES[match[4]]
     return Link(bandwidth, latency)
 
 

@@ -334,10 +334,10 @@ def _expression(operation: Operation, inside: dict[int, _Expression]) -> _Expres
     reads: dict[int, int] = {}
     count = 1
     for number, size_bytes in operation.reads.items():
-        found = inside.get(number)
-        for source, read_bytes in ({number: size_bytes} if found is None else found.reads).items():
+        inner = inside.get(number)
+        for source, read_bytes in ({number: size_bytes} if inner is None else inner.reads).items():
             reads[source] = max(reads.get(source, 0), read_bytes)
-        count += 0 if found is None else found.operations
+        count += 0 if inner is None else inner.operations
     return _Expression(reads, count)
 
 
@@ -454,8 +454,8 @@ class DatalessCompiledPhases:
         with torch.no_grad():
             if plan.cuda_graphs and key not in self._pools:
                 self._pools[key] = recorded.pool()
-            found = recorded.replay(self.tracker) if plan.cuda_graphs else recorded.run(self.tracker)
-            return recorded.results.hand_over(found, given, own)
+            values = recorded.replay(self.tracker) if plan.cuda_graphs else recorded.run(self.tracker)
+            return recorded.results.hand_over(values, given, own)
 
 
 def _like(tensor: Tensor, storage: Tensor) -> Tensor:

@@ -229,8 +229,8 @@ def _empty(spec: Spec) -> Tensor:
 def _specs_of(out: Any) -> Specs:
     if isinstance(out, Tensor):
         return tuple(out.shape), out.stride(), out.dtype
-    found = [None if x is None else (tuple(x.shape), x.stride(), x.dtype) for x in out]
-    return found if isinstance(out, list) else tuple(found)  # type: ignore[return-value]
+    specs = [None if x is None else (tuple(x.shape), x.stride(), x.dtype) for x in out]
+    return specs if isinstance(out, list) else tuple(specs)  # type: ignore[return-value]
 
 
 def _is_several(out: Any) -> bool:
@@ -297,8 +297,8 @@ def fused_attention() -> Iterator[None]:
         fits = query.is_meta and not rest and {*options} <= {"scale"} and query.ndim == 4
         if not fits or any(x.stride(-1) != 1 or x.shape[-1] != value.shape[-1] for x in (query, key, value)):
             return plain(query, key, value, *rest, **options)
-        found = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, **options)
-        return found[0]  # type: ignore[no-any-return]
+        outputs = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, **options)
+        return outputs[0]  # type: ignore[no-any-return]
 
     F.scaled_dot_product_attention = attention
     try:

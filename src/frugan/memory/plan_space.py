@@ -102,7 +102,7 @@ class PlanSpace:
     def _parts(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], Mapping[str, int]]:
         """Blocks that may be recomputed, dense layers that may be worked in slices, and networks' gradients' bytes."""
         networks = self.training.build("meta")
-        large = {name: found for name, network in networks.items() if (found := sliceable(network))}
+        large = {name: layers for name, network in networks.items() if (layers := sliceable(network))}
         sizes = {
             name: sum(4 * p.numel() for p in network.parameters() if p.requires_grad)
             for name, network in networks.items()
@@ -215,18 +215,18 @@ class PlanSpace:
         """Savings that there is nothing for, and why."""
         no_blocks = "because these networks have no blocks to recompute"
         one_memory = "because on a CPU host and device are one memory"
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         if not self.has_blocks:
-            found |= dict.fromkeys(("recompute", "keep-products", "offload"), no_blocks)
+            reasons |= dict.fromkeys(("recompute", "keep-products", "offload"), no_blocks)
         if not self.has_large_layers:
-            found["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
+            reasons["dense-slices"] = f"because no plain dense layer has {LARGE_ELEMENTS:,} weights or more"
         if not self.training.averaged:
-            found["ema-on-host"] = "because this model has no EMA"
+            reasons["ema-on-host"] = "because this model has no EMA"
         if self.training.ranks == 1:
-            found["shard-optimizer"] = "because there is one rank"
+            reasons["shard-optimizer"] = "because there is one rank"
         if not self.on_card:
-            found |= dict.fromkeys(("ema-on-host", "optimizer-on-host", "offload"), one_memory)
-        return found
+            reasons |= dict.fromkeys(("ema-on-host", "optimizer-on-host", "offload"), one_memory)
+        return reasons
 
 
 def keeping_of(plan: Plan) -> Keeping:

@@ -186,7 +186,7 @@ def predict(
     """
     memory = step_memory(training, plan, target, stage, rough=rough, dataless=dataless)
     by_phase = {name: peak.size_bytes for name, peak in memory.by_phase.items()}
-    found = Prediction(
+    prediction = Prediction(
         live_bytes=memory.peak.size_bytes,
         reserved_bytes=memory.peak.size_bytes,
         place=memory.peak.place,
@@ -198,14 +198,14 @@ def predict(
         unlimited_bytes=memory.peak.size_bytes,
     )
     if target == "cpu":
-        return found
+        return prediction
     card = memory.on_card
     return replace(
-        found,
-        live_bytes=max(found.live_bytes, card.taken_bytes),
-        reserved_bytes=max(found.live_bytes, memory.needed_bytes),
+        prediction,
+        live_bytes=max(prediction.live_bytes, card.taken_bytes),
+        reserved_bytes=max(prediction.live_bytes, memory.needed_bytes),
         by_phase={name: max(size_bytes, card.taken_in(name)) for name, size_bytes in by_phase.items()},
-        unlimited_bytes=max(found.live_bytes, card.reserved_bytes),
+        unlimited_bytes=max(prediction.live_bytes, card.reserved_bytes),
     )
 
 

@@ -136,11 +136,11 @@ class PredictionStore:
         for key in keys[0::2]:
             self._run(new[key], key)
         for key in theirs:
-            if (found := self.helper.take()) is None:
+            if (outcome_of := self.helper.take()) is None:
                 self.helper = None
                 return
             self._tell()
-            self._known[key] = found
+            self._known[key] = outcome_of
 
     def _run(self, job: Job, key: str) -> None:
         plan, stage, rough = job

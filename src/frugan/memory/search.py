@@ -113,8 +113,8 @@ class Estimates:
         plans = self._known(self.space.wished_plans())
         if not plans:
             raise BadInput("no plan can use all the memory savings that are asked for: leave some out")
-        found = [self.of(plan) for plan in plans]
-        return sorted(found, key=lambda each: (each.seconds, each.reserved_bytes))
+        estimates = [self.of(plan) for plan in plans]
+        return sorted(estimates, key=lambda each: (each.seconds, each.reserved_bytes))
 
     def of(self, plan: Plan) -> Estimate:
         """What a plan takes, by what those that were run take."""
@@ -197,12 +197,12 @@ class Estimates:
             BadInput: torch refuses one that is asked for.
         """
         self._run_ahead()
-        found: dict[Keeping, Prediction] = {"all": self._plain_roughly}
+        predictions: dict[Keeping, Prediction] = {"all": self._plain_roughly}
         for keeping in self.space.keepings[1:]:
-            if keeping == "nothing here" and not self._worth_offloading(found["nothing"]):
+            if keeping == "nothing here" and not self._worth_offloading(predictions["nothing"]):
                 continue
             try:
-                found[keeping] = self._roughly(self._first(keeping))
+                predictions[keeping] = self._roughly(self._first(keeping))
             except RuntimeError as error:
                 if keeping != "products":
                     raise
@@ -211,7 +211,7 @@ class Estimates:
                         "memory saving keep-products: these networks write into results that it keeps; ask for "
                         "recompute, or for none"
                     ) from error
-        return found
+        return predictions
 
     def _worth_offloading(self, recomputed: Prediction) -> bool:
         """Whether what recomputed blocks are given is a part of the peak that matters, or offload is asked for."""
@@ -229,22 +229,22 @@ class Estimates:
 
     def _roughly(self, plan: Plan) -> Prediction:
         """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""
-        found = self.predict(plan, self.heaviest_stage, rough=True)
+        prediction = self.predict(plan, self.heaviest_stage, rough=True)
         phase = next(
-            (p for p in self.heaviest_stage.phases if p.name == found.place.split("/")[0]),
+            (p for p in self.heaviest_stage.phases if p.name == prediction.place.split("/")[0]),
             self.heaviest_stage.phases[-1],
         )
         training = self.space.training
         if phase.micro_batch(plan.micro_batch, training.group) >= phase.samples(training.batch):
-            return found
-        gradients = found.categories.get("gradients", 0)
+            return prediction
+        gradients = prediction.categories.get("gradients", 0)
         before = max(0, sum(self.space.fp32_bytes[name] for name in phase.trainable) - gradients)
         return replace(
-            found,
-            live_bytes=found.live_bytes + before,
-            reserved_bytes=found.reserved_bytes + before,
-            unlimited_bytes=found.unlimited_bytes + before,
-            categories={**found.categories, "gradients": gradients + before},
+            prediction,
+            live_bytes=prediction.live_bytes + before,
+            reserved_bytes=prediction.reserved_bytes + before,
+            unlimited_bytes=prediction.unlimited_bytes + before,
+            categories={**prediction.categories, "gradients": gradients + before},
         )
 
 
@@ -310,14 +310,14 @@ class Search:
         stages = sorted(self.space.training.distinct_stages, key=lambda stage: stage is not heaviest_stage)
         if most_bytes is None:
             self.predict.ahead([(plan, stage, False) for stage in stages])
-        found = {stages[0].name: self.predict(plan, stages[0], rough=False)}
-        heaviest = worst = found[stages[0].name]
+        predictions = {stages[0].name: self.predict(plan, stages[0], rough=False)}
+        heaviest = worst = predictions[stages[0].name]
         for stage in stages[1:]:
             if most_bytes is not None and worst.reserved_bytes > most_bytes:
                 break
-            found[stage.name] = self.predict(plan, stage, rough=False)
-            worst = worst.worst(found[stage.name])
-        seconds = {name: self.card.seconds(each.work, plan.precision) for name, each in found.items()}
+            predictions[stage.name] = self.predict(plan, stage, rough=False)
+            worst = worst.worst(predictions[stage.name])
+        seconds = {name: self.card.seconds(each.work, plan.precision) for name, each in predictions.items()}
         whole = sum(stage.share * seconds[stage.name] for stage in stages if stage.name in seconds)
         return Choice(plan, worst, heaviest.work, self.estimates.of(plan).seconds, whole)
 
@@ -338,8 +338,8 @@ class Search:
 
     def least(self) -> Choice:
         """The plan that promises to take least."""
-        found = min(self.estimates.fastest_first, key=lambda each: (each.reserved_bytes, each.seconds))
-        return self.run(found.plan)
+        smallest = min(self.estimates.fastest_first, key=lambda each: (each.reserved_bytes, each.seconds))
+        return self.run(smallest.plan)
 
     def least_bytes(self, like: Stage) -> int:
         """About what the smallest plan reserves in the stage that is called like another: every saving at once."""

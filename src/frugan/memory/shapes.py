@@ -123,25 +123,25 @@ def promoted(values: Sequence[Any]) -> torch.dtype:
     if len({x.dtype for x in operands}) == 1 and operands[0].dtype.is_floating_point:
         return operands[0].dtype
     sized = [x for x in operands if x.ndim]
-    found: torch.dtype | None = None
+    dtype: torch.dtype | None = None
     for group in (sized, [x for x in operands if not x.ndim], [v for v in values if isinstance(v, int | float)]):
         for each in group:
-            found = _with(found, each, sized)
-    assert found is not None
-    return found
+            dtype = _with(dtype, each, sized)
+    assert dtype is not None
+    return dtype
 
 
-def _with(found: torch.dtype | None, each: Any, sized: Sequence[Tensor]) -> torch.dtype:
+def _with(so_far: torch.dtype | None, each: Any, sized: Sequence[Tensor]) -> torch.dtype:
     if isinstance(each, Tensor):
-        if found is None:
+        if so_far is None:
             return each.dtype
-        if each.ndim or not sized or _kind(each.dtype) > _kind(found):
-            return torch.promote_types(found, each.dtype) if each.ndim or not sized else each.dtype
-        return found
+        if each.ndim or not sized or _kind(each.dtype) > _kind(so_far):
+            return torch.promote_types(so_far, each.dtype) if each.ndim or not sized else each.dtype
+        return so_far
     dtype = (
         torch.bool if isinstance(each, bool) else torch.int64 if isinstance(each, int) else torch.get_default_dtype()
     )
-    return dtype if found is None or _kind(dtype) > _kind(found) else found
+    return dtype if so_far is None or _kind(dtype) > _kind(so_far) else so_far
 
 
 def _kind(dtype: torch.dtype) -> int:
@@ -356,13 +356,13 @@ def _convolved_strides(shape: Shape, x: Tensor, weight: Tensor) -> Shape:
 def convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *rest: Any) -> Specs:
     """Their gradients."""
     mask = rest[-1]
-    found: list[Spec | None] = []
+    specs: list[Spec | None] = []
     for wanted, of in zip(mask, (x, weight), strict=False):
         shape = tuple(of.shape)
-        found.append((shape, _convolved_strides(shape, x, weight), gradient.dtype) if wanted else None)
+        specs.append((shape, _convolved_strides(shape, x, weight), gradient.dtype) if wanted else None)
     channels = (gradient.shape[1],)
-    found.append((channels, (1,), gradient.dtype) if mask[2] else None)
-    return tuple(found)
+    specs.append((channels, (1,), gradient.dtype) if mask[2] else None)
+    return tuple(specs)
 
 
 def average_pool(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil: bool = False, *_: Any) -> Spec:

@@ -301,14 +301,14 @@ class _WatchedCopies(HostCopies):
 
 def _held(state: TrainingState, plan: Plan, *, as_card: bool) -> dict[Category, list[Tensor]]:
     """What lives between steps."""
-    found: dict[Category, list[Tensor]] = {
+    tensors: dict[Category, list[Tensor]] = {
         "parameters": [t for network in state.networks.values() for t in (*network.parameters(), *network.buffers())]
     }
     if not (as_card and plan.optimizer_on_host):
-        found["optimizer"] = _slots(state)
+        tensors["optimizer"] = _slots(state)
     if not (as_card and plan.ema_on_host):
-        found["averages"] = _averages(state)
-    return found
+        tensors["averages"] = _averages(state)
+    return tensors
 
 
 def _on_host(state: TrainingState, plan: Plan) -> list[Tensor]:
@@ -375,6 +375,6 @@ def _gradients(state: TrainingState) -> list[Tensor]:
     """Gradients of masters, and of what stands in their places while a phase runs."""
     held = {id(p): p for optimizer in state.optimizers.values() for g in optimizer.param_groups for p in g["params"]}
     placed = {id(p): p for network in state.networks.values() for p in network.parameters()}
-    found = [parameter.grad for parameter in {**held, **placed}.values()]
-    found += [pending_gradient(parameter) for parameter in placed.values()]
-    return [gradient for gradient in found if gradient is not None]
+    gradients = [parameter.grad for parameter in {**held, **placed}.values()]
+    gradients += [pending_gradient(parameter) for parameter in placed.values()]
+    return [gradient for gradient in gradients if gradient is not None]

@@ -67,17 +67,17 @@ def lone_holders() -> Holders:
     return seen[0]
 
 
-def is_made_in_place(args: tuple[Any, ...], found: Holders, lone: Holders, first_made_in: int | None) -> bool:
+def is_made_in_place(args: tuple[Any, ...], held_by: Holders, lone: Holders, first_made_in: int | None) -> bool:
     """Whether the engine would make a sum, neither scaled nor into anything, in the memory of its first operand.
 
     Args:
         args: its operands.
-        found: who holds the first of them, as the mode saw it.
+        held_by: who holds the first of them, as the mode saw it.
         lone: what it sees where only the engine does.
         first_made_in: `running_node` when the first operand's memory was made.
     """
     node = torch._C._current_autograd_node()
-    if node is None or torch.is_grad_enabled() or any(more > few for more, few in zip(found, lone, strict=True)):
+    if node is None or torch.is_grad_enabled() or any(more > few for more, few in zip(held_by, lone, strict=True)):
         return False
     a, b = args
     if not isinstance(b, Tensor) or a.dtype != b.dtype or a.shape != b.shape or not _is_dense(a):
@@ -326,8 +326,8 @@ class Tracker(TorchDispatchMode):
         """Run an operation and note what it made."""
         kwargs = kwargs or {}
         if func is ADD and not kwargs and not torch.is_grad_enabled():
-            found = holders(args)
-            if is_made_in_place(args, found, self._lone, self._made_in.get(self._number(args[0].untyped_storage()))):
+            held_by = holders(args)
+            if is_made_in_place(args, held_by, self._lone, self._made_in.get(self._number(args[0].untyped_storage()))):
                 func = ADD_IN_PLACE
         if self._dataless is None:
             out = func(*args, **kwargs)

@@ -99,8 +99,8 @@ def within_class(features: Tensor, labels: Tensor) -> WithinClass:
     if not bool(torch.isfinite(features).all()):
         raise ValueError("features hold values that are not finite; did the training diverge?")
     rows, labels = features.detach().cpu().double(), labels.cpu()
-    found = {int(label): rows[labels == label] for label in labels.unique()}
-    return WithinClass({label: _ranked(each) for label, each in found.items() if len(each) >= 2})
+    rows_of = {int(label): rows[labels == label] for label in labels.unique()}
+    return WithinClass({label: _ranked(each) for label, each in rows_of.items() if len(each) >= 2})
 
 
 def _ranked(rows: Tensor) -> Tensor:

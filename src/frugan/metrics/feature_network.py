@@ -105,8 +105,8 @@ class InceptionFeatures:
     def __call__(self, pictures: Tensor) -> Features:
         """Features of uint8 pictures [N, 1 or 3, H, W]: pooled [N, 2048], logits [N, 1008]."""
         with full_fp32():
-            found = self.network(in_colour(pictures).to(self.network.fc.weight.device))
-        return Features(found["2048"].cpu(), found["logits_unbiased"].cpu())
+            features = self.network(in_colour(pictures).to(self.network.fc.weight.device))
+        return Features(features["2048"].cpu(), features["logits_unbiased"].cpu())
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class NamedFeatures:
             BadInput: it gives something else.
         """
         with full_fp32():
-            found = self.network(in_colour(pictures).to(self.device))
-        pooled, logits = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+            features = self.network(in_colour(pictures).to(self.device))
+        pooled, logits = features if isinstance(features, tuple) and len(features) == 2 else (features, None)
         for each in (pooled, logits):
             if each is not None and not (isinstance(each, Tensor) and each.ndim == 2 and len(each) == len(pictures)):
                 given = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
@@ -168,10 +168,10 @@ def load_inception(
             f"{INCEPTION_SETTING}. Any other feature network: --network, or evaluation.network in a recipe"
         )
     with file.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    if not found.startswith(digest):
+        actual = hashlib.file_digest(opened, "sha256").hexdigest()
+    if not actual.startswith(digest):
         raise BadInput(
-            f"{file}: its SHA-256 begins with {found[:8]}, expected {digest}: another file, or cut short. Scores by "
+            f"{file}: its SHA-256 begins with {actual[:8]}, expected {digest}: another file, or cut short. Scores by "
             "other weights compare with nobody's; fetch it again"
         )
     weights = read_pth(file)
@@ -180,7 +180,7 @@ def load_inception(
         network.load_state_dict(weights)
     except (RuntimeError, TypeError) as error:
         raise BadInput(f"{file}: holds no weights of the Inception network ({str(error)[:200]})") from error
-    return InceptionFeatures(network.to(device), found)
+    return InceptionFeatures(network.to(device), actual)
 
 
 def read_pth(file: Path) -> dict[str, Tensor]:
@@ -281,8 +281,8 @@ class RowStore:
     def rows(self) -> NDArray[np.float32]:
         """All of them [N, D], mapped."""
         self.close()
-        found: NDArray[np.float32] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return found
+        rows: NDArray[np.float32] = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        return rows
 
 
 @contextmanager

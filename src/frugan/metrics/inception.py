@@ -74,21 +74,21 @@ class Inception(nn.Module):
         Returns:
             Name -> fp32 [N, 64], [N, 192], [N, 768], [N, 2048] or [N, 1008].
         """
-        found: dict[str, Tensor] = {}
+        features: dict[str, Tensor] = {}
         x = (resize_as_tensorflow_1(pictures.float(), SIDE, SIDE) - 128) / 128
         x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))  # [N, 64, 147, 147]
         x = F.max_pool2d(x, 3, 2)  # [N, 64, 73, 73]
-        found["64"] = _mean(x)
+        features["64"] = _mean(x)
         x = F.max_pool2d(self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(x)), 3, 2)  # [N, 192, 35, 35]
-        found["192"] = _mean(x)
+        features["192"] = _mean(x)
         x = self.Mixed_5d(self.Mixed_5c(self.Mixed_5b(x)))  # [N, 288, 35, 35]
         x = self.Mixed_6e(self.Mixed_6d(self.Mixed_6c(self.Mixed_6b(self.Mixed_6a(x)))))  # [N, 768, 17, 17]
-        found["768"] = _mean(x)
+        features["768"] = _mean(x)
         x = self.Mixed_7c(self.Mixed_7b(self.Mixed_7a(x)))  # [N, 2048, 8, 8]
-        found["2048"] = _mean(x)
-        found["logits_unbiased"] = found["2048"] @ self.fc.weight.T
-        found["logits"] = found["logits_unbiased"] + self.fc.bias
-        return {name: found[name] for name in wanted}
+        features["2048"] = _mean(x)
+        features["logits_unbiased"] = features["2048"] @ self.fc.weight.T
+        features["logits"] = features["logits_unbiased"] + self.fc.bias
+        return {name: features[name] for name in wanted}
 
 
 def _mean(x: Tensor) -> Tensor:

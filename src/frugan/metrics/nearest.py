@@ -67,10 +67,10 @@ def nearest_pictures(
     chunk = max(1, CHUNK_BYTES // real[0].nbytes)
     for first in range(0, len(real), chunk):
         rows = torch.from_numpy(np.array(real[first : first + chunk]))  # a copy out of the map
-        found = torch.minimum(torch.cdist(asked, _small(rows)), torch.cdist(asked, _small(rows.flip(-1))))
+        squared = torch.minimum(torch.cdist(asked, _small(rows)), torch.cdist(asked, _small(rows.flip(-1))))
         places = torch.arange(first, first + len(rows))
-        found[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
-        every = torch.cat([distances, found], 1)
+        squared[len(pictures) :][torch.from_numpy(spaced)[:, None] == places] = torch.inf  # itself
+        every = torch.cat([distances, squared], 1)
         which = torch.cat([indices, places.expand(len(asked), -1)], 1)
         distances, order = every.topk(min(count, every.shape[1]), largest=False)
         indices = which.gather(1, order)

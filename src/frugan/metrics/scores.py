@@ -131,8 +131,8 @@ class Moments:
         """Of all features at once [N, D]."""
         gathered = StreamingMoments(features.shape[1])
         gathered.update(features)
-        found = gathered.finish()
-        return cls(found.count, found.mean, found.scatter)
+        moments = gathered.finish()
+        return cls(moments.count, moments.mean, moments.scatter)
 
     def merged(self, other: "Moments") -> "Moments":
         """Of both sets of rows together (Chan et al. 1979), for shares of several processes."""
@@ -338,12 +338,12 @@ def kernel_distance(
             f"subsets of {subset_size} from {len(one)} and {len(other)} rows: expected at least as many rows"
         )
     draw = np.random.RandomState(seed)
-    found = []
+    distances = []
     for _ in range(subsets):
         chosen = [rows[draw.choice(len(rows), subset_size, replace=False)] for rows in (one, other)]
         a, b = (torch.from_numpy(np.asarray(rows, dtype=np.float64)) for rows in chosen)
-        found.append(_discrepancy(a, b))
-    return float(np.mean(found)), float(np.std(found))
+        distances.append(_discrepancy(a, b))
+    return float(np.mean(distances)), float(np.std(distances))
 
 
 def _discrepancy(a: Tensor, b: Tensor) -> float:
@@ -386,15 +386,15 @@ def precision_recall(
 
 def _radii(points: NDArray[np.float32], neighbours: int) -> Tensor:
     """Squared distance of each point to its k-th nearest other one [N]."""
-    found = []
+    radii = []
     for first in range(0, len(points), BLOCK_ROWS):
         centers = _rows(points, first)
         nearest = torch.empty(len(centers), 0, dtype=torch.float64)
         for start in range(0, len(points), BLOCK_ROWS):
             distances = torch.cat([nearest, _squared_distances(centers, _rows(points, start))], 1)
             nearest = distances.topk(min(neighbours + 1, distances.shape[1]), largest=False).values
-        found.append(nearest[:, -1])  # the nearest is the point itself
-    return torch.cat(found)
+        radii.append(nearest[:, -1])  # the nearest is the point itself
+    return torch.cat(radii)
 
 
 def _inside(points: NDArray[np.float32], centers: NDArray[np.float32], radii: Tensor) -> float:
@@ -402,11 +402,11 @@ def _inside(points: NDArray[np.float32], centers: NDArray[np.float32], radii: Te
     inside = 0
     for first in range(0, len(points), BLOCK_ROWS):
         rows = _rows(points, first)
-        found = torch.zeros(len(rows), dtype=torch.bool)
+        is_inside = torch.zeros(len(rows), dtype=torch.bool)
         for start in range(0, len(centers), BLOCK_ROWS):
             distances = _squared_distances(rows, _rows(centers, start))
-            found |= (distances <= radii[start : start + BLOCK_ROWS]).any(1)
-        inside += int(found.sum())
+            is_inside |= (distances <= radii[start : start + BLOCK_ROWS]).any(1)
+        inside += int(is_inside.sum())
     return inside / len(points)
 
 

@@ -39,15 +39,15 @@ class RecipeField:
 
 def recipe_fields(recipe: Recipe, sections: Sequence[str] = SECTIONS) -> list[RecipeField]:
     """All fields of a recipe's sections; those of each of its optimizers too."""
-    found: list[RecipeField] = []
+    fields: list[RecipeField] = []
     for section in sections:
         settings = getattr(recipe, section)
         if isinstance(settings, dict):
             for name, each in settings.items():
-                found += fields_of(each, f"{section}.{name}")
+                fields += fields_of(each, f"{section}.{name}")
         else:
-            found += fields_of(settings, section)
-    return found
+            fields += fields_of(settings, section)
+    return fields
 
 
 def fields_of(settings: BaseModel, prefix: str) -> Iterator[RecipeField]:

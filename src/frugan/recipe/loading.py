@@ -156,10 +156,10 @@ def rule_followed(name: str, overrides: Sequence[str]) -> list[str]:
     """A line on the fields that follow by the recipe's rule, if there are any."""
     values = _load_values(name)
     apply_overrides(values, overrides, ())
-    found = followed(values, overrides)
-    if not found:
+    by_rule = followed(values, overrides)
+    if not by_rule:
         return []
-    words = ", ".join(f"{key}={value}" for key, value in found.items())
+    words = ", ".join(f"{key}={value}" for key, value in by_rule.items())
     return [f"by the recipe's rule {values['rule']}, where nothing else is said: {words}"]
 
 

@@ -260,9 +260,11 @@ class Recipe(BaseModel):
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
         """Settings of every optimizer of the family to run with: defaults filled in, slowed down for lazy phases."""
         default = self.optimizers.get(DEFAULT_OPTIMIZER)
-        found = {name: self.optimizers.get(name, default) for name in self.kind.optimizers}
+        all_settings = {name: self.optimizers.get(name, default) for name in self.kind.optimizers}
         phases = self.kind.phases(self.networks, self.objective)
-        return {n: with_lazy_phases(settings, phases, n) for n, settings in found.items() if settings is not None}
+        return {
+            n: with_lazy_phases(settings, phases, n) for n, settings in all_settings.items() if settings is not None
+        }
 
     def at_step(self, step: int) -> "Recipe":
         """The recipe with every stage that has begun before step `step`, counted from 0."""

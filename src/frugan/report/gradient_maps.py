@@ -100,8 +100,8 @@ class _Columns:
         self.waiting = [column for column in self.waiting if column.step <= step]
 
     def all(self) -> list[_Column]:
-        found = [*self.done, *([_together(self.waiting)] if self.waiting else [])]
-        return found if len(found) <= MOST_COLUMNS else _in_pairs(found)
+        columns = [*self.done, *([_together(self.waiting)] if self.waiting else [])]
+        return columns if len(columns) <= MOST_COLUMNS else _in_pairs(columns)
 
 
 @dataclass
@@ -117,13 +117,13 @@ class GradientMaps:
     _reached: set[str] = field(default_factory=set)
     _missing: dict[str, None] = field(default_factory=dict)
 
-    def add(self, step: int, phase: str, found: Mapping[str, Any]) -> None:
+    def add(self, step: int, phase: str, entry: Mapping[str, Any]) -> None:
         """Take what a step's event says of a phase; nothing unless gradients were reported."""
-        if "gradients" not in found:
+        if "gradients" not in entry:
             return
-        self._reached.update(found["gradients"])
-        self._missing |= dict.fromkeys(found.get("without_gradient", ()))
-        for network, cells in self._by_layer(found["gradients"], found["zero_share"]).items():
+        self._reached.update(entry["gradients"])
+        self._missing |= dict.fromkeys(entry.get("without_gradient", ()))
+        for network, cells in self._by_layer(entry["gradients"], entry["zero_share"]).items():
             self._maps.setdefault((network, phase), _Columns()).append(_Column(step, cells))
 
     def cut(self, step: int) -> None:
@@ -133,12 +133,12 @@ class GradientMaps:
 
     def never(self) -> dict[str, tuple[str, ...]]:
         """Network -> parameters to which no phase gave a gradient in any report."""
-        found: dict[str, tuple[str, ...]] = {}
+        missing: dict[str, tuple[str, ...]] = {}
         for name in self._missing:
             if name not in self._reached:
                 network, _, parameter = name.partition(".")
-                found[network] = (*found.get(network, ()), parameter)
-        return found
+                missing[network] = (*missing.get(network, ()), parameter)
+        return missing
 
     def finish(self) -> tuple[GradientMap, ...]:
         """All maps, those of a network side by side."""
@@ -160,12 +160,12 @@ class GradientMaps:
             squares[key] = squares.get(key, 0.0) + norm**2
             empty[key] = empty.get(key, 0.0) + float(zeros[name]) * size
             sizes[key] = sizes.get(key, 0) + size
-        found: dict[str, dict[str, _Cell]] = {}
+        layers_of: dict[str, dict[str, _Cell]] = {}
         for (network, layer), square in squares.items():
             above, share = square > 0, empty[network, layer] / sizes[network, layer]
             cell = _Cell(math.log10(square) / 2 if above else 0.0, int(above), share, 1)
-            found.setdefault(network, {})[layer] = cell
-        return found
+            layers_of.setdefault(network, {})[layer] = cell
+        return layers_of
 
 
 def _map(network: str, phase: str, columns: Sequence[_Column]) -> GradientMap:

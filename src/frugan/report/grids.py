@@ -60,8 +60,8 @@ def _drawable(text: str, otherwise: str, font: Font) -> str:
 
     def drawn(letter: str) -> str:
         plain = unicodedata.normalize("NFKD", letter)[:1]
-        found = (each for each in (letter, plain) if each == " " or _shape(each, font) != missing)
-        return next(found, "?")
+        drawable = (each for each in (letter, plain) if each == " " or _shape(each, font) != missing)
+        return next(drawable, "?")
 
     shown = "".join(map(drawn, unicodedata.normalize("NFC", text)))
     return shown if shown.strip("? ") else otherwise

@@ -54,7 +54,7 @@ def _picture(picture: Picture) -> dict[str, Any]:
 def _charts(runs: Sequence[RunView]) -> list[dict[str, Any]]:
     """Charts of all runs, curves of the same title together: title, and name, run, steps and values of each curve."""
     titles = list(dict.fromkeys(title for run in runs for title in run.charts))
-    found: list[dict[str, Any]] = []
+    charts: list[dict[str, Any]] = []
     for title in titles:
         curves = [
             {"name": name, "run": number, "steps": curve.steps, "values": _rounded(curve)}
@@ -63,18 +63,18 @@ def _charts(runs: Sequence[RunView]) -> list[dict[str, Any]]:
             if curve.values
         ]
         if curves:
-            found.append({"title": title, "curves": curves})
-    return found
+            charts.append({"title": title, "curves": curves})
+    return charts
 
 
-def _gradient_map(found: GradientMap) -> dict[str, Any]:
-    norms = [[_short(value) for value in row] for row in found.norms]
-    zeros = [[None if value is None else round(value, 3) for value in row] for row in found.zeros]
+def _gradient_map(gradient_map: GradientMap) -> dict[str, Any]:
+    norms = [[_short(value) for value in row] for row in gradient_map.norms]
+    zeros = [[None if value is None else round(value, 3) for value in row] for row in gradient_map.zeros]
     return {
-        "network": found.network,
-        "phase": found.phase,
-        "layers": found.layers,
-        "steps": found.steps,
+        "network": gradient_map.network,
+        "phase": gradient_map.phase,
+        "layers": gradient_map.layers,
+        "steps": gradient_map.steps,
         "norms": norms,
         "zeros": zeros,
     }

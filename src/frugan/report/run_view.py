@@ -183,19 +183,19 @@ class Charts:
 
     def _step(self, event: Mapping[str, Any]) -> None:
         step = int(event["step"])
-        for phase, found in event["phases"].items():
-            for name, value in found["terms"].items():
+        for phase, entry in event["phases"].items():
+            for name, value in entry["terms"].items():
                 self._add(f"Losses of {phase}", name, step, value)
-            self._add("Gradient norms", phase, step, found["gradient_norm"])
-            self._add("Loss scale", phase, step, found["loss_scale"])
-            if "learning_rate" in found:
-                self._add("Learning rate", phase, step, found["learning_rate"])
+            self._add("Gradient norms", phase, step, entry["gradient_norm"])
+            self._add("Loss scale", phase, step, entry["loss_scale"])
+            if "learning_rate" in entry:
+                self._add("Learning rate", phase, step, entry["learning_rate"])
             skips = self.skipped.setdefault(phase, [])
             before = skips[-1][1] if skips else 0
-            if found["skipped"]:
-                skips.append((step, before + int(found["skipped"])))
-            self._add("Skipped updates in all", phase, step, before + int(found["skipped"]))
-            self.gradients.add(step, phase, found)
+            if entry["skipped"]:
+                skips.append((step, before + int(entry["skipped"])))
+            self._add("Skipped updates in all", phase, step, before + int(entry["skipped"]))
+            self.gradients.add(step, phase, entry)
         for name, value in event.get("carried", {}).items():
             self._add(name.capitalize(), name, step, value)
         for layer, value in event.get("singular_values", {}).items():

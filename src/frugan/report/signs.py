@@ -44,8 +44,8 @@ class CollapseSigns:
             yield from self._variety(event["mean"], event["nearest"])
         if event.get("event") != "step":
             return
-        for phase, found in event["phases"].items():
-            yield from self._saturation(phase, found["terms"])
+        for phase, entry in event["phases"].items():
+            yield from self._saturation(phase, entry["terms"])
         yield from self._jumps(event.get("singular_values", {}))
 
     def _saturation(self, phase: str, terms: Mapping[str, Any]) -> Iterator[str]:
@@ -158,17 +158,17 @@ class GradientSigns:
             self.sizes = event.get("parameters", {})
         if event.get("event") != "step":
             return
-        reported = {name: found for name, found in event["phases"].items() if "gradients" in found}
+        reported = {name: entry for name, entry in event["phases"].items() if "gradients" in entry}
         if event["step"] == 1:  # later ones may leave out a phase that is due now and then
             yield from _without(reported)
-        for phase, found in reported.items():
-            if found["loss_scale"] != 1:  # nothing is scaled in other precisions
-                yield from self._lost(phase, found)
+        for phase, entry in reported.items():
+            if entry["loss_scale"] != 1:  # nothing is scaled in other precisions
+                yield from self._lost(phase, entry)
 
-    def _lost(self, phase: str, found: Mapping[str, Any]) -> Iterator[str]:
-        networks = dict.fromkeys(name.partition(".")[0] for name in found["gradients"])
+    def _lost(self, phase: str, entry: Mapping[str, Any]) -> Iterator[str]:
+        networks = dict.fromkeys(name.partition(".")[0] for name in entry["gradients"])
         for network in networks:
-            shares = {n: float(s) for n, s in found["zero_share"].items() if n.partition(".")[0] == network}
+            shares = {n: float(s) for n, s in entry["zero_share"].items() if n.partition(".")[0] == network}
             sizes = {name: self.sizes.get(name, 1) for name in shares}
             share = sum(shares[name] * sizes[name] for name in shares) / sum(sizes.values())
             if share < MOSTLY or (network, phase) in self._told:
@@ -185,8 +185,8 @@ class GradientSigns:
 
 def _without(reported: Mapping[str, Any]) -> Iterator[str]:
     """Tell of parameters to which no phase gave a gradient, in one line for each network."""
-    reached = {name for found in reported.values() for name in found["gradients"]}
-    missing = dict.fromkeys(name for found in reported.values() for name in found.get("without_gradient", ()))
+    reached = {name for entry in reported.values() for name in entry["gradients"]}
+    missing = dict.fromkeys(name for entry in reported.values() for name in entry.get("without_gradient", ()))
     by_network: dict[str, list[str]] = {}
     for name in missing:
         if name not in reached:

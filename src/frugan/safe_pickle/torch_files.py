@@ -338,8 +338,8 @@ def _read_legacy(path: Path) -> Any:
         def note(identity: Any) -> Any:
             if (layer := _layer_in(identity)) is not None:
                 return layer
-            found = described_storage(identity)
-            described[found.key] = found
+            storage = described_storage(identity)
+            described[storage.key] = storage
             return None
 
         # The numbers come after the pickle that speaks of them, so it is read twice: for their sizes, then with them.
@@ -385,7 +385,7 @@ def _legacy_storages(raw: bytes, at: int, described: Mapping[str, DescribedStora
     keys, at = read_next(_Reader(raw, {}, position=at))
     if type(keys) is not list or not all(type(key) is str for key in keys) or sorted(keys) != sorted(described):
         raise BadInput(f"lists other storages than its tensors look at. {CURE}")
-    found: dict[str, Storage] = {}
+    storages: dict[str, Storage] = {}
     for key in keys:
         of = described[key]
         (count,) = _COUNT.unpack_from(raw, at)
@@ -396,9 +396,9 @@ def _legacy_storages(raw: bytes, at: int, described: Mapping[str, DescribedStora
                 f"has {len(raw) - at:,} bytes for the {of.count:,} numbers of storage {key[:40]!a}: it is cut off. "
                 "Copy or make it again."
             )
-        found[key] = Storage(np.frombuffer(raw, of.dtype, of.count, at))
+        storages[key] = Storage(np.frombuffer(raw, of.dtype, of.count, at))
         at += needed
-    return found
+    return storages
 
 
 def _nothing(*arguments: Any) -> None:

@@ -25,9 +25,9 @@ def test_there_are_15_cases() -> None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_matrices_are_the_originals(name: str) -> None:
     _, index, face_type = name.removesuffix("_res64").split("_", 2)
-    found = alignment_matrix(landmarks(int(index)), 64, FaceType.from_file(face_type))
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, RECORDED[name], rtol=0, atol=2e-5)
+    matrix = alignment_matrix(landmarks(int(index)), 64, FaceType.from_file(face_type))
+    assert matrix.dtype == np.float32
+    np.testing.assert_allclose(matrix, RECORDED[name], rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("face_type", CUT)

@@ -25,10 +25,10 @@ def test_pictures_are_the_originals(method: Method) -> None:
 
 def test_idt_is_the_originals_but_for_its_random_axes() -> None:
     # its own axes are drawn otherwise: between two of ours the mean difference is 0.003
-    found = transferred("idt", RECORDED["img"])
-    assert np.abs(found - RECORDED["idt"]).mean() < 0.004
-    np.testing.assert_allclose(found.mean((0, 1)), RECORDED["idt"].mean((0, 1)), atol=0.002)
-    np.testing.assert_allclose(found.std((0, 1)), RECORDED["idt"].std((0, 1)), atol=0.002)
+    picture = transferred("idt", RECORDED["img"])
+    assert np.abs(picture - RECORDED["idt"]).mean() < 0.004
+    np.testing.assert_allclose(picture.mean((0, 1)), RECORDED["idt"].mean((0, 1)), atol=0.002)
+    np.testing.assert_allclose(picture.std((0, 1)), RECORDED["idt"].std((0, 1)), atol=0.002)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -45,11 +45,11 @@ def test_arguments_are_left_as_they_are_and_decide_the_result(method: Method) ->
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
 def test_a_picture_of_one_colour_takes_the_mean_colour(method: Method, value: float) -> None:
-    found = transferred(method, np.full((48, 48, 3), value, np.float32))
-    assert found.min() >= 0
-    assert found.max() <= 1
+    picture = transferred(method, np.full((48, 48, 3), value, np.float32))
+    assert picture.min() >= 0
+    assert picture.max() <= 1
     if method in ("lct", "mkl", "rct"):
         # rct's mean is that of Lab
         atol = 0.05 if method == "rct" else 2e-3
-        np.testing.assert_allclose(found.mean((0, 1)), RECORDED["ref"].mean((0, 1)), atol=atol)
-        assert found.std((0, 1)).max() < 1e-3
+        np.testing.assert_allclose(picture.mean((0, 1)), RECORDED["ref"].mean((0, 1)), atol=atol)
+        assert picture.std((0, 1)).max() < 1e-3

@@ -65,8 +65,8 @@ def test_the_originals_faces(index: int) -> None:
     assert face.eyebrows_expand_mod == expected.get("eyebrows_expand_mod", 1.0)
     polygons = expected.get("seg_ie_polys", {"polys": []})["polys"]
     assert [polygon.include for polygon in face.polygons] == [polygon["type"] == 1 for polygon in polygons]
-    for found, polygon in zip(face.polygons, polygons, strict=True):
-        np.testing.assert_array_equal(found.points, np.float32(polygon["pts"]))
+    for ours, polygon in zip(face.polygons, polygons, strict=True):
+        np.testing.assert_array_equal(ours.points, np.float32(polygon["pts"]))
     mask = expected.get("__xseg__")
     assert (face.xseg_mask is None) == (mask is None)
     if mask is not None and face.xseg_mask is not None:

@@ -119,12 +119,12 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 def test_processes_do_not_change_the_samples(rig: Rig) -> None:
     for position, count in ((0, 5), (5, 5), (2, 1), (0, 0), (0, 3)):
-        found = rig.batches.take(position, count)
-        assert_same(found, in_this_process().take(position, count))
-        assert all(tensor.is_contiguous() for tensor in found.values())
-    earlier = {part: tensor.clone() for part, tensor in found.items()}
+        batch = rig.batches.take(position, count)
+        assert_same(batch, in_this_process().take(position, count))
+        assert all(tensor.is_contiguous() for tensor in batch.values())
+    earlier = {part: tensor.clone() for part, tensor in batch.items()}
     rig.batches.take(3, 3)
-    assert_same(found, earlier)  # no batch lies in memory that the next one is written into
+    assert_same(batch, earlier)  # no batch lies in memory that the next one is written into
 
 
 def test_sources_that_share_processes_get_their_own_samples(rig: Rig) -> None:
@@ -132,9 +132,9 @@ def test_sources_that_share_processes_get_their_own_samples(rig: Rig) -> None:
     plain = FaceBatches(FACES, PLAIN, seed=5, name="dst")
     with ThreadPoolExecutor(2) as threads:  # as training reads ahead: one for each source
         for _ in range(3):
-            found = threads.submit(rig.batches.take, 2, 5), threads.submit(rig.other.take, 1, 7)
-            assert_same(found[0].result(), in_this_process().take(2, 5))
-            assert_same(found[1].result(), plain.take(1, 7))
+            batches = threads.submit(rig.batches.take, 2, 5), threads.submit(rig.other.take, 1, 7)
+            assert_same(batches[0].result(), in_this_process().take(2, 5))
+            assert_same(batches[1].result(), plain.take(1, 7))
 
 
 def test_processes_leave_signals_to_the_trainer(rig: Rig, capfd: pytest.CaptureFixture[str]) -> None:
@@ -205,9 +205,9 @@ def ended(script: Path, content: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 def test_processes_end_with_a_killed_trainer(tmp_path: Path) -> None:
-    found = ended(tmp_path / "train.py", KILLED_TRAINER)
-    assert found.stdout == "2\n", found.stderr
-    assert found.returncode == -signal.SIGKILL
+    process = ended(tmp_path / "train.py", KILLED_TRAINER)
+    assert process.stdout == "2\n", process.stderr
+    assert process.returncode == -signal.SIGKILL
 
 
 WATCHED = """
@@ -247,8 +247,8 @@ if __name__ == "__main__":
 
 def test_processes_do_without_torch(tmp_path: Path) -> None:
     """It takes 245 MiB in each of them, and more where it comes with CUDA's libraries."""
-    found = ended(tmp_path / "train.py", WATCHED)
-    assert (found.stdout, found.returncode) == ("1\n", 0), found.stderr
+    process = ended(tmp_path / "train.py", WATCHED)
+    assert (process.stdout, process.returncode) == ("1\n", 0), process.stderr
 
 
 def test_blocks_are_shared_by_name_and_given_back() -> None:

@@ -81,22 +81,26 @@ def test_it_is_pickled_small_and_whole() -> None:
 
 def test_names_of_any_kind(faces: MakeFaces) -> None:
     names = ["b c.JPG", "лицо.jpg", "顔.jpeg", "a.jpg"]
-    found = open_faceset(faces(*names, notes_txt=b"x", Thumbs_db=b"x"))
-    assert [face.name for face in found.faces] == sorted(names)
-    assert [face.person for face in found.faces] == [None] * 4
-    assert found.passed_over == ()
-    assert found.picture(sorted(names).index("顔.jpeg")).shape == (80, 80, 3)
+    faceset = open_faceset(faces(*names, notes_txt=b"x", Thumbs_db=b"x"))
+    assert [face.name for face in faceset.faces] == sorted(names)
+    assert [face.person for face in faceset.faces] == [None] * 4
+    assert faceset.passed_over == ()
+    assert faceset.picture(sorted(names).index("顔.jpeg")).shape == (80, 80, 3)
 
 
 def test_folders_are_persons_only_without_loose_faces(faces: MakeFaces) -> None:
     folder = faces("Zoë/1.jpg", "Ann/2.jpg", "Ann/1.jpg", "Ann/deeper/3.jpg", ".hidden/4.jpg")
-    found = open_faceset(folder)
-    assert [(face.person, face.name) for face in found.faces] == [("Ann", "1.jpg"), ("Ann", "2.jpg"), ("Zoë", "1.jpg")]
-    assert found.encoded(2) == face_jpeg(0)
+    faceset = open_faceset(folder)
+    assert [(face.person, face.name) for face in faceset.faces] == [
+        ("Ann", "1.jpg"),
+        ("Ann", "2.jpg"),
+        ("Zoë", "1.jpg"),
+    ]
+    assert faceset.encoded(2) == face_jpeg(0)
     (folder / "loose.jpg").write_bytes(face_jpeg())
-    found = open_faceset(folder)
-    assert [(face.person, face.name) for face in found.faces] == [(None, "loose.jpg")]
-    assert found.passed_over == ("Ann/", "Zoë/")
+    faceset = open_faceset(folder)
+    assert [(face.person, face.name) for face in faceset.faces] == [(None, "loose.jpg")]
+    assert faceset.passed_over == ("Ann/", "Zoë/")
 
 
 def test_a_pak_wins_over_loose_faces(faces: MakeFaces) -> None:
@@ -108,8 +112,8 @@ def test_a_pak_wins_over_loose_faces(faces: MakeFaces) -> None:
 def test_a_few_pictures_without_metadata_are_passed_over(faces: MakeFaces) -> None:
     folder = faces(*(f"{index:03}.jpg" for index in range(100)))
     (folder / "050.jpg").write_bytes(b"")
-    found = open_faceset(folder)
-    assert (len(found), found.passed_over) == (99, ("050.jpg",))
+    faceset = open_faceset(folder)
+    assert (len(faceset), faceset.passed_over) == (99, ("050.jpg",))
     (folder / "051.png").write_bytes(b"\x89PNG")
     with pytest.raises(BadInput, match=r"aligned: no usable face in 2 of 101 pictures: 050\.jpg, 051\."):
         open_faceset(folder)
@@ -166,15 +170,15 @@ def test_metadata_beyond_what_is_read_at_first(faces: MakeFaces) -> None:
 
 def test_files_that_change_under_our_hands(faces: MakeFaces) -> None:
     folder = faces("a.jpg")
-    found = open_faceset(folder)
+    faceset = open_faceset(folder)
     path = folder / "a.jpg"
     data = path.read_bytes()
     path.write_bytes(data[:-9])
     with pytest.raises(BadInput, match="has changed while it was in use"):
-        found.encoded(0)
+        faceset.encoded(0)
     path.unlink()
     with pytest.raises(BadInput, match="cannot be read any more: No such file"):
-        found.picture(0)
+        faceset.picture(0)
 
 
 def test_pictures_that_are_not_what_they_say(faces: MakeFaces) -> None:
@@ -185,9 +189,9 @@ def test_pictures_that_are_not_what_they_say(faces: MakeFaces) -> None:
     with pytest.raises(BadInput, match=r"a\.jpg.* is cut off"):
         open_faceset(folder).picture(0)
     path.write_bytes(data)
-    found = open_faceset(folder)
+    faceset = open_faceset(folder)
     with pytest.raises(BadInput, match="80 x 80 pixels, but 64 x 80 by its metadata"):
-        replace(found, faces=(replace(found.faces[0], width=64),)).picture(0)
+        replace(faceset, faces=(replace(faceset.faces[0], width=64),)).picture(0)
     scan = data.index(b"\xff\xda")
     path.write_bytes(data[:scan] + b"\xff\xda\x00\x03\x00" + b"\xff\xd9")
     with pytest.raises(BadInput, match=r"a\.jpg.* cannot be decoded"):
@@ -200,12 +204,12 @@ def test_packing_and_opening_again(faces: MakeFaces, tmp_path: Path) -> None:
     packed = pack_faceset(loose, tmp_path, lambda done, number: seen.append((done, number)))
     assert packed == tmp_path / "faceset.pak"
     assert seen == [(1, 2), (2, 2)]
-    found = open_faceset(tmp_path)
-    assert [(face.person, face.name) for face in found.faces] == [("Ann", "1.jpg"), ("Bob", "1.jpg")]
+    opened = open_faceset(tmp_path)
+    assert [(face.person, face.name) for face in opened.faces] == [("Ann", "1.jpg"), ("Bob", "1.jpg")]
     for index in range(2):
-        np.testing.assert_array_equal(found.picture(index), loose.picture(index))
-        np.testing.assert_array_equal(found.faces[index].landmarks, loose.faces[index].landmarks)
+        np.testing.assert_array_equal(opened.picture(index), loose.picture(index))
+        np.testing.assert_array_equal(opened.faces[index].landmarks, loose.faces[index].landmarks)
     with pytest.raises(BadInput, match=r"faceset\.pak exists already"):
-        pack_faceset(found, tmp_path)
+        pack_faceset(opened, tmp_path)
     with pytest.raises(BadInput, match=r"none.x\.pak cannot be written: No such file"):
-        pack_faceset(found, tmp_path / "none" / "x.pak")
+        pack_faceset(opened, tmp_path / "none" / "x.pak")

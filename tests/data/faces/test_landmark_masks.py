@@ -41,17 +41,17 @@ def filled(points: NDArray[np.int32], hulls: Sequence[list[int]], size: int) -> 
 def test_the_face(index: int) -> None:
     face, _ = load_face(index)
     assert face.eyebrows_expand_mod == (1.0, 0.75)[index]
-    found = face_mask(face.landmarks, face.height, face.width, face.eyebrows_expand_mod)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, RECORDED[f"hull_{index}"][..., 0])
+    mask = face_mask(face.landmarks, face.height, face.width, face.eyebrows_expand_mod)
+    assert mask.dtype == np.float32
+    np.testing.assert_array_equal(mask, RECORDED[f"hull_{index}"][..., 0])
 
 
 @pytest.mark.parametrize("index", range(8))
 def test_recorded_faces_do_not_tell_one_hull_from_eight(index: int) -> None:
     face, _ = load_face(index)
-    found = face_mask(face.landmarks, face.height, face.width, face.eyebrows_expand_mod)
+    mask = face_mask(face.landmarks, face.height, face.width, face.eyebrows_expand_mod)
     points = expanded_eyebrows(face.landmarks, face.eyebrows_expand_mod)
-    np.testing.assert_array_equal(found, filled(points, ONE_HULL, face.height))
+    np.testing.assert_array_equal(mask, filled(points, ONE_HULL, face.height))
 
 
 @pytest.mark.long
@@ -60,12 +60,12 @@ def test_the_dent_between_the_brows_is_not_the_face(person: int) -> None:
     moment, size = draw_moment(0, person, 49), 256
     placed = landmarks(PEOPLE[person], moment, shape(PEOPLE[person], moment), view_of(moment, size))
     points = expanded_eyebrows(placed)
-    found = face_mask(placed, size, size)
-    np.testing.assert_array_equal(found, filled(points, EIGHT_HULLS, size))
+    mask = face_mask(placed, size, size)
+    np.testing.assert_array_equal(mask, filled(points, EIGHT_HULLS, size))
     one_hull = filled(points, ONE_HULL, size)
-    assert (found <= one_hull).all()
-    assert 1.002 * found.sum() < one_hull.sum() < 1.03 * found.sum()
-    rows, columns = np.nonzero(one_hull > found)
+    assert (mask <= one_hull).all()
+    assert 1.002 * mask.sum() < one_hull.sum() < 1.03 * mask.sum()
+    rows, columns = np.nonzero(one_hull > mask)
     assert (rows <= points[17:27, 1].max()).all()
     assert points[17, 0] < columns.min() < columns.max() < points[26, 0]
 
@@ -74,11 +74,11 @@ def test_each_hull_counts_that_is_no_part_of_another() -> None:
     counted = set()
     for seed in range(8):
         points = np.random.RandomState(seed).randint(8, 120, (68, 2)).astype(np.int32)
-        found = face_mask(points, 128, 128, eyebrows_expand_mod=0)
-        np.testing.assert_array_equal(found, filled(points, EIGHT_HULLS, 128))
+        mask = face_mask(points, 128, 128, eyebrows_expand_mod=0)
+        np.testing.assert_array_equal(mask, filled(points, EIGHT_HULLS, 128))
         for left_out in range(8):
             others = [hull for place, hull in enumerate(EIGHT_HULLS) if place != left_out]
-            if (found != filled(points, others, 128)).any():
+            if (mask != filled(points, others, 128)).any():
                 counted.add(left_out)
     assert counted >= {0, 1, 4, 5, 6, 7}  # 2 and 3 are parts of 5 and 6
 
@@ -86,9 +86,9 @@ def test_each_hull_counts_that_is_no_part_of_another() -> None:
 @pytest.mark.parametrize("index", [0, 1])
 def test_eyes_and_mouth(index: int) -> None:
     face, _ = load_face(index)
-    found = eyes_mouth_mask(face.landmarks, face.height, face.width)
+    mask = eyes_mouth_mask(face.landmarks, face.height, face.width)
     expected = RECORDED[f"eye_{index}"] + RECORDED[f"mouth_{index}"]
-    np.testing.assert_array_equal(found, expected[..., 0].clip(0, 1))
+    np.testing.assert_array_equal(mask, expected[..., 0].clip(0, 1))
 
 
 def test_brows_rise_away_from_the_eyes() -> None:
@@ -104,11 +104,11 @@ def test_brows_rise_away_from_the_eyes() -> None:
 @pytest.mark.parametrize("shift", [-50, 50])
 def test_parts_at_the_border_are_as_in_a_wider_picture(shift: int) -> None:
     landmarks = load_face(0)[0].landmarks.astype(np.int32) + np.array([shift, 0])
-    found = eyes_mouth_mask(landmarks, 128, 128)
+    mask = eyes_mouth_mask(landmarks, 128, 128)
     wider = eyes_mouth_mask(landmarks + np.array([64, 0]), 128, 256)
-    assert 0.5 * (wider > 0).sum() < (found > 0).sum() < 0.9 * (wider > 0).sum()
+    assert 0.5 * (wider > 0).sum() < (mask > 0).sum() < 0.9 * (wider > 0).sum()
     inside = slice(9, -9)  # nearer to the border the blur sees the picture mirrored
-    np.testing.assert_array_equal(found[:, inside], wider[:, 64:192][:, inside])
+    np.testing.assert_array_equal(mask[:, inside], wider[:, 64:192][:, inside])
 
 
 def test_a_face_outside_the_picture_gives_an_empty_mask() -> None:

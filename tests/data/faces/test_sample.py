@@ -36,11 +36,11 @@ def test_samples_are_the_originals(case: dict[str, Any]) -> None:
         colour_transfer=case["ct_mode"] or "none",
     )
     seed = np.random.RandomState(case["np_random_seed"]).randint(2**31)  # as the original draws it
-    for name, found in outputs(make_sample(face, picture, settings, seed, reference)).items():
+    for name, array in outputs(make_sample(face, picture, settings, seed, reference)).items():
         expected = RECORDED[f"c{case['case']}_{name}"]
-        assert found.shape == expected.shape
-        assert found.dtype == np.float32
-        difference = np.abs(found - expected)
+        assert array.shape == expected.shape
+        assert array.dtype == np.float32
+        difference = np.abs(array - expected)
         if OPENCV_4:
             assert difference.max() <= (3e-5 if reference is not None else 0)
         else:  # measured at most: 0.025 and 0.0010, where the pictures have edges
@@ -74,9 +74,9 @@ def test_the_seed_decides_and_the_picture_stays() -> None:
     kept = picture.copy()
     first, again, other = (make_sample(face, picture, PLAIN, seed) for seed in (3, 3, 4))
     np.testing.assert_array_equal(picture, kept)
-    for name, found in outputs(first).items():
-        np.testing.assert_array_equal(found, outputs(again)[name])
-        assert (found != outputs(other)[name]).any()
+    for name, array in outputs(first).items():
+        np.testing.assert_array_equal(array, outputs(again)[name])
+        assert (array != outputs(other)[name]).any()
 
 
 def test_all_values_are_in_range_and_laid_out_for_copying() -> None:
@@ -84,10 +84,10 @@ def test_all_values_are_in_range_and_laid_out_for_copying() -> None:
     settings = replace(PLAIN, random_flip=True, hsv_power=0.3)
     for seed in range(12):
         sample = make_sample(face, picture, settings, seed)
-        for found in outputs(sample).values():
-            assert found.flags.c_contiguous
-            assert found.min() >= 0
-            assert found.max() <= 1
+        for array in outputs(sample).values():
+            assert array.flags.c_contiguous
+            assert array.min() >= 0
+            assert array.max() <= 1
         assert sample.eyes_mouth is not None
         assert sample.eyes_mouth.max() == 1
 
@@ -101,8 +101,8 @@ def test_a_flipped_sample_is_the_mirror_image() -> None:
     mirrored = [(outputs(one), outputs(other)) for one, other in pairs if (one.mask != other.mask).any()]
     assert 3 <= len(mirrored) <= 13
     for flipped, plain in mirrored:
-        for name, found in flipped.items():
-            np.testing.assert_array_equal(found, plain[name][:, ::-1])
+        for name, array in flipped.items():
+            np.testing.assert_array_equal(array, plain[name][:, ::-1])
 
 
 def test_the_eyes_mask_is_left_out_when_not_wanted() -> None:
@@ -128,10 +128,10 @@ def test_eyes_outside_the_drawn_mask_do_not_count() -> None:
 def test_small_samples_are_the_large_ones_made_smaller() -> None:
     face, picture = load_face(0)
     large, small = (make_sample(face, picture, replace(PLAIN, resolution=size), 7) for size in (64, 32))
-    for name, found in outputs(small).items():
-        assert found.shape[:2] == (32, 32)
+    for name, array in outputs(small).items():
+        assert array.shape[:2] == (32, 32)
         means = outputs(large)[name].reshape(32, 2, 32, 2, -1).mean((1, 3))
-        assert np.abs(found - means).mean() < 0.01
+        assert np.abs(array - means).mean() < 0.01
 
 
 def test_the_references_colours_are_taken() -> None:

@@ -19,9 +19,9 @@ def test_any_cutting_gives_the_same_stream(number: int, position: int, counts: l
     done = 0
     for count in counts:
         part = slice(done, done + count)
-        for found, expected in zip(cut.places(position + done, count), (faces, seeds), strict=True):
-            assert found.dtype == np.int64
-            np.testing.assert_array_equal(found, expected[part])
+        for places, expected in zip(cut.places(position + done, count), (faces, seeds), strict=True):
+            assert places.dtype == np.int64
+            np.testing.assert_array_equal(places, expected[part])
         np.testing.assert_array_equal(cut.partners(position + done, count, 17), partners[part])
         done += count
 

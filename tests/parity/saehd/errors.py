@@ -16,8 +16,8 @@ def fingerprint(value: Array) -> Array:
 
 
 def _cosines(count: int) -> Array:
-    found: Array = np.cos(0.37 * np.arange(count))
-    return found
+    cosines: Array = np.cos(0.37 * np.arange(count))
+    return cosines
 
 
 def _lengths(count: int) -> Array:
@@ -28,8 +28,8 @@ def _lengths(count: int) -> Array:
 def loss_error(recording: Recording, ours: Run, steps: int | None = None) -> float:
     """Largest relative error of any sample's loss in the first steps."""
     return max(
-        float(abs(found[:steps] / recording.trace[name][: len(found)][:steps] - 1).max())
-        for name, found in ours.losses.items()
+        float(abs(losses[:steps] / recording.trace[name][: len(losses)][:steps] - 1).max())
+        for name, losses in ours.losses.items()
     )
 
 
@@ -46,9 +46,9 @@ def gradient_error(recorded: Mapping[str, Array], ours: Mapping[str, Array]) -> 
 
 def joint_error(recorded: Mapping[str, Array], ours: Mapping[str, Array]) -> float:
     """Relative error of all tensors together (movements, statistics), as their norms and projections show it."""
-    found = np.concatenate([_projected(fingerprint(ours[key]), ours[key].size) for key in recorded])
+    projected = np.concatenate([_projected(fingerprint(ours[key]), ours[key].size) for key in recorded])
     reference = np.concatenate([_projected(values, ours[key].size) for key, values in recorded.items()])
-    return float(np.linalg.norm(found - reference) / np.linalg.norm(reference))
+    return float(np.linalg.norm(projected - reference) / np.linalg.norm(reference))
 
 
 def weight_error(recorded: Mapping[str, Array], ours: Mapping[str, Array]) -> float:

@@ -65,10 +65,10 @@ def networks_of(options: Mapping[str, Any]) -> SAEHDNetworks:
 
 def built(networks: SAEHDNetworks, seed: int) -> dict[str, nn.Module]:
     """All networks with the recordings' first weights."""
-    found = SAEHDFamily().build(networks)
-    for name, network in found.items():
+    networks_built = SAEHDFamily().build(networks)
+    for name, network in networks_built.items():
         weights.fill(network, weights.SCOPES.get(name, name), DISCRIMINATOR_SEED if name in weights.SCOPES else seed)
-    return found
+    return networks_built
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ class Recording:
 
     def gradients(self) -> dict[str, dict[str, Array]]:
         """Optimizer "G", "D_code" or "GAN_D" -> graph key -> fingerprint of the first gradient."""
-        found = record(f"train/{self.name}/grads_step0.json")
-        return {name: {key: np.array(v) for key, v in of.items() if key[:2] != "__"} for name, of in found.items()}
+        recorded = record(f"train/{self.name}/grads_step0.json")
+        return {name: {key: np.array(v) for key, v in of.items() if key[:2] != "__"} for name, of in recorded.items()}
 
     def movement(self, steps: int) -> dict[str, Array]:
         """Graph key -> fingerprint of how far it moved in the first steps: 1 or all."""
-        found = record(f"train/{self.name}/weight_delta_fingerprints.json")[f"step{steps}"]
-        return {key: np.array(values) for key, values in found.items()}
+        recorded = record(f"train/{self.name}/weight_delta_fingerprints.json")[f"step{steps}"]
+        return {key: np.array(values) for key, values in recorded.items()}
 
     def training(self, dtype: torch.dtype = torch.float32, micro_batch: int = 1) -> tuple[TrainingState, Step, Plan]:
         """The run as recorded. Micro-batches of one keep the losses of the samples apart."""

@@ -117,11 +117,11 @@ def first_gradients(recording: Recording, *, float64: bool = False) -> dict[str,
     Returns:
         "G", "D_code", "GAN_D" -> graph key -> gradient, laid out as in the files.
     """
-    found: dict[str, dict[str, Array]] = {}
+    gradients: dict[str, dict[str, Array]] = {}
 
     def catching(phase: Phase) -> Phase:
         def catch(networks: Networks) -> None:
-            found[UPDATES[phase.name]] = {
+            gradients[UPDATES[phase.name]] = {
                 weights.graph_key(name, key): weights.to_file(parameter.grad).copy()
                 for name in phase.trainable
                 for key, parameter in networks[name].named_parameters()
@@ -135,7 +135,7 @@ def first_gradients(recording: Recording, *, float64: bool = False) -> dict[str,
         # So small a rate moves nothing: all phases see the first weights.
         settings = {name: of.model_copy(update={"learning_rate": 1e-30}) for name, of in step.settings.items()}
         replace(step, phases=tuple(map(catching, step.phases)), settings=settings).run(state, plan)
-    return found
+    return gradients
 
 
 def total_variation_of_rows_and_columns(x: Tensor) -> Tensor:
@@ -161,14 +161,14 @@ def _dtype(float64: bool) -> torch.dtype:
 @torch.no_grad()
 def _judged(step: Step, phase: Phase, state: TrainingState) -> list[float]:
     """A discriminator's loss on each sample, as it stands before the step."""
-    found: list[float] = []
+    losses: list[float] = []
     for sample in range(BATCH):
         position = state.step * BATCH + sample
         pictures = {source: step.pictures.take(source, source, position, 1) for source in phase.sources}
         micro, own = MicroBatch(pictures, {}, 1), PhaseState({}, torch.ones(()))
         values = [value for part in phase.parts for value in part(state.networks, micro, own).values()]
-        found.append(float(torch.stack(values).sum()))
-    return found
+        losses.append(float(torch.stack(values).sum()))
+    return losses
 
 
 def _summed(result: PhaseResult, prefix: str) -> list[float]:

@@ -30,22 +30,22 @@ def networks(archi: str, letters: str | None = None) -> dict[str, nn.Module]:
 def outputs(archi: Archi, nets: Mapping[str, nn.Module], x_src: Tensor, x_dst: Tensor) -> dict[str, Tensor]:
     """What the recordings hold, by their names."""
     vectors = encode(nets, x_src)
-    found = {"src__enc": vectors}
+    made = {"src__enc": vectors}
     if archi.kind == "df":
         code = code_of(archi, nets, vectors, "src")
-        found["src__inter"] = code
+        made["src__inter"] = code
         for side in ("src", "dst"):
-            found[f"src__{side}_img"], found[f"src__{side}_mask"] = nets[f"decoder_{side}"](code)
+            made[f"src__{side}_img"], made[f"src__{side}_mask"] = nets[f"decoder_{side}"](code)
     else:
-        found |= {f"src__{name}": nets[name](vectors) for name in ("inter_AB", "inter_B")}
+        made |= {f"src__{name}": nets[name](vectors) for name in ("inter_AB", "inter_B")}
         for name, side in (("ABAB", "src"), ("BAB", "dst")):
             code = code_of(archi, nets, vectors, "src" if side == "src" else "dst")
-            found[f"src__{name}_img"], found[f"src__{name}_mask"] = nets["decoder"](code)
+            made[f"src__{name}_img"], made[f"src__{name}_mask"] = nets["decoder"](code)
     vectors = encode(nets, x_dst)
     swapped = decode(archi, nets, swap_code(archi, nets, vectors), "src")
-    found["merge__src_dst_img"], found["merge__src_mask"] = swapped
-    found["merge__dst_mask"] = decode(archi, nets, code_of(archi, nets, vectors, "dst"), "dst")[1]
-    return found
+    made["merge__src_dst_img"], made["merge__src_mask"] = swapped
+    made["merge__dst_mask"] = decode(archi, nets, code_of(archi, nets, vectors, "dst"), "dst")[1]
+    return made
 
 
 def errors(archi: str, nets: Mapping[str, nn.Module], letters: str | None = None) -> dict[str, float]:
@@ -53,12 +53,12 @@ def errors(archi: str, nets: Mapping[str, nn.Module], letters: str | None = None
     of = recorded(archi)
     ours = outputs(Archi.parse(letters or archi), nets, nchw(of["x_src"]), nchw(of["x_dst"]))
     assert ours.keys() == of.keys() - {"x_src", "x_dst"}
-    found = {}
+    largest = {}
     for name, out in ours.items():
         reference = nchw(of[name]) if of[name].ndim == 4 else torch.from_numpy(of[name])
         assert out.shape == reference.shape, name
-        found[name] = float((out - reference).abs().max() / reference.abs().max())
-    return found
+        largest[name] = float((out - reference).abs().max() / reference.abs().max())
+    return largest
 
 
 @pytest.mark.parametrize("archi", ARCHIS)
@@ -85,11 +85,11 @@ def test_one_letter_less_or_more_is_noticed(archi: str, wrong: str) -> None:
 def test_swapped_halves_of_liaes_code_are_noticed() -> None:
     nets = networks("liae-ud")
     nets |= {"inter_AB": nets["inter_B"], "inter_B": nets["inter_AB"]}
-    found = errors("liae-ud", nets)
-    assert all(found[name] > 2 * LIMIT for name in found if name != "src__enc")
+    off = errors("liae-ud", nets)
+    assert all(off[name] > 2 * LIMIT for name in off if name != "src__enc")
 
 
 def test_swapped_decoders_are_noticed() -> None:
     nets = networks("df-ud")
-    found = errors("df-ud", nets | {"decoder_src": nets["decoder_dst"], "decoder_dst": nets["decoder_src"]})
-    assert all(found[name] > 2 * LIMIT for name in found if name not in ("src__enc", "src__inter"))
+    off = errors("df-ud", nets | {"decoder_src": nets["decoder_dst"], "decoder_dst": nets["decoder_src"]})
+    assert all(off[name] > 2 * LIMIT for name in off if name not in ("src__enc", "src__inter"))

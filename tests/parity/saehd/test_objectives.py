@@ -36,46 +36,46 @@ def images(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_dssim(size: int) -> None:
-    found = dssim(*images(), size).detach()
+    ours = dssim(*images(), size).detach()
     reference = torch.from_numpy(DSSIMS[f"fs{size}"])
-    assert found.shape == reference.shape
-    assert (found - reference).abs().max() <= DSSIM
+    assert ours.shape == reference.shape
+    assert (ours - reference).abs().max() <= DSSIM
 
 
 @pytest.mark.parametrize("size", [4, 11])
 def test_another_window_of_dssim_is_noticed(size: int) -> None:
-    found = dssim(*images(), size + 1).detach()
-    assert (found - torch.from_numpy(DSSIMS[f"fs{size}"])).abs().max() > 2 * DSSIM
+    ours = dssim(*images(), size + 1).detach()
+    assert (ours - torch.from_numpy(DSSIMS[f"fs{size}"])).abs().max() > 2 * DSSIM
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradient_of_dssim(dtype: torch.dtype) -> None:
     a, b = images(dtype)
-    for name, found in zip(("img1", "img2"), torch.autograd.grad(dssim(a, b, 11).sum(), (a, b)), strict=True):
+    for name, gradient in zip(("img1", "img2"), torch.autograd.grad(dssim(a, b, 11).sum(), (a, b)), strict=True):
         reference = nchw(DSSIMS[f"fs11_grad_{name}"])
-        assert (found - reference).abs().max() <= DSSIM_GRADIENT * reference.abs().max()
+        assert (gradient - reference).abs().max() <= DSSIM_GRADIENT * reference.abs().max()
 
 
 @pytest.mark.parametrize("radius", RADII)
 @pytest.mark.parametrize("picture", ["img", "mask"])
 def test_gaussian_blur(picture: str, radius: float) -> None:
     reference = nchw(BLURS[f"{picture}_r{radius:g}"])
-    found = gaussian_blur(nchw(BLURS[picture]), radius)
-    assert (found - reference).abs().max() <= BLUR * reference.abs().max()
+    blurred = gaussian_blur(nchw(BLURS[picture]), radius)
+    assert (blurred - reference).abs().max() <= BLUR * reference.abs().max()
 
 
 @pytest.mark.parametrize(("name", "radius", "weight"), [("r0_w1", 0, 1), ("r4_w100", 4, 100), ("r8_w10000", 8, 10000)])
 def test_style_loss(name: str, radius: int, weight: float) -> None:
-    found = weight * style_loss(nchw(STYLES["target"]), nchw(STYLES["style"]), radius)
-    assert found.tolist() == pytest.approx(STYLES[name].tolist(), rel=STYLE)
+    loss = weight * style_loss(nchw(STYLES["target"]), nchw(STYLES["style"]), radius)
+    assert loss.tolist() == pytest.approx(STYLES[name].tolist(), rel=STYLE)
 
 
 def test_total_variation_is_the_one_of_gpus() -> None:
-    found = total_variation_of_channels_and_rows(nchw(STYLES["target"]))
-    assert found.tolist() == pytest.approx(STYLES["tv_nchw_as_on_gpu"].tolist(), rel=VARIATION)
-    assert found.tolist() != pytest.approx(STYLES["tv_nhwc"].tolist(), rel=0.1)
+    variation = total_variation_of_channels_and_rows(nchw(STYLES["target"]))
+    assert variation.tolist() == pytest.approx(STYLES["tv_nchw_as_on_gpu"].tolist(), rel=VARIATION)
+    assert variation.tolist() != pytest.approx(STYLES["tv_nhwc"].tolist(), rel=0.1)
 
 
 def test_total_variation_that_stands_in_for_the_recordings() -> None:
-    found = total_variation_of_rows_and_columns(nchw(STYLES["target"]))
-    assert found.tolist() == pytest.approx(STYLES["tv_nhwc"].tolist(), rel=VARIATION)
+    variation = total_variation_of_rows_and_columns(nchw(STYLES["target"]))
+    assert variation.tolist() == pytest.approx(STYLES["tv_nhwc"].tolist(), rel=VARIATION)

@@ -166,6 +166,6 @@ def test_at_256_pixels_two_windows_share_the_weight() -> None:
     a, b = (torch.rand(1, 3, 256, 256, generator=random) for _ in range(2))
     mask = torch.ones(1, 1, 256, 256)
     objective = SAEHDObjective(masked_training=False)
-    found = reconstruction("src", FaceTargets(a, mask, mask, None), b, mask, objective)
+    losses = reconstruction("src", FaceTargets(a, mask, mask, None), b, mask, objective)
     expected = 5 * dssim(a, b, 22).mean() + 5 * dssim(a, b, 11).mean()
-    assert float(found["src/dssim"]) == pytest.approx(float(expected), rel=1e-6)
+    assert float(losses["src/dssim"]) == pytest.approx(float(expected), rel=1e-6)

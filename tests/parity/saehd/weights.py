@@ -45,8 +45,8 @@ def to_file(value: Tensor) -> Array:
 
     Convolution [k, k, in, out], transposed convolution [k, k, out, in], dense [in, out].
     """
-    found: Array = np.ascontiguousarray(_permuted(value.detach(), (2, 3, 1, 0)).numpy())
-    return found
+    array: Array = np.ascontiguousarray(_permuted(value.detach(), (2, 3, 1, 0)).numpy())
+    return array
 
 
 def from_file(value: Array) -> Tensor:
@@ -62,8 +62,8 @@ def _permuted(value: Tensor, four: Sequence[int]) -> Tensor:
 
 def read(path: Path) -> dict[str, Array]:
     """One of the original's .npy files: key -> array."""
-    found: dict[str, Array] = load_pickle(path.read_bytes(), str(path))
-    return found
+    arrays: dict[str, Array] = load_pickle(path.read_bytes(), str(path))
+    return arrays
 
 
 def load(network: nn.Module, file: Mapping[str, Array]) -> None:

@@ -34,9 +34,9 @@ def judged(case: Case, rows: Tensor, *, clamp: float | None = None, layout: Layo
     return outputs
 
 
-def off(found: Tensor, reference: Tensor) -> float:
-    assert found.shape == reference.shape
-    return float((found - reference).abs().max())
+def off(ours: Tensor, reference: Tensor) -> float:
+    assert ours.shape == reference.shape
+    return float((ours - reference).abs().max())
 
 
 @each_case

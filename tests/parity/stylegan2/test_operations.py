@@ -34,9 +34,9 @@ def square(name: str) -> Tensor:
     return torch.outer(fir, fir) if fir.ndim == 1 else fir
 
 
-def near(found: Tensor, reference: Tensor, limit: float = LIMIT) -> bool:
+def near(ours: Tensor, reference: Tensor, limit: float = LIMIT) -> bool:
     scale = max(1.0, float(reference.abs().max()))
-    return found.shape == reference.shape and bool((found - reference).abs().max() <= limit * scale)
+    return ours.shape == reference.shape and bool((ours - reference).abs().max() <= limit * scale)
 
 
 UPFIRDN = {
@@ -138,8 +138,8 @@ def test_scaled_noise_and_its_gradients() -> None:
 def test_linear_layers_together() -> None:
     layers = [EqualisedLinear(6, outputs) for outputs in (3, 4, 3, 3)]
     inputs = [torch.randn(2, 6) for _ in layers]
-    for found, layer, given in zip(linear_together(layers, inputs), layers, inputs, strict=True):
-        torch.testing.assert_close(found, layer(given))
+    for output, layer, given in zip(linear_together(layers, inputs), layers, inputs, strict=True):
+        torch.testing.assert_close(output, layer(given))
 
 
 def test_convolutions_that_resample() -> None:
@@ -170,8 +170,8 @@ def test_modulated_convolution_and_its_gradients(case: str) -> None:
     settings = {**settings, "noise": of("modulated_conv2d", noise) if noise else None}
     made = modulated_conv2d(x, w, s, **settings)
     assert near(made, of("modulated_conv2d", f"{case}.y"))
-    found = torch.autograd.grad(made, (x, w, s), of("modulated_conv2d", f"{case}.dy"))
-    for gradient, name in zip(found, ("dx", "dw", "dstyles"), strict=True):
+    gradients = torch.autograd.grad(made, (x, w, s), of("modulated_conv2d", f"{case}.dy"))
+    for gradient, name in zip(gradients, ("dx", "dw", "dstyles"), strict=True):
         assert near(gradient, of("modulated_conv2d", f"{case}.{name}")), name
 
 
@@ -193,9 +193,9 @@ def test_minibatch_std_of_groups() -> None:
     for group, maps in ((4, 1), (4, 2), (None, 1)):
         layer = MinibatchStd(maps)
         layer.normalisation_batch = group
-        found = layer(x[rows] if group else x)
+        output = layer(x[rows] if group else x)
         reference = of("misc", f"mbstd_g{group}_f{maps}")
-        assert near(found, reference[rows] if group else reference)
+        assert near(output, reference[rows] if group else reference)
     layer = MinibatchStd(1)
     layer.normalisation_batch = 4
     with pytest.raises(ValueError, match="6 samples are not a whole number of groups of 4"):

@@ -53,8 +53,8 @@ def recorded(name: str, phase: str, what: str) -> Tensor:
 @each_case
 def test_losses_and_penalties(name: str, phase: str) -> None:
     loss = {"G": "Loss/G/loss", "G_path": "Loss/G/reg", "D": "Loss/D/loss", "D_r1": "Loss/D/reg"}[phase]
-    found, reference = sum(alone(name, phase).terms.values()), float(recorded(name, phase, loss).mean())
-    assert found == pytest.approx(reference, rel=LIMIT)
+    ours, reference = sum(alone(name, phase).terms.values()), float(recorded(name, phase, loss).mean())
+    assert ours == pytest.approx(reference, rel=LIMIT)
 
 
 @each_phase
@@ -97,19 +97,19 @@ def test_what_moves_besides_weights(name: str) -> None:
 def distances(name: str, step: int, state: TrainingState) -> dict[str, Tensor]:
     """Network -> absolute differences of all its entries from the recorded ones."""
     networks = {"G": state.networks["G"], "D": state.networks["D"], "G_ema": state.ema.networks["G"]}
-    found = {}
+    distances_of = {}
     for network, module in networks.items():
         prefix, ours = f"steps_out.step{step}.{network}.", module.state_dict()
         reference = {k.removeprefix(prefix): v for k, v in load(name).data.items() if k.startswith(prefix)}
         assert reference
-        found[network] = torch.cat([(ours[key] - value).abs().flatten() for key, value in reference.items()])
-    return found
+        distances_of[network] = torch.cat([(ours[key] - value).abs().flatten() for key, value in reference.items()])
+    return distances_of
 
 
-def beyond(found: Mapping[str, Tensor]) -> set[str]:
+def beyond(distances_of: Mapping[str, Tensor]) -> set[str]:
     return {
         network
-        for network, off in found.items()
+        for network, off in distances_of.items()
         if float(off.quantile(0.99)) > P99 or float((off > FAR).float().mean()) > FAR_SHARE
     }
 
@@ -145,11 +145,11 @@ def test_lazy_phases_slow_an_optimizer_down() -> None:
     adam = AdamSettings(
         learning_rate=0.0025, final_learning_rate=0.001, beta1=0.5, beta2=0.99, lazy_regularisation=True
     )
-    found = with_lazy_phases(adam, run, "G")
-    assert isinstance(found, AdamSettings)
-    assert (found.learning_rate, found.final_learning_rate) == pytest.approx((0.002, 0.0008))
-    assert (found.beta1, found.beta2) == pytest.approx((0.5**0.8, 0.99**0.8))
-    assert with_lazy_phases(found, run, "G") == found
+    slowed = with_lazy_phases(adam, run, "G")
+    assert isinstance(slowed, AdamSettings)
+    assert (slowed.learning_rate, slowed.final_learning_rate) == pytest.approx((0.002, 0.0008))
+    assert (slowed.beta1, slowed.beta2) == pytest.approx((0.5**0.8, 0.99**0.8))
+    assert with_lazy_phases(slowed, run, "G") == slowed
     other = AdaBeliefSettings(learning_rate=0.0025)
     assert with_lazy_phases(other, run, "G") is other
     assert with_lazy_phases(adam, run, "D").learning_rate == pytest.approx(0.0025 * 16 / 17)

@@ -82,9 +82,9 @@ def update_alone(case: Case, name: str) -> Update:
     used = {key: networks[key] for key in phase.uses}
     with working_weights(used, dict.fromkeys(used, Layout()), phase.updates, observer) as working:
         for part in phase.parts:
-            found = part(networks, micro, state)
-            torch.stack(list(found.values())).sum().backward()
-            terms |= {key: float(term.detach()) for key, term in found.items()}
+            own_terms = part(networks, micro, state)
+            torch.stack(list(own_terms.values())).sum().backward()
+            terms |= {key: float(term.detach()) for key, term in own_terms.items()}
         for weights in working.values():
             weights.carry()
     observer.commit(None)
@@ -122,9 +122,9 @@ class Iterations:
         return (own[:, : own.shape[1] // 2] if phase.name == "G_path" else own).flatten(0, 1)
 
     def batch_of(self, phase: Phase, step: int) -> dict[str, Tensor]:
-        found = {"z": self.batch_rows(phase, self.case.data["steps_in.step_z"][step])}
+        inputs = {"z": self.batch_rows(phase, self.case.data["steps_in.step_z"][step])}
         classes = self.case.classes(self.case.data["steps_in.step_gen_c"][step])
-        return found if classes is None else found | {"y": self.batch_rows(phase, classes)}
+        return inputs if classes is None else inputs | {"y": self.batch_rows(phase, classes)}
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class _ReorderedDraws:
     rows: Tensor
 
     def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
-        found = self.draws.batch(phase, step, repeat, count)
-        return {k: v[self.rows] for k, v in found.items()} if phase.name != "G_path" else found
+        inputs = self.draws.batch(phase, step, repeat, count)
+        return {k: v[self.rows] for k, v in inputs.items()} if phase.name != "G_path" else inputs
 
     def micro_batch(
         self, phase: Phase, step: int, repeat: int, first: int, count: int, device: torch.device

@@ -137,16 +137,16 @@ class Artist:
         """
         ranks = self.ranks
         assert ranks is not None
-        found: Drawn | str
+        own_part: Drawn | str
         try:
-            found = self._part(draw, mine, store)
+            own_part = self._part(draw, mine, store)
         except TrainingFailed:
             raise
         except (BadInput, OSError) as error:
-            found = str(error)
+            own_part = str(error)
         except RuntimeError as error:
-            found = f"{'memory ran out' if ran_out_of_memory(error) else type(error).__name__}: {error}"
-        parts = ranks.to_first(found)
+            own_part = f"{'memory ran out' if ran_out_of_memory(error) else type(error).__name__}: {error}"
+        parts = ranks.to_first(own_part)
         names = ranks.watch.names[: len(parts)]
         failed = [f"{name}: {part}" for name, part in zip(names, parts, strict=True) if isinstance(part, str)]
         if ranks.broadcast(bool(failed)):
@@ -177,17 +177,17 @@ class Artist:
         with generating(self.recipe, networks, layout, draw.request) as generator:
             blocks = generator.draw(mine.start, len(mine))
             for pictures, classes in ((p, y) for block in blocks for p, y in _split(*block)):
-                found = network(pictures)
+                features = network(pictures)
                 if draw.inception:
-                    assert found.logits is not None
+                    assert features.logits is not None
                     inception = inception or StreamingInceptionScore(
-                        draw.samples, found.logits.shape[1], min(10, draw.samples), mine.start
+                        draw.samples, features.logits.shape[1], min(10, draw.samples), mine.start
                     )
-                    inception.update(found.logits)
-                gathered.update(found.pooled)
+                    inception.update(features.logits)
+                gathered.update(features.pooled)
                 if draw.rows:
-                    store.append(found.pooled)
-                features_not_finite += int((~torch.isfinite(found.pooled)).any(1).sum())
+                    store.append(features.pooled)
+                features_not_finite += int((~torch.isfinite(features.pooled)).any(1).sum())
                 labels.append(classes.numpy())
                 done += len(pictures)
                 if self.progress is not None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from frugan.engine.ranks.group import RankGroup
 
 
-def plot_truncation_curve(found: Sequence[Evaluation], path: Path) -> None:
+def plot_truncation_curve(evaluations: Sequence[Evaluation], path: Path) -> None:
     """Draw inception score against Fréchet distance, or whichever of the two there is against truncation.
 
     Raises:
@@ -43,26 +43,26 @@ def plot_truncation_curve(found: Sequence[Evaluation], path: Path) -> None:
         from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
     except ImportError as error:
         raise BadInput("--plot needs matplotlib: pip install 'frugan[report]'") from error
-    has = [name for name in ("fid", "is_mean") if all(name in each.scores for each in found)]
+    has = [name for name in ("fid", "is_mean") if all(name in each.scores for each in evaluations)]
     if not has:
         raise BadInput("--plot draws fid and is: ask for one of them with --metrics")
     labels = {"fid": "Fréchet distance (lower is better)", "is_mean": "inception score (higher is better)"}
-    truncations = [each.provenance.truncation for each in found]
+    truncations = [each.provenance.truncation for each in evaluations]
     figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.add_subplot()
     if len(has) == 2:
-        across, up = ([each.scores[name] for each in found] for name in ("fid", "is_mean"))
+        across, up = ([each.scores[name] for each in evaluations] for name in ("fid", "is_mean"))
         axes.set_xlabel(labels["fid"])
         axes.set_ylabel(labels["is_mean"])
         for x, y, truncation in zip(across, up, truncations, strict=True):
             axes.annotate(f"{truncation:g}", (x, y), textcoords="offset points", xytext=(6, 4), fontsize=8)
     else:
-        across, up = truncations, [each.scores[has[0]] for each in found]
+        across, up = truncations, [each.scores[has[0]] for each in evaluations]
         axes.set_xlabel("truncation")
         axes.set_ylabel(labels[has[0]])
     axes.plot(across, up, marker="o")
     axes.grid(alpha=0.3)
-    of = found[0].provenance
+    of = evaluations[0].provenance
     axes.set_title(
         f"{of.samples:,} samples at step {of.step:,}; statistics: {of.statistics}; {of.network}",
         fontsize=9,
@@ -180,12 +180,12 @@ def _curve(
     file, step = weights.path, weights.step
     averaged = file.name != NETWORKS_FILE
     scored = [scorer.score(lambda: networks, draw, device, str(file), step, ema=averaged) for draw in asked]
-    found = [each for each in scored if each is not None]
+    evaluations = [each for each in scored if each is not None]
     if doubt is not None:
-        found = [replace(each, warnings=(doubt, *each.warnings)) for each in found]
+        evaluations = [replace(each, warnings=(doubt, *each.warnings)) for each in evaluations]
     if first:
-        found = _in_words(found, say)
-    return found if ranks is None else ranks.broadcast(found)
+        evaluations = _in_words(evaluations, say)
+    return evaluations if ranks is None else ranks.broadcast(evaluations)
 
 
 def _opened(source: str | Path | Weights, options: EvaluationOptions, say: Say) -> Weights:
@@ -215,34 +215,34 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
         BadInput: as `read_moments`, or another network made them.
     """
     blank = features_of(network, recipe)
-    found = read_moments(path, blank.pooled.shape[1])
-    if found.network_digest is None:
+    given = read_moments(path, blank.pooled.shape[1])
+    if given.network_digest is None:
         say(
-            f"reference: {path}, {found.digest[:8]}: it does not say which network made it; its scores mean something "
+            f"reference: {path}, {given.digest[:8]}: it does not say which network made it; its scores mean something "
             f"if that was {network.name} (BigGAN-PyTorch's files are of torchvision's Inception, which is another one)"
         )
-        return found
-    if found.network_digest != network.digest:
+        return given
+    if given.network_digest != network.digest:
         raise BadInput(
-            f"--reference {path}: made with another feature network ({found.network_digest[:8]}; here {network.name} "
+            f"--reference {path}: made with another feature network ({given.network_digest[:8]}; here {network.name} "
             f"{network.digest[:8]}); name that one with --network, or make the file again"
         )
-    say(f"reference: {path}, {found.digest[:8]}: {found.pictures:,} pictures of {found.resolution} pixels")
+    say(f"reference: {path}, {given.digest[:8]}: {given.pictures:,} pictures of {given.resolution} pixels")
     side = max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
-    if found.resolution != side:
-        say(f"warning: those pictures have {found.resolution} pixels, generated ones {side}: the distance counts that")
-    return found
+    if given.resolution != side:
+        say(f"warning: those pictures have {given.resolution} pixels, generated ones {side}: the distance counts that")
+    return given
 
 
-def _in_words(found: Sequence[Evaluation], say: Say) -> list[Evaluation]:
+def _in_words(evaluations: Sequence[Evaluation], say: Say) -> list[Evaluation]:
     """Warn of a recall far below precision; aloud at the largest truncation alone: a smaller one narrows by itself."""
-    lines = [low_recall(each.scores, each.provenance) for each in found]
-    widest = max(range(len(found)), key=lambda number: found[number].provenance.truncation)
+    lines = [low_recall(each.scores, each.provenance) for each in evaluations]
+    widest = max(range(len(evaluations)), key=lambda number: evaluations[number].provenance.truncation)
     if lines[widest] is not None:
         say(f"warning: {lines[widest]}")
     return [
         each if line is None else replace(each, warnings=(*each.warnings, line))
-        for each, line in zip(found, lines, strict=True)
+        for each, line in zip(evaluations, lines, strict=True)
     ]
 
 
@@ -274,25 +274,25 @@ def _described(data: str | Path | PictureSet | None) -> str:
     return "given" if isinstance(data, PictureSet) else str(data)
 
 
-def save_evaluations(found: Sequence[Evaluation], file: Path) -> None:
+def save_evaluations(evaluations: Sequence[Evaluation], file: Path) -> None:
     """Append evaluations to a file of JSON lines."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8", newline="\n") as opened:
-        for each in found:
+        for each in evaluations:
             opened.write(json.dumps(each.as_json(), ensure_ascii=False) + "\n")
 
 
-def keep_in_run(found: Sequence[Evaluation], say: Say = print) -> None:
+def keep_in_run(evaluations: Sequence[Evaluation], say: Say = print) -> None:
     """Keep evaluations in the run whose weights they are of, for its report; nothing where they are no run's.
 
     Args:
         say: is told where they were kept, or why they were not.
     """
-    run = RunFolder.holding(Path(found[0].provenance.weights))
+    run = RunFolder.holding(Path(evaluations[0].provenance.weights))
     if run is None:
         return
     try:
-        save_evaluations(found, run.scores)
+        save_evaluations(evaluations, run.scores)
     except OSError as error:
         say(f"not kept in {run.scores}, and not in the report: {error.strerror or error}")
     else:

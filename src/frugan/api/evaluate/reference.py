@@ -63,17 +63,17 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
         BadInput: there is none of this name, or its weights are missing or others.
     """
     if name == "inception":
-        found: FeatureNetwork = load_inception(file, Folders.from_environment().cache, device)
+        network: FeatureNetwork = load_inception(file, Folders.from_environment().cache, device)
     elif name == "digits":
         fit_on, _ = split_digits(SPLIT_SEED)
         digits = digits_set(32, fit_on)
         pictures = torch.from_numpy(digits.pictures.copy()).float() / 127.5 - 1
         classifier = DigitClassifier.fit(pictures, torch.from_numpy(digits.labels))
-        found = DigitFeatures(classifier, sha256(digits.digest.encode()).hexdigest())
+        network = DigitFeatures(classifier, sha256(digits.digest.encode()).hexdigest())
     else:
-        found = load_named(name, device)
-    say(f"features: {found.name}, {found.digest[:8]}, {found.resizer}")
-    return found
+        network = load_named(name, device)
+    say(f"features: {network.name}, {network.digest[:8]}, {network.resizer}")
+    return network
 
 
 MOST_ROWS = 50_000
@@ -133,12 +133,12 @@ def reference_of(
     try:
         for first in range(0, len(pictures), batch):
             at = order[first : first + batch]
-            found = network(torch.from_numpy(np.ascontiguousarray(pictures[at]))).pooled
+            features = network(torch.from_numpy(np.ascontiguousarray(pictures[at]))).pooled
             if gathered is None or store is None:
-                gathered = StreamingMoments(found.shape[1])
-                store = RowStore(beside, len(labels), found.shape[1])
-            gathered.update(found)
-            store.append(found)
+                gathered = StreamingMoments(features.shape[1])
+                store = RowStore(beside, len(labels), features.shape[1])
+            gathered.update(features)
+            store.append(features)
             if progress is not None:
                 progress(min(first + batch, len(pictures)), len(pictures))
         assert gathered is not None
@@ -156,10 +156,10 @@ def reference_of(
 def _kept_rows(file: Path) -> NDArray[np.float32] | None:
     """Features from a file; None: there is none that can be read."""
     try:
-        found: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
+        rows: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found
+    return rows
 
 
 def _kept(file: Path, about: dict[str, str]) -> Moments | None:
@@ -215,18 +215,18 @@ def write_reference(
     say(f"device: {where} ({why})")
     features = choose_network(network, network_file, where, say)
     folders = Folders.from_environment()
-    found = open_pictures(source, side, SourceOptions(data or DataSettings(), folders.prepared, say, progress, {}))
-    if len(found) < 2:
+    real = open_pictures(source, side, SourceOptions(data or DataSettings(), folders.prepared, say, progress, {}))
+    if len(real) < 2:
         raise BadInput(f"{source}: one picture has no covariance; expected at least 2, and better thousands")
     pin_arithmetic()
-    moments = reference_of(found, features, folders.moments, batch=FEATURES_AT_ONCE, progress=progress).moments
+    moments = reference_of(real, features, folders.moments, batch=FEATURES_AT_ONCE, progress=progress).moments
     assert isinstance(moments, Moments)
     if moments.count <= len(moments.mean):
         say(
             f"warning: {moments.count:,} pictures for {len(moments.mean)} feature dimensions: their covariance is "
             "singular and distances to it are far too high"
         )
-    about: dict[str, str | int] = {"pictures": moments.count, "resolution": side, "data_digest": found.digest}
+    about: dict[str, str | int] = {"pictures": moments.count, "resolution": side, "data_digest": real.digest}
     about |= {"network": features.name, "network_digest": features.digest, "resizer": features.resizer}
     write_moments(file, moments, about)
     return moments.count

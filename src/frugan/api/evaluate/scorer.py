@@ -246,16 +246,16 @@ class Scorer:
 
     def _doubts(self, draw: DrawRequest, reference: Reference) -> list[str]:
         """What to know, before anything is drawn, of scores of this request."""
-        found = []
+        doubts = []
         dimensions = reference.rows.shape[1]
         for what, count in (("generated", self.options.samples), ("real", self._real(reference))):
             if count is not None and count <= dimensions:
-                found.append(
+                doubts.append(
                     f"{count:,} {what} pictures for {dimensions} feature dimensions: their covariance is singular and "
                     "distances are far too high; nothing is shrunk to hide it. Compare only scores of the same counts"
                 )
         if self.pictures is not None and self.network.name == "digits" and self.options.split != UNSEEN_BY_THE_DEMO:
-            found.append(
+            doubts.append(
                 "digits: this classifier was fitted to the demo's training half, whose features are tighter than any "
                 "other's: precision against those pictures is near 0; --data digits compares with the unseen half"
                 if are_digits(self.pictures)
@@ -263,25 +263,25 @@ class Scorer:
                 "nothing, and a low FID is no sign of quality: use Inception, or a network of yours (docs/metrics.md)"
             )
         if draw.classes is not None:
-            found.append(
+            doubts.append(
                 "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
                 "of those classes"
             )
-        return found
+        return doubts
 
     def _reference(self) -> Reference:
         """What is compared with, computed or kept or given."""
         if self.pictures is None:
             assert self.given is not None
             return Reference.of_file(self.given)
-        found = reference_of(
+        reference = reference_of(
             self.pictures,
             self.network,
             Folders.from_environment().moments,
             batch=FEATURES_AT_ONCE,
             progress=self.progress,
         )
-        return found if self.given is None else replace(found, moments=self.given.normal)
+        return reference if self.given is None else replace(reference, moments=self.given.normal)
 
     def _real(self, reference: Reference) -> int | None:
         """Real pictures whose moments the Fréchet distance is measured to; None: nobody knows."""
@@ -326,24 +326,24 @@ class Scorer:
     ) -> dict[str, float]:
         """Fréchet distance within each class that has pictures enough on both sides."""
         assert self.pictures is not None  # else it is not among the metrics
-        found: dict[str, float] = {}
+        distances: dict[str, float] = {}
         least = len(rows)
         for number, name in enumerate(self.pictures.class_names):
             ours, real = rows[labels == number], reference.rows[reference.labels == number]
             if min(len(ours), len(real)) >= LEAST_PER_CLASS:
                 both = (Moments.of(torch.from_numpy(np.array(each))) for each in (ours, real))
-                found[name] = frechet_distance(*both)
+                distances[name] = frechet_distance(*both)
                 least = min(least, len(ours), len(real))
-        if not found:
+        if not distances:
             raise BadInput("intra-fid: no class has two pictures on both sides; ask for more --samples")
-        if left_out := len(self.pictures.class_names) - len(found):
+        if left_out := len(self.pictures.class_names) - len(distances):
             warnings.append(f"intra-fid: too few pictures of {left_out} of the classes, which the mean leaves out")
         if least <= rows.shape[1]:
             warnings.append(
                 f"intra-fid: down to {least} pictures in a class for {rows.shape[1]} feature dimensions: those "
                 "distances are far too high; compare only scores of the same counts"
             )
-        return found
+        return distances
 
 
 def features_of(network: FeatureNetwork, recipe: Recipe) -> Features:

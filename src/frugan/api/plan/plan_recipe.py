@@ -182,7 +182,7 @@ def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> t
             What that takes at the pace of the card's own bus is in its time already; None: it is not.
     """
     networks = training.build("meta")
-    found: dict[str, Sum] = {}
+    sums: dict[str, Sum] = {}
     seconds = 0.0
     for stage in training.distinct_stages:
         here = sums_of(stage, networks)
@@ -192,9 +192,9 @@ def _sums(training: Training, link: Link, cards: int, sharing: Card | None) -> t
                 gathered = link.gathered_bytes(each.size_bytes, cards)
                 slower = max(0.0, gathered / link.bytes_per_s - gathered / sharing.host_bytes_per_s)
                 seconds += stage.share * each.updates * slower
-            before = found[each.phase].updates if each.phase in found else 0.0
-            found[each.phase] = replace(each, updates=before + stage.share * each.updates)
-    return tuple(found.values()), seconds
+            before = sums[each.phase].updates if each.phase in sums else 0.0
+            sums[each.phase] = replace(each, updates=before + stage.share * each.updates)
+    return tuple(sums.values()), seconds
 
 
 def _decisions(dealt: Counter[int], training: Training, together: Together) -> list[str]:

@@ -122,7 +122,7 @@ def _compiled(training: Training, plan: Plan) -> Iterator[str]:
     yield COMPILED
     reasons = {phase.name: refused(phase, plan, shared=training.in_parts) for phase in training.phases}
     for reason in dict.fromkeys(reason for reason in reasons.values() if reason is not None):
-        names = ", ".join(name for name, found in reasons.items() if found == reason)
+        names = ", ".join(name for name, why in reasons.items() if why == reason)
         yield f"phases {names}: priced without compiling: {reason}"
     if plan.cuda_graphs:
         yield (

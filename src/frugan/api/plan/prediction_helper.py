@@ -92,8 +92,10 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         plan = Plan.from_json(job["plan"], resolve_precision(job["plan"]["precision"], HOST))
-        found = outcome(training, plan, first["target"], stages[job["stage"]], rough=job["rough"], dataless=dataless)
-        print(json.dumps(found), flush=True)
+        predicted = outcome(
+            training, plan, first["target"], stages[job["stage"]], rough=job["rough"], dataless=dataless
+        )
+        print(json.dumps(predicted), flush=True)
 
 
 if __name__ == "__main__":

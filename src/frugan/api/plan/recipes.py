@@ -59,14 +59,14 @@ def of_resolution(recipe: Recipe, most: int) -> tuple[str, ...]:
 
 def picture_resolutions() -> list[int]:
     """Every resolution of pictures that the recipes that ship, and their relatives, are trained at, in order."""
-    found: set[int] = set()
+    resolutions: set[int] = set()
     for recipe in map(load_recipe, built_in()):
         if not recipe.shows_given:
-            found |= {
+            resolutions |= {
                 _size(recipe, "resolution"),
                 *(_size(other, "resolution") for _, other in relatives(recipe, "resolution")),
             }
-    return sorted(found)
+    return sorted(resolutions)
 
 
 def smaller_recipes(recipe: Recipe, precision: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:
@@ -105,8 +105,8 @@ def smallest_cards(*, fp32: bool = False) -> dict[str, int | None]:
     Args:
         fp32: cards without half-precision units (GTX 10xx and 16xx); not every recipe has been predicted for them.
     """
-    found = _figures(SMALLEST_FP32_CARDS if fp32 else SMALLEST_CARDS)
-    return {name: gib if gib is None else int(gib) for name, gib in found.items()}
+    gib_of = _figures(SMALLEST_FP32_CARDS if fp32 else SMALLEST_CARDS)
+    return {name: gib if gib is None else int(gib) for name, gib in gib_of.items()}
 
 
 def shipped_recipes() -> list[dict[str, Any]]:

@@ -329,14 +329,14 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
 def _create(
     run: TrainRun,
     device: torch.device,
-    found: Found | None,
+    newest: Found | None,
     restarts: Collection[str],
     wanted: Precision | None,
     shares: ShareChoice,
 ) -> tuple[TrainingState, Plan, TrainingPlanner]:
     """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
     recipe = run.recipe
-    saved = None if found is None else found[1]
+    saved = None if newest is None else newest[1]
     pin_arithmetic()
     if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
         run.choose(line)
@@ -353,7 +353,7 @@ def _create(
 
     def load(by: Plan) -> tuple[TrainingState, list[str]]:
         state = training.state(by, device, run.ranks)
-        return state, [] if found is None else restore(found[0], found[1], state, restarts)
+        return state, [] if newest is None else restore(newest[0], newest[1], state, restarts)
 
     (state, lines), loaded_by = load_fitting(load, plan, planner)
     in_force = loaded_by if report is None or loaded_by != plan else report
@@ -405,8 +405,8 @@ def _precision(run: TrainRun, device: torch.device, saved: Mapping[str, Any] | N
     return precision
 
 
-def _tell_resumed(run: TrainRun, found: Found, step: int, before: Recipe) -> None:
-    checkpoint, saved, damage = found
+def _tell_resumed(run: TrainRun, resumed: Found, step: int, before: Recipe) -> None:
+    checkpoint, saved, damage = resumed
     for fault in damage:
         run.choose(f"damaged checkpoint skipped: {fault}")
     for moved in set_aside_newer(run.folder.checkpoints, checkpoint):

@@ -139,7 +139,7 @@ def read_class_map(path: Path, ours: KnownClasses, theirs: KnownClasses) -> list
         lines = path.read_text("utf-8-sig").splitlines()
     except ValueError as error:
         raise BadInput(f"{where}: no text in UTF-8 ({error})") from error
-    found: dict[int, int] = {}
+    theirs_of: dict[int, int] = {}
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
         if not text:
@@ -154,13 +154,13 @@ def read_class_map(path: Path, ours: KnownClasses, theirs: KnownClasses) -> list
             raise BadInput(
                 f"{where}: line {number}: {old[:80]!r} is no class of the weights; expected {theirs.in_words}"
             )
-        if here in found:
+        if here in theirs_of:
             raise BadInput(f"{where}: line {number}: class {new!r} is there twice")
-        found[here] = there
-    missing = [ours.names[i] if ours.names else str(i) for i in range(ours.count) if i not in found]
+        theirs_of[here] = there
+    missing = [ours.names[i] if ours.names else str(i) for i in range(ours.count) if i not in theirs_of]
     if missing:
         raise BadInput(f"{where}: says nothing of {first_names(missing)}; expected a line for every class of this run")
-    return [found[i] for i in range(ours.count)]
+    return [theirs_of[i] for i in range(ours.count)]
 
 
 def refuse_other_classes(where: str, ours: int, theirs: int) -> None:
@@ -192,19 +192,19 @@ def with_class_tables(
         how: what they start from.
         chosen: of copy: the weights' class for each class of the run.
     """
-    found = dict(tensors)
+    result = dict(tensors)
     for key, dimension in dimensions.items():
         if key not in tensors or key not in own:
             continue
         count = own[key].shape[dimension]
         if how == "fresh":
-            found[key] = own[key].detach().clone()
+            result[key] = own[key].detach().clone()
         elif how == "mean":
             mean = tensors[key].mean(dimension, keepdim=True)
-            found[key] = mean.repeat_interleave(count, dimension)
+            result[key] = mean.repeat_interleave(count, dimension)
         else:
-            found[key] = tensors[key].index_select(dimension, torch.tensor(list(chosen)))
-    return found
+            result[key] = tensors[key].index_select(dimension, torch.tensor(list(chosen)))
+    return result
 
 
 def numbered_as_here(weights: StartingWeights, recipe: Recipe) -> StartingWeights:
@@ -485,11 +485,11 @@ def _agreement(
 
 
 def _by_piece(family: Family, keys: Iterable[str]) -> dict[Piece, list[str]]:
-    found: defaultdict[Piece, list[str]] = defaultdict(list)
+    keys_of: defaultdict[Piece, list[str]] = defaultdict(list)
     for key in keys:
         if (piece := family.piece_of(key)) is not None:
-            found[piece].append(key)
-    return found
+            keys_of[piece].append(key)
+    return keys_of
 
 
 def _in_words(network: str, agreeing: Iterable[Piece], new: Iterable[Piece]) -> str:
@@ -506,8 +506,8 @@ def _in_words(network: str, agreeing: Iterable[Piece], new: Iterable[Piece]) -> 
 
 def _layers(network: str, pieces: Iterable[Piece]) -> dict[str, list[str]]:
     """Block -> its layers among the pieces, in order."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    layers: defaultdict[str, list[str]] = defaultdict(list)
     for piece in pieces:
         if piece.network == network:
-            found[piece.block].append(piece.layer)
-    return dict(found)
+            layers[piece.block].append(piece.layer)
+    return dict(layers)

@@ -39,13 +39,13 @@ from frugan.report.signs import CollapseSigns, GradientSigns
 def sides_of(event: Mapping[str, Any]) -> dict[str, float]:
     """Loss of each side in a step event: the sum of the terms named "side/...", over all phases; empty for families
     without sides."""
-    found: dict[str, float] = {}
+    losses: dict[str, float] = {}
     for phase in event["phases"].values():
         for name, value in phase["terms"].items():
             side, slash, _ = name.partition("/")
             if slash:
-                found[side] = found.get(side, 0.0) + float(value)
-    return found
+                losses[side] = losses.get(side, 0.0) + float(value)
+    return losses
 
 
 @dataclass
@@ -238,16 +238,16 @@ def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Pla
     if not watch.due(state.step):
         return
     try:
-        found = watch.measure(state, plan)
+        ratios = watch.measure(state, plan)
     except RuntimeError as error:
         if not ran_out_of_memory(error):
             raise
         run.choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {error}")
         return
-    if found is not None:
+    if ratios is not None:
         names = watch.pictures.class_names
         mean, nearest = (
-            {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (found.mean, found.nearest)
+            {names[label]: round(ratio, 4) for label, ratio in each.items()} for each in (ratios.mean, ratios.nearest)
         )
         run.log.write("variety", step=state.step, mean=mean, nearest=nearest)
 
@@ -290,19 +290,19 @@ def following(run: Path, *, tensorboard: bool, wandb_project: str | None) -> Ite
 
 def scalars(event: Mapping[str, Any]) -> dict[str, float]:
     """Numbers of an event by name ("D/real", "scores/fid"); what is not finite is left out."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     if event.get("event") == "step":
         for phase, entry in event["phases"].items():
-            found |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
-            found |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
-        found |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
-        found |= event.get("carried", {})
-        found |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
+            numbers |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
+            numbers |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
+        numbers |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
+        numbers |= event.get("carried", {})
+        numbers |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
     elif event.get("event") == "metrics":
-        found = {f"scores/{name}": value for name, value in event["scores"].items()}
+        numbers = {f"scores/{name}": value for name, value in event["scores"].items()}
     elif event.get("event") == "variety" and event["mean"]:
-        found = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+        numbers = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
+    return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
 
 
 @contextmanager

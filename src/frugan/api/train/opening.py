@@ -86,7 +86,7 @@ def _smaller(
     By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
     """
     side = _resolution(recipe)
-    found = []
+    candidates = []
     for other_name in built_in():
         other = load_recipe(other_name)
         file = shipped_predictions(other_name)
@@ -98,8 +98,8 @@ def _smaller(
         share = max(theirs.macs / work.macs, theirs.bytes_moved / work.bytes_moved)
         seconds = share * step_seconds * steps
         if seconds <= most_seconds:
-            found.append((_resolution(other), theirs.macs, other_name, seconds))
-    return max(found)[2:] if found else None
+            candidates.append((_resolution(other), theirs.macs, other_name, seconds))
+    return max(candidates)[2:] if candidates else None
 
 
 def _card(
@@ -108,14 +108,14 @@ def _card(
     """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
     half_gib = smallest_cards().get(name) or 0
     fp32_gib = smallest_cards(fp32=True).get(name) or half_gib
-    found: list[tuple[float, Card]] = []
+    candidates: list[tuple[float, Card]] = []
     for card in _cards():
         precision = planned_precision(recipe, card)
         least_gib = fp32_gib if precision.name == "fp32" else half_gib
         if (card.memory_bytes or 0) >= least_gib * GIB:
-            found.append((card.seconds(work, precision) * steps, card))
-    in_time = [(seconds, card) for seconds, card in found if seconds <= most_seconds]
-    seconds, card = in_time[0] if in_time else min(found, key=lambda one: one[0])
+            candidates.append((card.seconds(work, precision) * steps, card))
+    in_time = [(seconds, card) for seconds, card in candidates if seconds <= most_seconds]
+    seconds, card = in_time[0] if in_time else min(candidates, key=lambda one: one[0])
     return (card.name, seconds) if seconds < here_seconds / 2 else None
 
 
@@ -185,18 +185,18 @@ class Opening:
     def _look_again(self, loop: Loop, stage: RunningStage, slower: float) -> None:
         """Time a step anew, because steps take `slower` times as long as they did, and change the number of threads."""
         before = torch.get_num_threads()
-        found = threads.time_counts(
+        seconds_of = threads.time_counts(
             self._timer(loop, stage), threads.candidates(threads.available_cores()), self._stopped
         )
         if self._stopped():
             torch.set_num_threads(before)
             return
-        taken = threads.fastest(found)
+        taken = threads.fastest(seconds_of)
         self._set(taken)
         so = f"{taken} from here on" if taken != before else f"still {before}; something else is slowing this machine"
         self.say(
             f"threads at step {loop.state.step:,}: steps take {slower:.1f} times as long as they did "
-            f"(timed again: {_times(found)}): {so}"
+            f"(timed again: {_times(seconds_of)}): {so}"
         )
 
     def _choose_threads(self, loop: Loop, stage: RunningStage) -> float | None:
@@ -217,14 +217,16 @@ class Opening:
         if len(counts) == 1 or not _has_left(loop, WORTH_TIMING * len(counts)):
             return None
         number = torch.get_num_threads()
-        found = threads.time_counts(self._timer(loop, stage), counts, self._stopped)
+        seconds_of = threads.time_counts(self._timer(loop, stage), counts, self._stopped)
         if self._stopped():
             torch.set_num_threads(number)
             return None
-        self._set(number := threads.fastest(found))
+        self._set(number := threads.fastest(seconds_of))
         other = f"; the run was on another machine, with {before['number']}" if before else ""
-        self.say(f"threads: {number}, the fastest here ({_times(found)}){other}; override with {threads.OWN_VARIABLE}")
-        return found[number]
+        self.say(
+            f"threads: {number}, the fastest here ({_times(seconds_of)}){other}; override with {threads.OWN_VARIABLE}"
+        )
+        return seconds_of[number]
 
     def _timed(self, loop: Loop, stage: RunningStage) -> float | None:
         """Seconds of a step; None: it was stopped, or memory ran out."""

@@ -143,16 +143,16 @@ def _shortened(recipe: Recipe, steps: int, words: Sequence[str]) -> Recipe:
 
 def _curves(folder: Path) -> tuple[dict[tuple[str, str], NDArray[np.float64]], int]:
     """(phase, what) -> value of every step; and updates skipped."""
-    found: dict[tuple[str, str], list[float]] = {}
+    curves: dict[tuple[str, str], list[float]] = {}
     skipped = 0
     for event in read_events(RunFolder(folder).events):
         if event["event"] != "step":
             continue
         for phase, entry in event["phases"].items():
             for what, value in {**entry["terms"], "gradient norm": entry["gradient_norm"]}.items():
-                found.setdefault((phase, what), []).append(float(value))
+                curves.setdefault((phase, what), []).append(float(value))
             skipped += entry["skipped"]
-    return {key: np.asarray(values) for key, values in found.items()}, skipped
+    return {key: np.asarray(values) for key, values in curves.items()}, skipped
 
 
 def _drift(key: tuple[str, str], one: NDArray[np.float64], other: NDArray[np.float64]) -> Drift:

@@ -65,11 +65,11 @@ def recover(run: TrainRun, error: Diverged, before: Recovery, device: torch.devi
     Raises:
         Diverged: as given: no sound checkpoint is left, or the recipe lets it go back no more.
     """
-    found = _newest_finite(run.folder.checkpoints)
-    if found is None:
+    newest = _newest_finite(run.folder.checkpoints)
+    if newest is None:
         run.log.write("diverged", step=error.step, phase=error.phase, reason=error.reason, rollbacks=before.rollbacks)
         raise error
-    checkpoint, saved = found
+    checkpoint, saved = newest
     facts = {"phase": error.phase, "reason": error.reason, "to": checkpoint.step}
     if error.out_of_range and before.precision is None and run.recipe.training.precision == "auto":
         wider = wider_precision(device)
@@ -100,14 +100,14 @@ def _newest_finite(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
     """
     while list_checkpoints(folder):
         try:
-            found = newest_whole(folder)
+            newest = newest_whole(folder)
         except BadInput:  # none is
             return None
-        if found is None or found[0].step not in {each.step for each in sound_checkpoints(folder)}:
+        if newest is None or newest[0].step not in {each.step for each in sound_checkpoints(folder)}:
             return None
-        if _finite(found[0].path):
-            return found[0], found[1]
-        set_aside(found[0], DIVERGED)
+        if _finite(newest[0].path):
+            return newest[0], newest[1]
+        set_aside(newest[0], DIVERGED)
     return None
 
 

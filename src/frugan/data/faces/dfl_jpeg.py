@@ -294,12 +294,12 @@ def read_face_jpeg(data: bytes, where: str) -> Face:
     """
     try:
         size = picture_size(data)
-        found = [data[segment.content : segment.end] for segment in _metadata_segments(data)]
+        contents = [data[segment.content : segment.end] for segment in _metadata_segments(data)]
     except NotJpeg as error:
         raise BadInput(f"{where} is {error}; expected an aligned JPEG by DeepFaceLab's extractor.") from error
-    if not found:
+    if not contents:
         raise BadInput(f"{where} is a JPEG without face metadata; expected one by DeepFaceLab's extractor.")
-    about = load_pickle(found[0], f"{where}: the face metadata")
+    about = load_pickle(contents[0], f"{where}: the face metadata")
     if not isinstance(about, dict):
         raise BadInput(f"{where}: the face metadata is a {type(about).__name__}; expected a dict. Extract it again.")
     return face_from_metadata(
@@ -341,13 +341,13 @@ def write_face_jpeg(jpeg: bytes, face: Face) -> bytes:
         )
     try:
         picture_size(jpeg)
-        end = max((found.end for found in segments(jpeg) if APP0 <= found.marker <= APP15), default=AFTER_START)
+        end = max((segment.end for segment in segments(jpeg) if APP0 <= segment.marker <= APP15), default=AFTER_START)
         old = list(_metadata_segments(jpeg))
     except NotJpeg as error:
         raise BadInput(f"{face.name} is {error}; expected the JPEG of an aligned face.") from error
     head = jpeg[:end]
-    for found in reversed(old):
-        head = head[: found.start] + head[found.end :]
+    for segment in reversed(old):
+        head = head[: segment.start] + head[segment.end :]
     return head + struct.pack(">BBH", 0xFF, APP15, len(content) + 2) + content + jpeg[end:]
 
 

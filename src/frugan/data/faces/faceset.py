@@ -474,11 +474,11 @@ def find_facesets(path: Path) -> dict[str, Path]:
     where = shown(str(path))
     if not path.is_dir():
         raise BadInput(f"{where} is no folder; expected a DeepFaceLab workspace. Check the path.")
-    found = {side: path / folder / ALIGNED for side, folder in SOURCES.items()}
-    missing = [f"{folder}/{ALIGNED}" for side, folder in SOURCES.items() if not found[side].is_dir()]
+    folders = {side: path / folder / ALIGNED for side, folder in SOURCES.items()}
+    missing = [f"{folder}/{ALIGNED}" for side, folder in SOURCES.items() if not folders[side].is_dir()]
     if missing:
         raise BadInput(
             f"{where} has no {' and no '.join(missing)}; looked there for aligned faces or {PAK_NAME}, as in a "
             "DeepFaceLab workspace. Give the workspace folder itself, or each folder: --data src=PATH --data dst=PATH."
         )
-    return found
+    return folders

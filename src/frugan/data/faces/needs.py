@@ -329,7 +329,7 @@ class FaceNeeds:
             BadInput: naming the types of each side.
         """
         types = {name: {face.face_type for face in faceset.faces} for name, faceset in sources.items()}
-        if not self.mixed_types and len({frozenset(found) for found in types.values()}) > 1:
+        if not self.mixed_types and len({frozenset(side_types) for side_types in types.values()}) > 1:
             words = "; ".join(
                 f"{name} was extracted as {', '.join(kind.in_files for kind in sorted(kinds))}"
                 for name, kinds in types.items()

@@ -196,12 +196,12 @@ def _list_hdf5(h5py: Any, file: Any, path: Path, where: str) -> Source:
 
 def _dataset(h5py: Any, file: Any, name: str, where: str) -> Any:
     """Return a dataset whose values lie in the file itself: HDF5 can also point at other files."""
-    found = file.get(name) if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
-    if not isinstance(found, h5py.Dataset):
+    dataset = file.get(name) if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(dataset, h5py.Dataset):
         raise BadInput(f"{where} has no dataset `{name}`; expected {FORM}, as make_hdf5.py writes them.")
-    if found.external or found.is_virtual:
+    if dataset.external or dataset.is_virtual:
         raise BadInput(f"{where}: `{name}` points at other files; expected the values themselves. Run h5repack on it.")
-    return found
+    return dataset
 
 
 PIXELS_BYTES = 3 * 32 * 32

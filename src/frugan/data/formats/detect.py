@@ -23,18 +23,18 @@ def open_prepared_source(path: Path) -> Source:
     Raises:
         BadInput: as `open_prepared`.
     """
-    found = open_prepared(path)
-    side = found.resolution
-    names = [f"pictures[{index}]" for index in range(len(found))]
+    prepared = open_prepared(path)
+    side = prepared.resolution
+    names = [f"pictures[{index}]" for index in range(len(prepared))]
     lines = (f"classes as in the prepared set, which has {side} x {side} pixels",)
 
     def size(index: int) -> tuple[int, int]:
         return side, side
 
     def picture(index: int) -> Image.Image:
-        return Image.fromarray(np.ascontiguousarray(found[index].transpose(1, 2, 0)))
+        return Image.fromarray(np.ascontiguousarray(prepared[index].transpose(1, 2, 0)))
 
-    classes = Classes(found.labels, found.class_names, found.labelled, lines)
+    classes = Classes(prepared.labels, prepared.class_names, prepared.labelled, lines)
     return Source("prepared set", path, names, classes, size, picture)
 
 

@@ -300,8 +300,8 @@ def _refuse_mixed(rows: list[Any], where: str) -> None:
         len(row[1]) if isinstance(row[1], list) else None for row in rows if isinstance(row, list) and len(row) == 2
     }
     if len(lengths) > 1:
-        found = sorted("a number" if length is None else f"a vector of {length}" for length in lengths)
-        raise BadInput(f"{where}: the labels are not of one kind: {', '.join(found)}. Make all of them class numbers.")
+        kinds = sorted("a number" if length is None else f"a vector of {length}" for length in lengths)
+        raise BadInput(f"{where}: the labels are not of one kind: {', '.join(kinds)}. Make all of them class numbers.")
 
 
 def _of_one_hot(label: list[Any], name: str, where: str) -> int:

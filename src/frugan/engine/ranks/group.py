@@ -131,8 +131,8 @@ def hand_out(state: TrainingState, orders: Any, given: set[tuple[str, int, str]]
         if (names[id(shards)], number, slot) not in given:
             continue
         master = each.master.detach()
-        if (found := shards.whole.pop((number, slot), None)) is not None:
-            flat = in_memory_order(master, found)
+        if (whole := shards.whole.pop((number, slot), None)) is not None:
+            flat = in_memory_order(master, whole)
         else:
             flat = torch.empty(master.numel(), dtype=own.dtype)
         dist.broadcast(flat, src=0, group=orders)
@@ -199,9 +199,9 @@ class Team:
 
     def gather(self, number: int) -> list[int]:
         """Everyone's number, in order."""
-        found = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(found, torch.tensor([number]), group=self.words)
-        return [int(each) for each in found]
+        numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(numbers, torch.tensor([number]), group=self.words)
+        return [int(each) for each in numbers]
 
 
 def forwards_of(plan: Plan) -> int:
@@ -286,10 +286,10 @@ class RankGroup:
 
     def gather(self, value: Sent) -> list[Sent]:
         """Every rank's value, in order; all of them call it."""
-        found: list[Any] = [None] * self.size
+        values: list[Any] = [None] * self.size
         with _talking(self.watch, "waiting for all ranks"):
-            dist.all_gather_object(found, value, group=self.orders)
-        return found
+            dist.all_gather_object(values, value, group=self.orders)
+        return values
 
     def any_parts(self, samples: int, group: int) -> bool:
         """Whether any rank's share is a part of a group."""
@@ -407,9 +407,9 @@ class RankGroup:
     def give_state(self, state: TrainingState) -> None:
         """Put the first rank's state into that of all others."""
         numbers = (state.step, {name: scale.found for name, scale in state.loss_scales.items()})
-        state.step, found = self.broadcast(numbers)
+        state.step, scale_found = self.broadcast(numbers)
         for name, scale in state.loss_scales.items():
-            scale.found = found[name]
+            scale.found = scale_found[name]
         with _talking(self.watch, "being given the state"), torch.no_grad():
             for tensor in state_tensors(state):
                 group = self.orders if tensor.device.type == "cpu" else None

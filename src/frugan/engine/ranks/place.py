@@ -99,16 +99,16 @@ def deal(samples: int, group: int, ranks: int, proportions: Sequence[float] | No
     groups = -(-samples // group)
     if groups >= ranks:
         return _whole_groups(samples, group, whole_parts(groups, wanted))
-    found: list[Share] = []
+    dealt: list[Share] = []
     for number, team in enumerate(_teams(groups, wanted)):
         first, last = number * group, min((number + 1) * group, samples)
         busy = team[: last - first]
         parts = whole_parts(last - first, [wanted[rank] for rank in busy])
         bounds = [first, *(first + done for done in accumulate(parts))]
         shared = {"team": busy, "parts": parts} if len(busy) > 1 else {}
-        found += [Share(range(a, b), samples, **shared) for a, b in pairwise(bounds)]  # type: ignore[arg-type]
-        found += [Share(range(last - 1, last), samples, counts=False, parts=(1,))] * (len(team) - len(busy))
-    return tuple(found)
+        dealt += [Share(range(a, b), samples, **shared) for a, b in pairwise(bounds)]  # type: ignore[arg-type]
+        dealt += [Share(range(last - 1, last), samples, counts=False, parts=(1,))] * (len(team) - len(busy))
+    return tuple(dealt)
 
 
 def whole_parts(count: int, proportions: Sequence[float]) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ def check_shares(shares: Sequence[int], batch: int, group: int) -> None:
     if batch < len(shares):  # too many ranks, whatever the shares
         return
     dealt = [len(share.samples) for share in deal(batch, group, len(shares), shares)]
-    if all(found * sum(shares) == share * batch for found, share in zip(dealt, shares, strict=True)):
+    if all(samples * sum(shares) == share * batch for samples, share in zip(dealt, shares, strict=True)):
         return
     words, near = ",".join(map(str, shares)), ",".join(map(str, dealt))
     if group == 1:

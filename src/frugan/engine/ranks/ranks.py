@@ -239,8 +239,8 @@ class OneRank:
 
     def share(self, samples: int, group: int) -> Share:
         """Its samples: all of them, if it is the only one."""
-        found = deal(samples, group, self.size, self.proportions)[self.rank]
-        return replace(found, parts=(len(found.samples),)) if self.in_parts and group > 1 else found
+        own = deal(samples, group, self.size, self.proportions)[self.rank]
+        return replace(own, parts=(len(own.samples),)) if self.in_parts and group > 1 else own
 
     def any_parts(self, samples: int, group: int) -> bool:
         """Whether any rank's share is a part of a group."""

@@ -45,14 +45,14 @@ def prefix_of(names: Mapping[str, object]) -> str | None:
 
 def means_of_sums(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Accumulated means and variances divided by their counters, where these are above zero."""
-    found = dict(tensors)
+    means = dict(tensors)
     for name, counter in tensors.items():
         if name.endswith(f"/{COUNTER}") and float(counter) > 0:
             path = name.removesuffix(COUNTER)
             for statistic in ("accumulated_mean", "accumulated_var"):
-                if (of := f"{path}{statistic}") in found:
-                    found[of] = found[of] / float(counter)
-    return found
+                if (of := f"{path}{statistic}") in means:
+                    means[of] = means[of] / float(counter)
+    return means
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ def read_module(path: Path) -> HubModule:
     prefix = prefix_of(bundle.entries)
     if prefix is None:
         raise BadInput(f"{bundle.index}: no generator of BigGAN's; expected the module biggan-128, -256 or -512")
-    found: dict[str, dict[Kind, str]] = {}
+    names: dict[str, dict[Kind, str]] = {}
     for name in bundle.entries:
         plain = without_prefix(name, prefix)
         if plain is None:
@@ -338,10 +338,10 @@ def read_module(path: Path) -> HubModule:
         average = AVERAGED.fullmatch(plain)
         key = plain if average is None else average[1]
         kind: Kind = "trained" if average is None else "averaged"
-        if kind in found.setdefault(key, {}):
-            raise BadInput(f"{bundle.index}: has {key} twice, as {found[key][kind]} and as {name}")
-        found[key][kind] = name
-    return HubModule(bundle, found)
+        if kind in names.setdefault(key, {}):
+            raise BadInput(f"{bundle.index}: has {key} twice, as {names[key][kind]} and as {name}")
+        names[key][kind] = name
+    return HubModule(bundle, names)
 
 
 class BigGANHub(FileFormat):

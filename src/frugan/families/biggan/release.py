@@ -76,13 +76,13 @@ def parameter_order(names: Iterable[str]) -> list[str]:
 def averaged_statistics(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """State dict whose accumulated statistics are means: sums are divided by their counter where it is above zero."""
     counters = {name.removesuffix(COUNTER): value for name, value in tensors.items() if name.endswith(f".{COUNTER}")}
-    found = dict(tensors)
+    averaged = dict(tensors)
     for path, counter in counters.items():
         count = float(counter)
         for statistic in ("stored_mean", "stored_var"):
-            if count > 0 and (name := f"{path}{statistic}") in found:
-                found[name] = found[name] / count
-    return found
+            if count > 0 and (name := f"{path}{statistic}") in averaged:
+                averaged[name] = averaged[name] / count
+    return averaged
 
 
 FIRST_COUNTERS: Mapping[str, Any] = {
@@ -154,8 +154,8 @@ def all_names() -> tuple[str, ...]:
 
 def suffixes(folder: Path) -> list[str]:
     """Sets of files in a folder, by the suffixes of their networks; "" is the newest."""
-    found = (_suffix(path.stem) for path in folder.glob("*.pth"))
-    return sorted({suffix for suffix in found if suffix is not None})
+    all_suffixes = (_suffix(path.stem) for path in folder.glob("*.pth"))
+    return sorted({suffix for suffix in all_suffixes if suffix is not None})
 
 
 def _suffix(stem: str) -> str | None:
@@ -191,14 +191,14 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
         raise BadInput(f"{folder}: {named} is not there; expected one of: {there} (--name NAME)")
     state = _state(folder / file_name(STATE, suffix))
     networks = {name: _network(path) for name in NETWORKS if (path := folder / file_name(name, suffix)).is_file()}
-    found = {
+    states = {
         name: _adam(path, networks[name])
         for name in OPTIMIZERS
         if optimizers and name in networks and (path := folder / file_name(f"{name}_optim", suffix)).is_file()
     }
     options = {key: _plain(value) for key, value in state["config"].items() if type(value) is not Layer}
     counters = {name: _plain(state[name]) for name in COUNTERS if name in state}
-    return ReleaseCheckpoint(folder, suffix, networks, found, options, counters)
+    return ReleaseCheckpoint(folder, suffix, networks, states, options, counters)
 
 
 def _state(path: Path) -> dict[str, Any]:
@@ -258,14 +258,14 @@ def _slots(state: Any, parameter: Tensor, name: str, path: Path) -> dict[str, Te
         step = step.item()
     if not isinstance(step, int | float):
         raise BadInput(f"{path}: {name} has no count of steps; expected Adam's state")
-    found = {"step": torch.tensor(float(step))}
+    slots = {"step": torch.tensor(float(step))}
     for slot in SLOTS:
         value = state.get(slot)
         if type(value) is not np.ndarray or value.shape != tuple(parameter.shape):
             shape = list(value.shape) if type(value) is np.ndarray else "missing"
             raise BadInput(f"{path}: {slot} of {name} is {shape}; expected {list(parameter.shape)}")
-        found[slot] = torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape))
-    return found
+        slots[slot] = torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape))
+    return slots
 
 
 def _few(values: Iterable[Any]) -> str:
@@ -460,12 +460,12 @@ def _states(trained: Trained, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """State dict with the counts of accumulated batches that `mybn` keeps: 0, because its statistics are no sums."""
-    found: dict[str, Tensor] = {}
+    counted: dict[str, Tensor] = {}
     for key, value in tensors.items():
-        found[key] = value
+        counted[key] = value
         if key.endswith(".bn.stored_var"):
-            found[key.removesuffix("stored_var") + COUNTER] = torch.zeros(1)
-    return found
+            counted[key.removesuffix("stored_var") + COUNTER] = torch.zeros(1)
+    return counted
 
 
 def _adam_files(tensors: Mapping[str, Tensor], files: Mapping[str, Any], recipe: RecipeValues) -> dict[str, Any]:

@@ -394,10 +394,10 @@ def _sides(sides: Any) -> str:
 
 def _inverse(words: Mapping[str, str]) -> dict[str, str]:
     """Ours -> the first of theirs."""
-    found: dict[str, str] = {}
+    inverse: dict[str, str] = {}
     for theirs, ours in words.items():
-        found.setdefault(ours, theirs)
-    return found
+        inverse.setdefault(ours, theirs)
+    return inverse
 
 
 def release_recipe(

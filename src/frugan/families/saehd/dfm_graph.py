@@ -54,16 +54,16 @@ class Nodes:
         Raises:
             BadInput: not there, of another shape, or not finite.
         """
-        found = self._weights.get(name)
-        if found is None or found.shape != shape:
-            has = "is missing" if found is None else f"has shape {list(found.shape)}"
+        weight = self._weights.get(name)
+        if weight is None or weight.shape != shape:
+            has = "is missing" if weight is None else f"has shape {list(weight.shape)}"
             raise BadInput(
                 f"{name} {has}; expected {list(shape)} for {self._trained_as}. "
                 "Export with the recipe that the networks were trained with."
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(weight).all():
             raise BadInput(f"{name} holds NaN or infinity; expected finite numbers. Export an earlier checkpoint.")
-        return np.ascontiguousarray(found, np.float32)
+        return np.ascontiguousarray(weight, np.float32)
 
     def conv(self, x: str, layer: str, channels: tuple[int, int], kernel: int, stride: int = 1) -> str:
         """Convolve. [B, in, H, W] -> [B, out, H/stride, W/stride].

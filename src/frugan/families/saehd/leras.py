@@ -279,24 +279,24 @@ class _Exporter:
 
     def networks(self) -> dict[str, Arrays]:
         """File -> key -> array, of all networks that the checkpoint holds and the options fit."""
-        found: dict[str, Arrays] = {}
+        arrays: dict[str, Arrays] = {}
         for name, network in list(self.built.items()):
             shapes = {key: tuple(p.shape) for key, p in network.named_parameters()}
             tensors = {key: self.trained.networks.pop(f"{name}.{key}", None) for key in shapes}
             if all(tensor is not None and tuple(tensor.shape) == shapes[key] for key, tensor in tensors.items()):
-                found[file_of(name)] = {key_of(key): to_file(t) for key, t in tensors.items() if t is not None}
+                arrays[file_of(name)] = {key_of(key): to_file(t) for key, t in tensors.items() if t is not None}
                 continue
             del self.built[name]
             if name not in OPTIMIZER_FILES:
                 raise BadInput(f"{self.trained.path.parent}: its {name} is not that of its recipe")
             if any(tensor is not None for tensor in tensors.values()):
                 self.say(f"{name}: left out, it does not fit the options any more and would start afresh anyway")
-        return found
+        return arrays
 
     def optimizers(self) -> dict[str, Arrays]:
         """File -> key -> array, of the statistics that are of the kind that the options name."""
         tensors = self.trained.optimizers() if self.trained.optimizers is not None else {}
-        found: dict[str, Arrays] = {}
+        arrays: dict[str, Arrays] = {}
         for name, file in OPTIMIZER_FILES.items():
             moved = [n for n in self.built if n not in OPTIMIZER_FILES] if name == AUTOENCODER else [name]
             keys = [key for key in tensors if key.startswith(f"{name}/")]
@@ -307,10 +307,10 @@ class _Exporter:
             if slots - set(SLOTS[self.kind]):
                 self.say(f"optimizer {name}: not of {self.kind}; DeepFaceLab starts with fresh statistics")
                 continue
-            found[file] = {UPDATES: np.int64(int(own["updates"]))}
+            arrays[file] = {UPDATES: np.int64(int(own["updates"]))}
             for network in moved:
-                found[file] |= self._statistics(network, own)
-        return found
+                arrays[file] |= self._statistics(network, own)
+        return arrays
 
     def _statistics(self, network: str, own: dict[str, Tensor]) -> Arrays:
         """A network's statistics; those of parameters that never moved are zeros, as the original has them."""

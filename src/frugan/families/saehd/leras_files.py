@@ -96,17 +96,17 @@ def read_model(folder: Path, name: str | None = None) -> LerasModel:
     return model
 
 
-def _chosen(folder: Path, found: list[str], asked: str | None) -> str:
-    if not found:
+def _chosen(folder: Path, names: list[str], asked: str | None) -> str:
+    if not names:
         raise BadInput(f"{folder}: holds no SAEHD model (no file ends in {MARK}{DATA}); Quick96 and AMP are not read")
     if asked is None:
-        if len(found) > 1:
-            raise BadInput(f"{folder}: holds the models {', '.join(map(repr, found))}; choose one with --name")
-        return found[0]
+        if len(names) > 1:
+            raise BadInput(f"{folder}: holds the models {', '.join(map(repr, names))}; choose one with --name")
+        return names[0]
     for name in (asked, asked.replace("_", " ")):  # as the original changes names that are typed in
-        if name in found:
+        if name in names:
             return name
-    raise BadInput(f"{folder}: holds no model {asked!r}, but {', '.join(map(repr, found))}")
+    raise BadInput(f"{folder}: holds no model {asked!r}, but {', '.join(map(repr, names))}")
 
 
 def _read_data(path: Path, name: str) -> LerasModel:

@@ -54,8 +54,8 @@ def slot_key(slot: str, network: str, parameter: str) -> str:
 
 def to_file(value: Tensor) -> NDArray[np.float32]:
     """Lay out a parameter, or a statistic of one, as the files have it."""
-    found: NDArray[np.float32] = np.ascontiguousarray(_permuted(value.detach(), (2, 3, 1, 0)).numpy())
-    return found
+    array: NDArray[np.float32] = np.ascontiguousarray(_permuted(value.detach(), (2, 3, 1, 0)).numpy())
+    return array
 
 
 def from_file(value: NDArray[np.float32]) -> Tensor:
@@ -92,14 +92,14 @@ def _shape(parameter: Tensor) -> Shape:
     return tuple(_permuted(parameter, (2, 3, 1, 0)).shape)
 
 
-def faults(file: str, found: Arrays, expected: Mapping[str, Shape]) -> list[str]:
+def faults(file: str, arrays: Arrays, expected: Mapping[str, Shape]) -> list[str]:
     """A line for every array of a file that is missing or misshapen."""
     lines = []
     for key, shape in expected.items():
-        if key not in found:
+        if key not in arrays:
             lines.append(f"{file}: {key}: missing, expected {list(shape)}")
-        elif found[key].shape != shape:
-            lines.append(f"{file}: {key}: {list(found[key].shape)}, expected {list(shape)}")
+        elif arrays[key].shape != shape:
+            lines.append(f"{file}: {key}: {list(arrays[key].shape)}, expected {list(shape)}")
     return lines
 
 

@@ -155,8 +155,8 @@ def options_of(
         target_steps: how long it trains; None: without an end, or for a time.
         backup_hours: between backups; 0: none by the hour.
     """
-    found: dict[str, Any] = {**values["networks"], **values["objective"]}
-    found |= {
+    options: dict[str, Any] = {**values["networks"], **values["objective"]}
+    options |= {
         "models_opt_on_gpu": True,
         "adabelief": optimizer["kind"] != "rmsprop",
         "lr_dropout": "y" if _drops(optimizer) else "n",
@@ -166,7 +166,7 @@ def options_of(
         "target_iter": 0 if target_steps is None else target_steps,
         "batch_size": values["training"]["batch"],
     }
-    return {name: found[name] for name in ORDER}
+    return {name: options[name] for name in ORDER}
 
 
 def merged(now: Mapping[str, Any], as_imported: Mapping[str, Any], imported: Mapping[str, Any]) -> dict[str, Any]:

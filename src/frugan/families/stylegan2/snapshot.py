@@ -65,14 +65,14 @@ class Module:
             BadInput: modules are nested deeper than networks are, or without end.
         """
         left = MOST_MODULES
-        found: dict[str, np.ndarray] = {}
+        tensors: dict[str, np.ndarray] = {}
         level: dict[str, Module] = {"": self}
         for _ in range(MOST_MODULE_LEVELS):
             if not level:
-                return found
+                return tensors
             if (left := left - len(level)) < 0:
                 break
-            found |= {f"{at}{name}": array for at, module in level.items() for name, array in module.arrays.items()}
+            tensors |= {f"{at}{name}": array for at, module in level.items() for name, array in module.arrays.items()}
             level = {f"{at}{name}.": m for at, module in level.items() for name, m in module.modules.items()}
         raise BadInput(f"holds modules within modules without end. {CURE}")
 
@@ -181,7 +181,7 @@ def network_settings(generator: Module, discriminator: Module | None) -> dict[st
     classes = _number(generator, "c_dim") or None
     if classes == 1:
         raise BadInput("its labels have one dimension (c_dim 1): a number, and no class; expected none, or 2 and more")
-    found = {
+    values = {
         "resolution": resolution,
         "channels": _number(synthesis, "img_channels"),
         "classes": classes,
@@ -195,12 +195,12 @@ def network_settings(generator: Module, discriminator: Module | None) -> dict[st
         "convolution_clamp": _clamp(_child(last, "conv1")),
     }
     if discriminator is None:
-        return found
+        return values
     _check_class(discriminator, DISCRIMINATOR)
     if _number(discriminator, "img_resolution") != resolution or (_number(discriminator, "c_dim") or None) != classes:
         raise BadInput("its discriminator is of another resolution or of other classes than its generator")
     spread = _child(discriminator, "b4").modules.get("mbstd")
-    return found | {
+    return values | {
         "discriminator_architecture": _word(_child(discriminator, f"b{resolution}"), "architecture"),
         "minibatch_std_channels": 0 if spread is None else _number(spread, "num_channels"),
     }
@@ -219,10 +219,10 @@ def _check_class(module: Module, expected: str) -> None:
 
 
 def _child(module: Module, name: str) -> Module:
-    found = module.modules.get(name)
-    if found is None:
+    child = module.modules.get(name)
+    if child is None:
         raise BadInput(f"its {module.class_name[:50]} has no part {name!r}: no network of StyleGAN2")
-    return found
+    return child
 
 
 def _blocks(synthesis: Module, resolution: int) -> Mapping[int, Module]:
