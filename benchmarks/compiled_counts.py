@@ -34,19 +34,12 @@ CASES = ("biggan-imagenet-128, 16 channels", "saehd-df-ud-256", "stylegan2-ffhq-
 
 @dataclass(frozen=True)
 class Grouped:
-    """One phase's work on a micro-batch.
+    """One phase's work on a micro-batch."""
 
-    Attributes:
-        operations: of the graph, views included.
-        kernels: that they were grouped into.
-        bytes_moved: by all of them.
-        peak_bytes: most that lives at once of what they store, by torch's estimate.
-    """
-
-    operations: int
-    kernels: int
-    bytes_moved: int
-    peak_bytes: int
+    operations: int  # of the graph, views included
+    kernels: int  # that they were grouped into
+    bytes_moved: int  # by all of them
+    peak_bytes: int  # most that lives at once of what they store, by torch's estimate
 
 
 class _Grouped(Exception):

@@ -41,18 +41,13 @@ Curve = dict[int, dict[str, float]]
 
 @dataclass(frozen=True)
 class Part:
-    """Some classes of a set.
+    """Some classes of a set."""
 
-    Attributes:
-        name: as it was asked for.
-        fit, unseen: what is learnt from, and what is measured on.
-        side: at which the judge looks.
-    """
-
-    name: str
+    name: str  # as it was asked for
+    # fit, unseen: what is learnt from, and what is measured on
     fit: PictureSet
     unseen: PictureSet
-    side: int
+    side: int  # at which the judge looks
 
 
 def part(words: str, resolution: int, archive: Path | None, most: int | None) -> Part:

@@ -32,19 +32,12 @@ from step import in_turn, kinds_of_steps, timed
 
 @dataclass(frozen=True)
 class Point:
-    """One way to run the recipe.
+    """One way to run the recipe."""
 
-    Attributes:
-        x: where it stands on its axis.
-        overrides: of the recipe.
-        micro_batch: samples in one forward.
-        recompute: every block.
-    """
-
-    x: float
-    overrides: tuple[str, ...]
-    micro_batch: int
-    recompute: bool = False
+    x: float  # where it stands on its axis
+    overrides: tuple[str, ...]  # of the recipe
+    micro_batch: int  # samples in one forward
+    recompute: bool = False  # every block
 
 
 def axes(group: int, side: int) -> dict[str, list[Point]]:

@@ -32,25 +32,15 @@ RECORD = HERE / "results" / "published-costs.json"
 
 @dataclass(frozen=True)
 class Training:
-    """A published training.
+    """A published training."""
 
-    Attributes:
-        recipe: one card's share of it.
-        micro_batch: of the share.
-        precision: as published; fp16 throughout stands for the same mixture as here.
-        recompute: whether its authors saved memory so.
-        gib: highest memory allocated on a card, as published; None: not told.
-        seconds: card -> least and most seconds published.
-        steps: that those seconds hold.
-    """
-
-    recipe: Recipe
-    micro_batch: int
-    precision: Precision
-    recompute: bool
-    gib: float | None
-    seconds: Mapping[str, tuple[float, float]]
-    steps: float
+    recipe: Recipe  # one card's share of it
+    micro_batch: int  # of the share
+    precision: Precision  # as published; fp16 throughout stands for the same mixture as here
+    recompute: bool  # whether its authors saved memory so
+    gib: float | None  # highest memory allocated on a card, as published; None: not told
+    seconds: Mapping[str, tuple[float, float]]  # card -> least and most seconds published
+    steps: float  # that those seconds hold
 
 
 def trainings() -> dict[str, Training]:

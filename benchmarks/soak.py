@@ -43,23 +43,16 @@ LOOK_EVERY = 20
 
 @dataclass
 class Watch:
-    """Looks at this process while it trains, and at the others that train with it.
+    """Looks at this process while it trains, and at the others that train with it."""
 
-    Attributes:
-        run: is shown by a report that renews itself.
-        ranks: how many processes there are; they leave their numbers beside the run.
-        steps: of every look.
-        resident_bytes, open_files: of every process, at every look.
-        counts: events by kind.
-        all_seen: looks when a kind of event came for the first time, the last such kind: what is made once is there.
-    """
-
-    run: Path
-    ranks: int = 1
-    steps: list[int] = field(default_factory=list)
+    run: Path  # is shown by a report that renews itself
+    ranks: int = 1  # how many processes there are; they leave their numbers beside the run
+    steps: list[int] = field(default_factory=list)  # of every look
+    # resident_bytes, open_files: of every process, at every look
     resident_bytes: list[list[int]] = field(default_factory=list)
     open_files: list[list[int]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # events by kind
+    # looks when a kind of event came for the first time, the last such kind: what is made once is there
     all_seen: int = 0
 
     def look(self, event: Event) -> None:

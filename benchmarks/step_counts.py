@@ -42,19 +42,12 @@ MICRO_BATCHES = 2
 
 @dataclass(frozen=True)
 class Counts:
-    """What was asked of a device.
+    """What was asked of a device."""
 
-    Attributes:
-        launches: operations that move something; each is about one kernel to be started.
-        bytes_moved: inputs and outputs of every operation.
-        flops: of convolutions, matrix products and attention, two for each multiply-accumulate.
-        syncs: times that the host waited for a value.
-    """
-
-    launches: int = 0
-    bytes_moved: int = 0
-    flops: int = 0
-    syncs: int = 0
+    launches: int = 0  # operations that move something; each is about one kernel to be started
+    bytes_moved: int = 0  # inputs and outputs of every operation
+    flops: int = 0  # of convolutions, matrix products and attention, two for each multiply-accumulate
+    syncs: int = 0  # times that the host waited for a value
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
@@ -67,13 +60,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class StepCounts:
-    """What a step asked of a device.
+    """What a step asked of a device."""
 
-    Attributes:
-        by_operation: (phase, place, operation) -> its share. A place is "network/block" in forward and backward, or
-            what the engine does: "prepare", "losses", "carry", "update".
-    """
-
+    # (phase, place, operation) -> its share. A place is "network/block" in forward and backward, or what the engine
+    # does: "prepare", "losses", "carry", "update".
     by_operation: Mapping[tuple[str, str, str], Counts]
 
     @property
@@ -237,19 +227,12 @@ def _watched(state: TrainingState, counter: _Counter, blocks: Mapping[str, Seque
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe whose step is counted.
+    """A recipe whose step is counted."""
 
-    Attributes:
-        recipe: built-in name.
-        overrides: key=value words.
-        micro_batch: samples; None: one normalisation group, or half the batch where there are none.
-        precision: of the working weights.
-    """
-
-    recipe: str
-    overrides: tuple[str, ...] = ()
-    micro_batch: int | None = None
-    precision: PrecisionName = "bf16"
+    recipe: str  # built-in name
+    overrides: tuple[str, ...] = ()  # key=value words
+    micro_batch: int | None = None  # samples; None: one normalisation group, or half the batch where there are none
+    precision: PrecisionName = "bf16"  # of the working weights
 
 
 def shipped_cases() -> Mapping[str, Case]:

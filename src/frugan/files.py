@@ -113,19 +113,12 @@ def unfinished_folder(final: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Folders:
-    """Folders for what commands write when no path is given.
+    """Folders for what commands write when no path is given."""
 
-    Attributes:
-        prepared: memory-mapped training sets.
-        runs: run folders of `frugan train` without `--out`.
-        moments: reference moments of data sets.
-        cache: anything that can be computed again.
-    """
-
-    prepared: Path
-    runs: Path
-    moments: Path
-    cache: Path
+    prepared: Path  # memory-mapped training sets
+    runs: Path  # run folders of `frugan train` without `--out`
+    moments: Path  # reference moments of data sets
+    cache: Path  # anything that can be computed again
 
     @classmethod
     def from_environment(cls) -> "Folders":

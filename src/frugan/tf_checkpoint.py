@@ -309,39 +309,25 @@ _DAMAGE = (ValueError, IndexError, OverflowError)
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor's numbers are.
+    """Where a tensor's numbers are."""
 
-    Attributes:
-        dtype: TensorFlow's number of the type.
-        shape: of the tensor.
-        shard: file.
-        offset, size: bytes in it.
-        checksum: of the numbers, masked; None: there is none.
-        sliced: the tensor is in parts, under other names.
-    """
-
-    dtype: int = 0
-    shape: tuple[int, ...] = ()
-    shard: int = 0
+    dtype: int = 0  # TensorFlow's number of the type
+    shape: tuple[int, ...] = ()  # of the tensor
+    shard: int = 0  # file
+    # offset, size: bytes in it
     offset: int = 0
     size: int = 0
-    checksum: int | None = None
-    sliced: bool = False
+    checksum: int | None = None  # of the numbers, masked; None: there is none
+    sliced: bool = False  # the tensor is in parts, under other names
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened checkpoint.
+    """An opened checkpoint."""
 
-    Attributes:
-        index: the index file.
-        entries: name -> where it is.
-        shards: number of data files.
-    """
-
-    index: Path
-    entries: Mapping[str, Entry]
-    shards: int
+    index: Path  # the index file
+    entries: Mapping[str, Entry]  # name -> where it is
+    shards: int  # number of data files
     _files: dict[int, np.ndarray] = field(default_factory=dict)
 
     def tensor(self, name: str) -> np.ndarray:

@@ -23,19 +23,12 @@ EMA = "/ema_b999900"
 
 @dataclass(frozen=True)
 class Module:
-    """A module's variables.
+    """A module's variables."""
 
-    Attributes:
-        resolution: of its pictures.
-        chunk: of z for each block.
-        attention: block after which self-attention stands.
-        variables: name -> numbers.
-    """
-
-    resolution: int
-    chunk: int
-    attention: int
-    variables: Mapping[str, np.ndarray]
+    resolution: int  # of its pictures
+    chunk: int  # of z for each block
+    attention: int  # block after which self-attention stands
+    variables: Mapping[str, np.ndarray]  # name -> numbers
 
 
 def make_module(

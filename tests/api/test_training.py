@@ -27,18 +27,13 @@ TWO = ["training.duration=2 steps"]
 
 @dataclass(frozen=True)
 class Made:
-    """What several tests begin with: to be copied by those that go on from it.
+    """What several tests begin with: to be copied by those that go on from it."""
 
-    Attributes:
-        recipe, pictures: as for `train`.
-        begun: a run of two steps.
-        whole: one of four; `said`: what it said.
-    """
-
+    # recipe, pictures: as for `train`
     recipe: str
     pictures: Path
-    begun: Path
-    whole: Path
+    begun: Path  # a run of two steps
+    whole: Path  # one of four; `said`: what it said
     said: str
 
 

@@ -154,17 +154,11 @@ def variety_events(run: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class Looked:
-    """Two runs of one recipe, "plain" and "watched" from its first step on.
+    """Two runs of one recipe, "plain" and "watched" from its first step on."""
 
-    Attributes:
-        folder: of both.
-        lines: said in the watched one.
-        sheets: compared in it.
-    """
-
-    folder: Path
-    lines: list[str]
-    sheets: list[Tensor]
+    folder: Path  # of both
+    lines: list[str]  # said in the watched one
+    sheets: list[Tensor]  # compared in it
 
 
 @pytest.fixture(scope="module")

@@ -27,14 +27,10 @@ _WITHOUT_META = {_aten._fused_sgd_, _aten._fused_adam_}
 
 @dataclass
 class Watcher(TorchDispatchMode):
-    """Notes what a card would refuse or wait for. Copies to the host are made blank, which `meta` alone cannot do.
+    """Notes what a card would refuse or wait for. Copies to the host are made blank, which `meta` alone cannot do."""
 
-    Attributes:
-        found: what it noted.
-        to_card, to_host: copies that went either way.
-    """
-
-    found: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)  # what it noted
+    # to_card, to_host: copies that went either way
     to_card: int = 0
     to_host: int = 0
 

@@ -23,18 +23,12 @@ class Impatient(TorchDispatchMode):
 
 @dataclass
 class MadeUpCard(CudaCard):
-    """Answers what a card is asked.
-
-    Attributes:
-        takes: factor on what is taken.
-        room: bytes.
-        waited: times that it was waited for.
-    """
+    """Answers what a card is asked."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    takes: float = 1.0
-    room: int = 2**40
-    waited: int = 0
+    takes: float = 1.0  # factor on what is taken
+    room: int = 2**40  # bytes
+    waited: int = 0  # times that it was waited for
 
     def wait(self) -> None:
         self.waited += 1

@@ -25,21 +25,15 @@ Show = Callable[[Event], None]
 
 @dataclass
 class Training:
-    """A training in a process of its own.
+    """A training in a process of its own."""
 
-    Attributes:
-        recipe, pictures, run: as for `train`.
-        overrides: likewise.
-        before: is called in the process, before it trains.
-        show: is given every event, in the process.
-    """
-
+    # recipe, pictures, run: as for `train`
     recipe: str
     pictures: Path
     run: Path
-    overrides: tuple[str, ...] = ()
-    before: Callable[[], None] = lambda: None
-    show: Show = lambda event: None
+    overrides: tuple[str, ...] = ()  # likewise
+    before: Callable[[], None] = lambda: None  # is called in the process, before it trains
+    show: Show = lambda event: None  # is given every event, in the process
 
     def __post_init__(self) -> None:
         self.process = get_context("fork").Process(target=self._train)

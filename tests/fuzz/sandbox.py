@@ -42,36 +42,23 @@ NAMED_BY_FILES = ("pickle.find_class",)
 
 @dataclass(frozen=True)
 class Target:
-    """A reader, and files to damage for it.
+    """A reader, and files to damage for it."""
 
-    Attributes:
-        name: of the format.
-        make: case number and an empty folder -> what to read, written there.
-        read: reads it.
-        bound_bytes: of memory that a case may take.
-        cases: the first ones; `test_damaged.py` says how many of them, and how many more, run in which mode.
-        named: names that the reader's own unpickler (torch's, of weights only) may look up by their first part.
-    """
-
-    name: str
-    make: Callable[[int, Path], Path]
-    read: Callable[[Path], object]
-    bound_bytes: int
-    cases: int
+    name: str  # of the format
+    make: Callable[[int, Path], Path]  # case number and an empty folder -> what to read, written there
+    read: Callable[[Path], object]  # reads it
+    bound_bytes: int  # of memory that a case may take
+    cases: int  # the first ones; `test_damaged.py` says how many of them, and how many more, run in which mode
+    # names that the reader's own unpickler (torch's, of weights only) may look up by their first part
     named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What a reader did that it may not.
+    """What a reader did that it may not."""
 
-    Attributes:
-        case: its number.
-        what: in words, with the traceback if there is one.
-    """
-
-    case: int
-    what: str
+    case: int  # its number
+    what: str  # in words, with the traceback if there is one
 
 
 @dataclass
@@ -79,17 +66,13 @@ class Outcome:
     """What became of the cases of a target.
 
     Attributes:
-        cases: run.
-        refused: of them, those that ended in an error of ours.
         faults: what may not be.
-        most_bytes: that a case took.
-        slowest_seconds: of CPU time that a case took.
     """
 
-    cases: int = 0
-    refused: int = 0
-    most_bytes: int = 0
-    slowest_seconds: float = 0.0
+    cases: int = 0  # run
+    refused: int = 0  # of them, those that ended in an error of ours
+    most_bytes: int = 0  # that a case took
+    slowest_seconds: float = 0.0  # of CPU time that a case took
 
     def __post_init__(self) -> None:
         self.faults: list[Fault] = []

@@ -36,17 +36,11 @@ def eval_forward(network: nn.Module, call: Call) -> Tensor:
 
 @dataclass(frozen=True)
 class Update:
-    """One backward of one phase from the first state, without the update.
+    """One backward of one phase from the first state, without the update."""
 
-    Attributes:
-        terms: losses by name.
-        outputs: of the discriminator, one for each part.
-        gradients: of the updated network's masters, by parameter.
-    """
-
-    terms: dict[str, float]
-    outputs: list[Tensor]
-    gradients: dict[str, Tensor]
+    terms: dict[str, float]  # losses by name
+    outputs: list[Tensor]  # of the discriminator, one for each part
+    gradients: dict[str, Tensor]  # of the updated network's masters, by parameter
 
 
 def first_update(case: Case, phase_name: str, *, float64: bool = False) -> Update:

@@ -38,24 +38,18 @@ class RepeatedInputs(Recording):
 
 @dataclass(frozen=True)
 class Trace:
-    """What a run of some iterations left.
+    """What a run of some iterations left."""
 
-    Attributes:
-        losses: of each iteration, as the original reports them.
-        states: iterations done (1 and 3) -> "network.key" -> value; networks "G", "D" and "G_ema".
-        moments: "network.parameter" -> L2 norms of Adam's first and second moments at the end.
-        wrong_average: iterations done -> state of an average whose decay was 10 % off.
-        originals_average: iterations done -> state of the average as the original forms it, `d·average + (1 - d)·G` in
-            the networks' dtype: in fp32 the two factors do not add up to 1 exactly.
-        last: the training state at the end.
-    """
-
-    losses: list[dict[str, float]]
+    losses: list[dict[str, float]]  # of each iteration, as the original reports them
+    # iterations done (1 and 3) -> "network.key" -> value; networks "G", "D" and "G_ema"
     states: dict[int, dict[str, Tensor]]
+    # "network.parameter" -> L2 norms of Adam's first and second moments at the end
     moments: dict[str, tuple[float, float]]
-    wrong_average: dict[int, dict[str, Tensor]]
+    wrong_average: dict[int, dict[str, Tensor]]  # iterations done -> state of an average whose decay was 10 % off
+    # iterations done -> state of the average as the original forms it, `d·average + (1 - d)·G` in the networks' dtype:
+    # in fp32 the two factors do not add up to 1 exactly
     originals_average: dict[int, dict[str, Tensor]]
-    last: TrainingState
+    last: TrainingState  # the training state at the end
 
 
 def run(

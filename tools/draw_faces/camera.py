@@ -21,19 +21,12 @@ _ROW = 256  # pixels: those that see the head are kept as rows of that length, f
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A camera before a turned head.
+    """A camera before a turned head."""
 
-    Attributes:
-        turn: from the head's frame to the camera's (x right, y down, z toward the viewer), [3, 3].
-        scale: pixels per mm at the depth of the head's centre.
-        middle: of the head in the picture, x, y in pixels.
-        size: of the picture in pixels.
-    """
-
-    turn: Array
-    scale: float
-    middle: tuple[float, float]
-    size: int
+    turn: Array  # from the head's frame to the camera's (x right, y down, z toward the viewer), [3, 3]
+    scale: float  # pixels per mm at the depth of the head's centre
+    middle: tuple[float, float]  # of the head in the picture, x, y in pixels
+    size: int  # of the picture in pixels
 
     def project(self, points: Array) -> Array:
         """Return where points of the head, [n, 3] in mm, lie in the picture, [n, 2] in pixels."""
@@ -71,23 +64,14 @@ def view_of(moment: Moment, size: int) -> View:
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """What the pixels see that see the head; the last one may come more than once.
+    """What the pixels see that see the head; the last one may come more than once."""
 
-    Attributes:
-        rows: of the pixels, [k, 256].
-        columns: of the pixels, [k, 256].
-        points: where their rays meet the head, or come nearest, [3, k, 256], head frame, mm.
-        depth: along the rays, mm toward the viewer, [k, 256].
-        cover: share of the pixel that the head fills, [k, 256].
-        cells: the points' places on the chart, for cv2.remap, two [k, 256].
-    """
-
-    rows: NDArray[np.intp]
-    columns: NDArray[np.intp]
-    points: Array
-    depth: Array
-    cover: Array
-    cells: tuple[Array, Array]
+    rows: NDArray[np.intp]  # of the pixels, [k, 256]
+    columns: NDArray[np.intp]  # of the pixels, [k, 256]
+    points: Array  # where their rays meet the head, or come nearest, [3, k, 256], head frame, mm
+    depth: Array  # along the rays, mm toward the viewer, [k, 256]
+    cover: Array  # share of the pixel that the head fills, [k, 256]
+    cells: tuple[Array, Array]  # the points' places on the chart, for cv2.remap, two [k, 256]
 
     def spread(self, values: Array, size: int, elsewhere: float) -> Array:
         """Return values of the pixels, [k, 256], as a picture, [size, size]."""

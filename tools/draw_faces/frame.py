@@ -26,15 +26,10 @@ _EDGE_CELLS = 9  # of the chart, from one pixel to the next
 
 @dataclass(frozen=True, eq=False)
 class DrawnFrame:
-    """A picture of a face.
+    """A picture of a face."""
 
-    Attributes:
-        picture: uint8 [size, size, 3], BGR.
-        landmarks: float32 [68, 2]: x, y in pixels.
-    """
-
-    picture: NDArray[np.uint8]
-    landmarks: NDArray[np.float32]
+    picture: NDArray[np.uint8]  # uint8 [size, size, 3], BGR
+    landmarks: NDArray[np.float32]  # float32 [68, 2]: x, y in pixels
 
 
 def draw_frame(person: Person, moment: Moment, size: int = 384) -> DrawnFrame:

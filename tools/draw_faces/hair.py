@@ -24,27 +24,16 @@ _CROWN = (0.0, -0.95, 0.3)
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """A person's hair on the chart.
+    """A person's hair on the chart."""
 
-    Attributes:
-        shown: how far the skin is hidden, 0 to 1, [CELLS, CELLS].
-        thickness: above the skin in mm, [CELLS, CELLS].
-        normals: of the hair's smooth outside, [CELLS, CELLS, 3].
-        along: unit vectors along the strands, [CELLS, CELLS, 3].
-        strands: -1 (in the depth between strands) to 1 (at the top of one), [STRAND_CELLS, STRAND_CELLS].
-        beard: how densely it grows in the resting face, 0 to 1, [CELLS, CELLS].
-        beard_along: as `along`.
-        beard_strands: as `strands`.
-    """
-
-    shown: Array
-    thickness: Array
-    normals: Array
-    along: Array
-    strands: Array
-    beard: Array
-    beard_along: Array
-    beard_strands: Array
+    shown: Array  # how far the skin is hidden, 0 to 1, [CELLS, CELLS]
+    thickness: Array  # above the skin in mm, [CELLS, CELLS]
+    normals: Array  # of the hair's smooth outside, [CELLS, CELLS, 3]
+    along: Array  # unit vectors along the strands, [CELLS, CELLS, 3]
+    strands: Array  # -1 (in the depth between strands) to 1 (at the top of one), [STRAND_CELLS, STRAND_CELLS]
+    beard: Array  # how densely it grows in the resting face, 0 to 1, [CELLS, CELLS]
+    beard_along: Array  # as `along`
+    beard_strands: Array  # as `strands`
 
 
 @lru_cache(maxsize=4)

@@ -8,45 +8,25 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Moment:
-    """What changes from frame to frame; angles in radians.
+    """What changes from frame to frame; angles in radians."""
 
-    Attributes:
-        yaw: turn to the side, as `pose.yaw` counts it; positive looks to the left of the picture.
-        pitch: nod; positive looks up.
-        roll: tilt in the picture's plane; positive is clockwise.
-        jaw: how far the mouth is open, 0 to 1.
-        smile: -0.4 (sad) to 1.
-        pucker: how far the lips are drawn together, 0 to 1.
-        lids: how far the eyes are open: 0 shut, 1 usual, 1.2 wide.
-        brows: -1 lowered to 1 raised.
-        frown: how far the brows are drawn together, 0 to 1.
-        gaze: turn of the eyes to the right of the picture and downward.
-        light: azimuth (positive: from the right) and elevation of the main light.
-        warmth: of the main light, -1 (blue) to 1 (orange).
-        softness: share of light that comes from everywhere, 0 to 1.
-        rim: strength of a light from behind, 0 to 1; its side is opposite to the main light.
-        zoom: size of the head, as a share of the usual.
-        shift: of the head to the right and down, as a share of the picture.
-        scene: names the background and the clothes.
-    """
-
-    yaw: float = 0.0
-    pitch: float = 0.0
-    roll: float = 0.0
-    jaw: float = 0.0
-    smile: float = 0.0
-    pucker: float = 0.0
-    lids: float = 1.0
-    brows: float = 0.0
-    frown: float = 0.0
-    gaze: tuple[float, float] = (0.0, 0.0)
-    light: tuple[float, float] = (-0.6, 0.6)
-    warmth: float = 0.2
-    softness: float = 0.4
-    rim: float = 0.3
-    zoom: float = 1.0
-    shift: tuple[float, float] = (0.0, 0.0)
-    scene: int = 0
+    yaw: float = 0.0  # turn to the side, as `pose.yaw` counts it; positive looks to the left of the picture
+    pitch: float = 0.0  # nod; positive looks up
+    roll: float = 0.0  # tilt in the picture's plane; positive is clockwise
+    jaw: float = 0.0  # how far the mouth is open, 0 to 1
+    smile: float = 0.0  # -0.4 (sad) to 1
+    pucker: float = 0.0  # how far the lips are drawn together, 0 to 1
+    lids: float = 1.0  # how far the eyes are open: 0 shut, 1 usual, 1.2 wide
+    brows: float = 0.0  # -1 lowered to 1 raised
+    frown: float = 0.0  # how far the brows are drawn together, 0 to 1
+    gaze: tuple[float, float] = (0.0, 0.0)  # turn of the eyes to the right of the picture and downward
+    light: tuple[float, float] = (-0.6, 0.6)  # azimuth (positive: from the right) and elevation of the main light
+    warmth: float = 0.2  # of the main light, -1 (blue) to 1 (orange)
+    softness: float = 0.4  # share of light that comes from everywhere, 0 to 1
+    rim: float = 0.3  # strength of a light from behind, 0 to 1; its side is opposite to the main light
+    zoom: float = 1.0  # size of the head, as a share of the usual
+    shift: tuple[float, float] = (0.0, 0.0)  # of the head to the right and down, as a share of the picture
+    scene: int = 0  # names the background and the clothes
 
 
 def draw_moment(seed: int, person: int, index: int) -> Moment:

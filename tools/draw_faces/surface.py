@@ -22,23 +22,14 @@ _NOSE_MM = 105.0  # no face is further forward
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """How far a head reaches in every direction.
+    """How far a head reaches in every direction."""
 
-    Attributes:
-        radius: mm, float32 [CELLS, CELLS].
-        skin: the same without hair.
-        growth: the hair.
-        beard: how densely it grows, 0 to 1, [CELLS, CELLS].
-        balls: middles of the eyeballs, [2, 3], mm, left of the picture first.
-        ball: the eyeballs' radius in mm.
-    """
-
-    radius: Array
-    skin: Array
-    growth: Growth
-    beard: Array
-    balls: Array
-    ball: float
+    radius: Array  # mm, float32 [CELLS, CELLS]
+    skin: Array  # the same without hair
+    growth: Growth  # the hair
+    beard: Array  # how densely it grows, 0 to 1, [CELLS, CELLS]
+    balls: Array  # middles of the eyeballs, [2, 3], mm, left of the picture first
+    ball: float  # the eyeballs' radius in mm
 
     def points(self, flat: Array) -> Array:
         """Return where the skin has the given x, y: [n, 2] -> [n, 3], mm."""

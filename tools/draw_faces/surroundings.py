@@ -54,25 +54,15 @@ def _colour(hue: float, saturation: float, value: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """Neck and shoulders as the pixels see them; T rows of the picture are below `top`.
+    """Neck and shoulders as the pixels see them; T rows of the picture are below `top`."""
 
-    Attributes:
-        top: the first row with a body.
-        paint: reflected share, [3, T, S].
-        gloss: [T, S].
-        normal: [3, T, S], camera frame.
-        open_: share of the surroundings' light that arrives, [T, S].
-        depth: mm toward the viewer, [S, S].
-        cover: share of the pixel, [S, S].
-    """
-
-    top: int
-    paint: Array
-    gloss: Array
-    normal: Array
-    open_: Array
-    depth: Array
-    cover: Array
+    top: int  # the first row with a body
+    paint: Array  # reflected share, [3, T, S]
+    gloss: Array  # [T, S]
+    normal: Array  # [3, T, S], camera frame
+    open_: Array  # share of the surroundings' light that arrives, [T, S]
+    depth: Array  # mm toward the viewer, [S, S]
+    cover: Array  # share of the pixel, [S, S]
 
 
 def body(person: Person, moment: Moment, view: View) -> Body:

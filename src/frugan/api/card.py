@@ -30,83 +30,50 @@ from frugan.wording import show_size
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores, and what they were measured with.
+    """Scores, and what they were measured with."""
 
-    Attributes:
-        scores: name -> value.
-        provenance: without paths: those are nobody's business.
-    """
-
-    scores: Mapping[str, float]
-    provenance: Provenance
+    scores: Mapping[str, float]  # name -> value
+    provenance: Provenance  # without paths: those are nobody's business
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A sample grid.
+    """A sample grid."""
 
-    Attributes:
-        file: picture.
-        step: of training.
-        rows: names of its rows, from the top; empty: they have none.
-    """
-
-    file: Path
-    step: int
-    rows: tuple[str, ...]
+    file: Path  # picture
+    step: int  # of training
+    rows: tuple[str, ...]  # names of its rows, from the top; empty: they have none
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What is known of a run.
+    """What is known of a run."""
 
-    Attributes:
-        name: of its folder.
-        recipe, recipe_digest: that it was trained by.
-        step: of the weights.
-        images: that the networks were shown until then; None: not known.
-        class_names: what labels mean; empty: there are no classes, or nobody knows.
-        parameters: network -> number, of those that the weights hold.
-        scores: oldest first.
-        plan: as the run folder has it; empty: none.
-        memory_bytes: most that was taken; None: not known.
-        device: that it was trained on.
-        versions: of frugan and torch.
-        data: source -> digest of what it was trained on.
-        grid: newest sample grid; None: there is none.
-        averaged: whether the weights are averages.
-    """
-
-    name: str
+    name: str  # of its folder
+    # recipe, recipe_digest: that it was trained by
     recipe: Recipe
     recipe_digest: str
-    step: int
-    images: int | None
-    class_names: tuple[str, ...]
-    parameters: Mapping[str, int]
-    scores: tuple[Scored, ...]
-    plan: Mapping[str, Any]
-    memory_bytes: int | None
-    device: str
-    versions: str
-    data: Mapping[str, str]
-    grid: Grid | None
-    averaged: bool
+    step: int  # of the weights
+    images: int | None  # that the networks were shown until then; None: not known
+    class_names: tuple[str, ...]  # what labels mean; empty: there are no classes, or nobody knows
+    parameters: Mapping[str, int]  # network -> number, of those that the weights hold
+    scores: tuple[Scored, ...]  # oldest first
+    plan: Mapping[str, Any]  # as the run folder has it; empty: none
+    memory_bytes: int | None  # most that was taken; None: not known
+    device: str  # that it was trained on
+    versions: str  # of frugan and torch
+    data: Mapping[str, str]  # source -> digest of what it was trained on
+    grid: Grid | None  # newest sample grid; None: there is none
+    averaged: bool  # whether the weights are averages
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a run's events tell.
+    """What a run's events tell."""
 
-    Attributes:
-        scores: that training took.
-        memory_bytes: most that was taken; None: not told.
-        start: the newest beginning.
-    """
-
-    scores: tuple[Scored, ...]
-    memory_bytes: int | None
-    start: Mapping[str, Any]
+    scores: tuple[Scored, ...]  # that training took
+    memory_bytes: int | None  # most that was taken; None: not told
+    start: Mapping[str, Any]  # the newest beginning
 
 
 def told_by_events(run: RunFolder) -> Told:

@@ -218,15 +218,10 @@ def default_workers(device: torch.device, ranks: int = 1) -> int:
 
 @dataclass
 class FeedWorkers:
-    """What the readers of a feed share; see `Workers`.
+    """What the readers of a feed share; see `Workers`."""
 
-    Attributes:
-        count: processes, for all sources together.
-        opened: closes it all.
-    """
-
-    count: int
-    opened: ExitStack
+    count: int  # processes, for all sources together
+    opened: ExitStack  # closes it all
     _shared: dict[Hashable, object] = field(default_factory=dict)
 
     def shared(self, make: Callable[[int], Shared], close: Callable[[Shared], None]) -> Shared:
@@ -244,24 +239,15 @@ class FeedWorkers:
 
 @dataclass
 class SourceFeed:
-    """Gives the engine its pictures.
+    """Gives the engine its pictures."""
 
-    Attributes:
-        sources: by name.
-        recipe: as it is at present: seed, and how samples are made.
-        pinned: host memory that a GPU can copy from by itself.
-        workers: processes that make samples, for all sources together; 0: threads of this one.
-        seed: of the order in which pictures are shown; None: the recipe's.
-        say: is told what cannot be had here.
-        lost: is told of every picture that cannot be read any more: source, picture, reason, and how many so far.
-    """
-
-    sources: Mapping[str, OpenedSource]
-    recipe: Recipe
-    pinned: bool
-    workers: int
-    seed: int | None = None
-    say: Say = quiet
+    sources: Mapping[str, OpenedSource]  # by name
+    recipe: Recipe  # as it is at present: seed, and how samples are made
+    pinned: bool  # host memory that a GPU can copy from by itself
+    workers: int  # processes that make samples, for all sources together; 0: threads of this one
+    seed: int | None = None  # of the order in which pictures are shown; None: the recipe's
+    say: Say = quiet  # is told what cannot be had here
+    # is told of every picture that cannot be read any more: source, picture, reason, and how many so far
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None
     _open: ExitStack = field(default_factory=ExitStack)
     _streams: dict[str, Prefetcher] = field(default_factory=dict)

@@ -64,15 +64,10 @@ def _goes_on(folder: Path, recipe: Recipe) -> bool:
 
 @dataclass(frozen=True)
 class StoppedDemo:
-    """Where it stands.
+    """Where it stands."""
 
-    Attributes:
-        run: the run folder.
-        step: steps done; the same command does the others.
-    """
-
-    run: Path
-    step: int
+    run: Path  # the run folder
+    step: int  # steps done; the same command does the others
 
 
 DIGITS_RECIPE = "biggan-digits-32"
@@ -81,22 +76,14 @@ PER_CLASS = 200
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found.
+    """What the demo found."""
 
-    Attributes:
-        class_accuracy: share of generated digits that the classifier takes for the class asked for.
-        trained_on_generated: accuracy on unseen real digits of the same classifier fitted on generated ones.
-        classifier_accuracy: accuracy on unseen real digits of the classifier fitted on real ones.
-        seconds: wall time of everything.
-        run: the run folder.
-        samples, interpolation: the last sheets.
-    """
-
-    class_accuracy: float
-    trained_on_generated: float
-    classifier_accuracy: float
-    seconds: float
-    run: Path
+    class_accuracy: float  # share of generated digits that the classifier takes for the class asked for
+    trained_on_generated: float  # accuracy on unseen real digits of the same classifier fitted on generated ones
+    classifier_accuracy: float  # accuracy on unseen real digits of the classifier fitted on real ones
+    seconds: float  # wall time of everything
+    run: Path  # the run folder
+    # samples, interpolation: the last sheets
     samples: Path
     interpolation: Path
 
@@ -171,15 +158,10 @@ MIXING = StyleMixing(rows=(1, 2, 3, 4), columns=(5, 6, 7, 8), layers=(0, 1, 2))
 
 @dataclass(frozen=True)
 class StyleDemoResult:
-    """What the demo found.
+    """What the demo found."""
 
-    Attributes:
-        digits: the scores and sample grids.
-        style_mixing: a grid of one digit's styles.
-    """
-
-    digits: DemoResult
-    style_mixing: Path
+    digits: DemoResult  # the scores and sample grids
+    style_mixing: Path  # a grid of one digit's styles
 
 
 def demo_stylegan2(
@@ -210,24 +192,15 @@ TITLES = ("D", "swap", "truth", "S", "SS")
 
 @dataclass(frozen=True)
 class FaceDemoResult:
-    """What the demo found, on moments that no weight was fitted to; errors are mean absolute differences, 0 to 1.
+    """What the demo found, on moments that no weight was fitted to; errors are mean absolute differences, 0 to 1."""
 
-    Attributes:
-        swap_error: between the swap and the source person drawn in the same moment, inside the face.
-        unswapped_error: between the destination's face as it is and the same truth: what doing nothing would give.
-        reconstruction_error: of source faces, inside the face.
-        seconds: wall time of everything.
-        run: the run folder.
-        workspace: the drawn faces, laid out as DeepFaceLab does.
-        preview, comparison: the last preview; destination, swap and truth side by side.
-    """
-
-    swap_error: float
-    unswapped_error: float
-    reconstruction_error: float
-    seconds: float
-    run: Path
-    workspace: Path
+    swap_error: float  # between the swap and the source person drawn in the same moment, inside the face
+    unswapped_error: float  # between the destination's face as it is and the same truth: what doing nothing would give
+    reconstruction_error: float  # of source faces, inside the face
+    seconds: float  # wall time of everything
+    run: Path  # the run folder
+    workspace: Path  # the drawn faces, laid out as DeepFaceLab does
+    # preview, comparison: the last preview; destination, swap and truth side by side
     preview: Path
     comparison: Path
 

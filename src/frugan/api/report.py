@@ -65,15 +65,10 @@ PICTURE_BYTES = 3_000_000
 
 @dataclass
 class RunReader:
-    """What has been read of a run so far.
+    """What has been read of a run so far."""
 
-    Attributes:
-        folder: the run.
-        name: as it is shown.
-    """
-
-    folder: RunFolder
-    name: str
+    folder: RunFolder  # the run
+    name: str  # as it is shown
     _charts: Charts = field(default_factory=Charts)
     _notes: dict[tuple[str, str], None] = field(default_factory=dict)
     _last: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -267,13 +262,9 @@ Shown = tuple[str, tuple[str, ...]]
 
 @dataclass
 class Sheets:
-    """The sheets in a folder; what was encoded once is kept, so that a page that renews itself costs little.
+    """The sheets in a folder; what was encoded once is kept, so that a page that renews itself costs little."""
 
-    Attributes:
-        folder: of the run's samples.
-    """
-
-    folder: Path
+    folder: Path  # of the run's samples
     _known: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
     _before: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
 

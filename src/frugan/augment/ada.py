@@ -311,12 +311,9 @@ class Ada:
     """The pipeline.
 
     Each operation has columns of its own among the random numbers, whichever operations are chosen.
-
-    Attributes:
-        operations: which of "blit", "geometry", "colour", "filter", "noise" and "cutout".
     """
 
-    operations: Sequence[str]
+    operations: Sequence[str]  # which of "blit", "geometry", "colour", "filter", "noise" and "cutout"
     uniforms: ClassVar[int] = sum(UNIFORMS)
     normals: ClassVar[int] = sum(NORMALS)
 

@@ -140,14 +140,10 @@ class Augmentation:
     """What the discriminator sees instead of a picture.
 
     Every operation is drawn for each picture on its own, so that the result does not depend on micro-batches.
-
-    Attributes:
-        settings: the recipe's.
-        pipeline: what changes pictures; None: nothing does.
     """
 
-    settings: AugmentationSettings
-    pipeline: Pipeline | None
+    settings: AugmentationSettings  # the recipe's
+    pipeline: Pipeline | None  # what changes pictures; None: nothing does
 
     @classmethod
     def of(cls, settings: AugmentationSettings) -> "Augmentation":

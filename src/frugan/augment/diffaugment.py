@@ -23,13 +23,9 @@ CUTOUT = 0.5
 
 @dataclass(frozen=True)
 class DiffAugment:
-    """The pipeline.
+    """The pipeline."""
 
-    Attributes:
-        operations: which of "colour", "translation" and "cutout".
-    """
-
-    operations: Sequence[str]
+    operations: Sequence[str]  # which of "colour", "translation" and "cutout"
     uniforms: ClassVar[int] = 7
     normals: ClassVar[int] = 0
     noisy: ClassVar[bool] = False

@@ -68,15 +68,10 @@ FEW_NAMES = 12
 
 @dataclass(frozen=True)
 class ClassChoice:
-    """Classes as they were asked for, before it is known what they are called.
+    """Classes as they were asked for, before it is known what they are called."""
 
-    Attributes:
-        text: the whole of it.
-        numbers: word -> numbers, for the words that are numbers or ranges of them.
-    """
-
-    text: str
-    numbers: Mapping[str, tuple[int, ...]]
+    text: str  # the whole of it
+    numbers: Mapping[str, tuple[int, ...]]  # word -> numbers, for the words that are numbers or ranges of them
 
     @classmethod
     def parse(cls, text: str) -> ClassChoice:

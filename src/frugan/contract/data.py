@@ -69,19 +69,14 @@ class Forgiving(Protocol):
 
 @dataclass(frozen=True)
 class RunData:
-    """One data source of a run.
+    """One data source of a run."""
 
-    Attributes:
-        digest: of the pictures that it was last trained on.
-        first_digest: of those that it was begun with.
-        class_names: what its labels mean, in their order; empty: it has no classes, or was begun before they were kept.
-        mapping: class of the pictures -> its name in the run, for those that are called otherwise; None: all have the
-            run's names and order.
-    """
-
-    digest: str
-    first_digest: str
+    digest: str  # of the pictures that it was last trained on
+    first_digest: str  # of those that it was begun with
+    # what its labels mean, in their order; empty: it has no classes, or was begun before they were kept
     class_names: tuple[str, ...] = ()
+    # class of the pictures -> its name in the run, for those that are called otherwise; None: all have the
+    # run's names and order
     mapping: Mapping[str, str] | None = None
 
     @classmethod
@@ -98,22 +93,14 @@ class RunData:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How the sources of a run are opened.
+    """How the sources of a run are opened."""
 
-    Attributes:
-        settings: the recipe's, for pictures.
-        prepared: folder for what is prepared of them once.
-        say: is given a line for every automatic choice.
-        progress: (done, all) while something is prepared; None: nobody looks.
-        known: what the run that goes on was trained on, by source; empty for a new one.
-        map_classes: class of the data -> its name in that run, where classes were renamed; None: as before.
-    """
-
-    settings: DataSettings
-    prepared: Path
-    say: Callable[[str], None]
-    progress: Callable[[int, int], None] | None
-    known: Mapping[str, RunData]
+    settings: DataSettings  # the recipe's, for pictures
+    prepared: Path  # folder for what is prepared of them once
+    say: Callable[[str], None]  # is given a line for every automatic choice
+    progress: Callable[[int, int], None] | None  # (done, all) while something is prepared; None: nobody looks
+    known: Mapping[str, RunData]  # what the run that goes on was trained on, by source; empty for a new one
+    # class of the data -> its name in that run, where classes were renamed; None: as before
     map_classes: Mapping[str, str] | None = None
 
 

@@ -23,58 +23,35 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is to be converted, and how; a format reads those fields that it says it takes.
+    """What is to be converted, and how; a format reads those fields that it says it takes."""
 
-    Attributes:
-        source, out: what to read, and where to write.
-        overrides: `key.sub=value` words for the recipe.
-        name: of the model, where a folder holds several.
-        data: paths by source name, or one, to compare with the model.
-        replace: what is there may be replaced.
-        half: in half precision.
-        raw: networks as they were trained, where there are averages of them too.
-        verify: the converted networks are run before anything is written, and compared where there are outputs to
-            compare with.
-        say: is given a line for everything that does not simply go over.
-    """
-
+    # source, out: what to read, and where to write
     source: Path
     out: Path
-    say: Say
-    overrides: Sequence[str] = ()
-    name: str | None = None
-    data: str | Path | Mapping[str, Any] | None = None
-    replace: bool = False
-    half: bool = False
-    raw: bool = False
+    say: Say  # is given a line for everything that does not simply go over
+    overrides: Sequence[str] = ()  # `key.sub=value` words for the recipe
+    name: str | None = None  # of the model, where a folder holds several
+    data: str | Path | Mapping[str, Any] | None = None  # paths by source name, or one, to compare with the model
+    replace: bool = False  # what is there may be replaced
+    half: bool = False  # in half precision
+    raw: bool = False  # networks as they were trained, where there are averages of them too
+    # the converted networks are run before anything is written, and compared where there are outputs to compare with
     verify: bool = False
 
 
 @dataclass(frozen=True)
 class RecipeValues:
-    """A checked recipe as a format sees it.
+    """A checked recipe as a format sees it."""
 
-    Attributes:
-        values: all fields by section, as JSON has them.
-        networks: the family's own type of that section.
-        objective: the same of that one.
-        optimizers: optimizer -> its settings, as training runs it.
-        used: networks that some phase of the training runs.
-        optimizers_used: optimizers that some phase of the training uses.
-        steps: how long it trains; None: without an end, or for a time.
-        averages_from: steps after which averaging begins.
-        backup_seconds: between backups; None: they do not go by the clock.
-    """
-
-    values: dict[str, Any]
-    networks: Any
-    objective: Any
-    optimizers: Mapping[str, Mapping[str, Any]]
-    used: frozenset[str]
-    optimizers_used: frozenset[str]
-    steps: int | None
-    averages_from: int
-    backup_seconds: float | None
+    values: dict[str, Any]  # all fields by section, as JSON has them
+    networks: Any  # the family's own type of that section
+    objective: Any  # the same of that one
+    optimizers: Mapping[str, Mapping[str, Any]]  # optimizer -> its settings, as training runs it
+    used: frozenset[str]  # networks that some phase of the training runs
+    optimizers_used: frozenset[str]  # optimizers that some phase of the training uses
+    steps: int | None  # how long it trains; None: without an end, or for a time
+    averages_from: int  # steps after which averaging begins
+    backup_seconds: float | None  # between backups; None: they do not go by the clock
 
     @property
     def summary(self) -> str:
@@ -84,92 +61,58 @@ class RecipeValues:
 
 @dataclass(frozen=True)
 class Imported:
-    """A model of another program in the terms of a checkpoint: what a run, or weights, are made of.
+    """A model of another program in the terms of a checkpoint: what a run, or weights, are made of."""
 
-    Attributes:
-        recipe: as `OurSide.recipe` gave it.
-        networks: "network.parameter" -> tensor; as trained, or what a file shall hold.
-        averages: the same of their averages; empty: they are copies, or the file has but one of both.
-        optimizers: "optimizer/network.parameter/slot" -> tensor, and "optimizer/updates" -> a count.
-        step: updates done.
-        event: of a run: what its event `imported` says.
-        facts: for a program, as JSON.
-        lines: for people; the first says what came of it.
-        name: of the model, if it has one.
-        parts: of the source, that were taken.
-    """
-
-    recipe: RecipeValues
-    networks: dict[str, Tensor]
-    facts: Mapping[str, Any]
-    lines: Sequence[str]
+    recipe: RecipeValues  # as `OurSide.recipe` gave it
+    networks: dict[str, Tensor]  # "network.parameter" -> tensor; as trained, or what a file shall hold
+    facts: Mapping[str, Any]  # for a program, as JSON
+    lines: Sequence[str]  # for people; the first says what came of it
+    # the same of their averages; empty: they are copies, or the file has but one of both
     averages: dict[str, Tensor] = field(default_factory=dict)
+    # "optimizer/network.parameter/slot" -> tensor, and "optimizer/updates" -> a count
     optimizers: dict[str, Tensor] = field(default_factory=dict)
-    step: int = 0
-    event: Mapping[str, Any] = field(default_factory=dict)
-    name: str = ""
-    parts: tuple[str, ...] = ()
+    step: int = 0  # updates done
+    event: Mapping[str, Any] = field(default_factory=dict)  # of a run: what its event `imported` says
+    name: str = ""  # of the model, if it has one
+    parts: tuple[str, ...] = ()  # of the source, that were taken
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run, checkpoint or weights file that another program is to get.
+    """A run, checkpoint or weights file that another program is to get."""
 
-    Attributes:
-        path: file of the networks as trained.
-        averaged: file of their averages; the same one where there are none of their own.
-        run: folder of the run that it belongs to; it need not be there any more.
-        recipe: as it is after these steps.
-        networks, averages: "network.parameter" -> tensor, out of these two files.
-        step: updates done.
-        later_stages: steps after this one at which a stage of the recipe begins.
-        trained_on: source -> digest of what it was last trained on.
-        imported: reads the run's event `imported`; None: it was made of no model of another program.
-        optimizers: reads "optimizer/network.parameter/slot" -> tensor; None: there are none beside the networks.
-        losses: reads side -> (step of each entry, loss); 0 is the step of those that were imported.
-        note: what a picture made with it says about itself.
-    """
-
-    path: Path
-    averaged: Path
-    run: Path
-    recipe: RecipeValues
+    path: Path  # file of the networks as trained
+    averaged: Path  # file of their averages; the same one where there are none of their own
+    run: Path  # folder of the run that it belongs to; it need not be there any more
+    recipe: RecipeValues  # as it is after these steps
+    # networks, averages: "network.parameter" -> tensor, out of these two files
     networks: dict[str, Tensor]
     averages: dict[str, Tensor]
-    step: int
-    later_stages: Sequence[int]
-    trained_on: Mapping[str, str]
+    step: int  # updates done
+    later_stages: Sequence[int]  # steps after this one at which a stage of the recipe begins
+    trained_on: Mapping[str, str]  # source -> digest of what it was last trained on
+    # reads the run's event `imported`; None: it was made of no model of another program
     imported: Callable[[], Mapping[str, Any] | None]
+    # reads "optimizer/network.parameter/slot" -> tensor; None: there are none beside the networks
     optimizers: Callable[[], dict[str, Tensor]] | None
+    # reads side -> (step of each entry, loss); 0 is the step of those that were imported
     losses: Callable[[], Mapping[str, tuple[Sequence[int], Sequence[float]]]]
-    note: Mapping[str, str]
+    note: Mapping[str, str]  # what a picture made with it says about itself
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        path: what was written: a run, a folder or a file.
-        facts: for a program, as JSON.
-        lines: for people.
-        recipe: of the networks, where a run or weights were made; a `frugan.recipe.recipe.Recipe`.
-        name: of the model, if it has one.
-        step: updates done.
-        networks: that were in the source, or that were written, by their names in the other program.
-        backup: where the files that it replaced are now; None: there were none, or they are gone.
-        difference: the largest from what the original draws; None: it was not compared.
-    """
-
-    path: Path
-    facts: Mapping[str, Any]
-    lines: Sequence[str]
-    recipe: Any = None
-    name: str = ""
-    step: int = 0
-    networks: tuple[str, ...] = ()
-    backup: Path | None = None
-    difference: float | None = None
+    path: Path  # what was written: a run, a folder or a file
+    facts: Mapping[str, Any]  # for a program, as JSON
+    lines: Sequence[str]  # for people
+    recipe: Any = None  # of the networks, where a run or weights were made; a `frugan.recipe.recipe.Recipe`
+    name: str = ""  # of the model, if it has one
+    step: int = 0  # updates done
+    networks: tuple[str, ...] = ()  # that were in the source, or that were written, by their names in the other program
+    backup: Path | None = None  # where the files that it replaced are now; None: there were none, or they are gone
+    difference: float | None = None  # the largest from what the original draws; None: it was not compared
 
 
 class OurSide(Protocol):
@@ -224,19 +167,15 @@ class OurSide(Protocol):
 
 
 class FileFormat:
-    """A format that models come from, or go to, or both; what it can do, it defines.
+    """A format that models come from, or go to, or both; what it can do, it defines."""
 
-    Attributes:
-        program: what it belongs to, in a few words for people.
-        reads, writes: fields of `Conversion` that `read` and `write` take besides `source`, `out` and `say`; None: it
-            cannot be read, or written.
-        makes: what a model that is read may become: a name that ends in .safetensors asks for a file, any other for
-            the other one.
-    """
-
-    program: str
+    program: str  # what it belongs to, in a few words for people
+    # reads, writes: fields of `Conversion` that `read` and `write` take besides `source`, `out` and `say`; None: it
+    # cannot be read, or written
     reads: frozenset[str] | None = None
     writes: frozenset[str] | None = None
+    # what a model that is read may become: a name that ends in .safetensors asks for a file, any other
+    # for the other one
     makes: frozenset[Target] = frozenset()
 
     def read(self, asked: Conversion, ours: OurSide) -> Imported:

@@ -80,15 +80,10 @@ def whole_moments(shared: SharedGroup, mean: Tensor, variance: Tensor) -> tuple[
 
 @dataclass
 class _Observed:
-    """Observations of one buffer.
+    """Observations of one buffer."""
 
-    Attributes:
-        values: times their weights, not yet added up.
-        weight: of all of them together.
-    """
-
-    values: list[Tensor]
-    weight: float | Tensor
+    values: list[Tensor]  # times their weights, not yet added up
+    weight: float | Tensor  # of all of them together
 
     @property
     def total(self) -> Tensor:
@@ -202,15 +197,11 @@ def _commit_together(moved: list[tuple[Tensor, _Observed]], newest: float, accep
 
 
 class Stateful(nn.Module):
-    """A layer with buffers that training moves. It never writes them: it observes, and the engine commits.
+    """A layer with buffers that training moves. It never writes them: it observes, and the engine commits."""
 
-    Attributes:
-        observer: set by the engine while a phase runs; None otherwise, and then nothing is observed.
-        newest: weight of what was observed in the next value of a buffer; the rest is its value so far.
-    """
-
+    # set by the engine while a phase runs; None otherwise, and then nothing is observed
     observer: Observer | None = None
-    newest: float = 1.0
+    newest: float = 1.0  # weight of what was observed in the next value of a buffer; the rest is its value so far
 
     def observe(self, buffer: str, value: Tensor, weight: float = 1) -> None:
         """Stage a new observation of a buffer; a no-op outside a phase."""
@@ -223,27 +214,19 @@ class Stateful(nn.Module):
 
 
 class GroupNormalised(Stateful):
-    """A layer that normalises over samples, in exact groups whose size belongs to the recipe.
+    """A layer that normalises over samples, in exact groups whose size belongs to the recipe."""
 
-    Attributes:
-        normalisation_batch: samples per group; None: all samples of a forward are one group. Set by the engine.
-        shared: where other processes hold the rest of each group; None: groups are whole. Set by the engine.
-        can_share: that the layer looks at `shared`; without it, ranks must have whole groups.
-    """
-
+    # samples per group; None: all samples of a forward are one group. Set by the engine.
     normalisation_batch: int | None = None
+    # where other processes hold the rest of each group; None: groups are whole. Set by the engine.
     shared: SharedGroup | None = None
-    can_share: ClassVar[bool] = False
+    can_share: ClassVar[bool] = False  # that the layer looks at `shared`; without it, ranks must have whole groups
 
 
 class Reparametrised(Stateful):
-    """A layer whose working weight is not its master parameter (spectral norm, equalised learning rate).
+    """A layer whose working weight is not its master parameter (spectral norm, equalised learning rate)."""
 
-    Attributes:
-        reparametrised: names of the parameters concerned.
-    """
-
-    reparametrised: ClassVar[tuple[str, ...]] = ("weight",)
+    reparametrised: ClassVar[tuple[str, ...]] = ("weight",)  # names of the parameters concerned
 
     def working_weight(self, name: str, master: Tensor) -> Tensor:
         """The weight to run with, differentiable with respect to `master`; fp32. Observes what shall move."""
@@ -266,16 +249,12 @@ Divisor = float | Tensor
 
 @dataclass(frozen=True)
 class ScaledWeight:
-    """A weight whose divisor is wanted.
+    """A weight whose divisor is wanted."""
 
-    Attributes:
-        layer, name: whose, and which.
-        master: fp32 (or more).
-    """
-
+    # layer, name: whose, and which
     layer: Scaled
     name: str
-    master: Tensor
+    master: Tensor  # fp32 (or more)
 
 
 class Scaling:
@@ -317,13 +296,9 @@ class Scaling:
 
 
 class Scaled(Reparametrised):
-    """A layer whose working weight is its master divided by something.
+    """A layer whose working weight is its master divided by something."""
 
-    Attributes:
-        scaling: what finds the divisors.
-    """
-
-    scaling: ClassVar[type[Scaling]]
+    scaling: ClassVar[type[Scaling]]  # what finds the divisors
 
     def alike(self) -> Hashable:
         """Layers of which this is equal may find their divisors together."""
@@ -344,14 +319,10 @@ SQUARES = "squares"
 
 
 class SumsSquares(nn.Module):
-    """A layer with sums of the squares of its `weight` [O, I, k, k].
-
-    Attributes:
-        squares_factor: multiplies them.
-    """
+    """A layer with sums of the squares of its `weight` [O, I, k, k]."""
 
     weight: Tensor
-    squares_factor: float = 1.0
+    squares_factor: float = 1.0  # multiplies them
 
     def summed_squares(self) -> Tensor:
         """factor·Σw² [O, I], fp32 or more: those of the phase, or else found here."""

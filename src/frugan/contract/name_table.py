@@ -18,37 +18,26 @@ def unchanged(value: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Row:
-    """A name on either side, and what is done to a tensor on its way.
+    """A name on either side, and what is done to a tensor on its way."""
 
-    Attributes:
-        theirs: name in the other program, with holes: "Generator/GBlock{block}/conv0/b"; None: it has none of these.
-        ours: name here, with the same holes; None: left out here.
-        to_ours, to_theirs: each undoes the other.
-        made: the tensor here where the other program has none, from the shape that it must have.
-    """
-
+    # name in the other program, with holes: "Generator/GBlock{block}/conv0/b"; None: it has none of these
     theirs: str | None
-    ours: str | None
+    ours: str | None  # name here, with the same holes; None: left out here
+    # to_ours, to_theirs: each undoes the other
     to_ours: Change = unchanged
     to_theirs: Change = unchanged
+    # the tensor here where the other program has none, from the shape that it must have
     made: Callable[[Sequence[int]], Tensor] | None = None
 
 
 @dataclass(frozen=True)
 class Translated:
-    """Tensors under the other side's names, and what is odd about them.
+    """Tensors under the other side's names, and what is odd about them."""
 
-    Attributes:
-        tensors: by their new names.
-        unused: given names that no row knows.
-        missing: names that had to come of it and did not.
-        doubled: names that several given ones became.
-    """
-
-    tensors: dict[str, Tensor]
-    unused: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    doubled: tuple[str, ...] = ()
+    tensors: dict[str, Tensor]  # by their new names
+    unused: tuple[str, ...] = ()  # given names that no row knows
+    missing: tuple[str, ...] = ()  # names that had to come of it and did not
+    doubled: tuple[str, ...] = ()  # names that several given ones became
 
     @property
     def faults(self) -> list[str]:
@@ -62,14 +51,10 @@ class Translated:
 
 @dataclass(frozen=True)
 class NameTable:
-    """Names of a family's tensors in the files of another program.
+    """Names of a family's tensors in the files of another program."""
 
-    Attributes:
-        rows: the first one that knows a name counts.
-        holes: what may stand in a hole: a pattern, the same on both sides; or each spelling there with ours.
-    """
-
-    rows: Sequence[Row]
+    rows: Sequence[Row]  # the first one that knows a name counts
+    # what may stand in a hole: a pattern, the same on both sides; or each spelling there with ours
     holes: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
 
     def to_ours(self, theirs: Mapping[str, Tensor], expected: Mapping[str, Sequence[int]] | None = None) -> Translated:

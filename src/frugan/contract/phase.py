@@ -26,20 +26,15 @@ Distribution = Literal["normal", "uniform", "classes"]
 
 @dataclass(frozen=True)
 class Draw:
-    """One random input of a phase.
+    """One random input of a phase."""
 
-    Attributes:
-        distribution: "normal" (mean 0, deviation 1), "uniform" in [0, 1), or "classes": integers in [0, classes).
-        shape: shape for one sample.
-        classes: number of classes of "classes".
-        per_image: False: drawn for the whole batch on the host and split (latents, classes). True: made on the device
-            for each micro-batch as a function of (stream, phase, image index) (noise pictures, dropout masks), so that
-            the whole batch never exists at once.
-    """
-
+    # "normal" (mean 0, deviation 1), "uniform" in [0, 1), or "classes": integers in [0, classes)
     distribution: Distribution
-    shape: tuple[int, ...] = ()
-    classes: int = 0
+    shape: tuple[int, ...] = ()  # shape for one sample
+    classes: int = 0  # number of classes of "classes"
+    # False: drawn for the whole batch on the host and split (latents, classes). True: made on the device for each
+    # micro-batch as a function of (stream, phase, image index) (noise pictures, dropout masks), so that the whole batch
+    # never exists at once.
     per_image: bool = False
 
     def __post_init__(self) -> None:
@@ -57,34 +52,25 @@ class Carried:
     """State carried from one update to the next (a running mean of path lengths, for example).
 
     Phases that carry state of the same name share it: one may observe what moves it, another only read it.
-
-    Attributes:
-        initial: its value before the first update: one number, or several [n].
-        update: (value so far, mean of what the phase observed over its samples, number of samples) -> next value.
-        shown: what people see its first number as, in events, on the console and in the report; None: they do not.
     """
 
-    initial: float | tuple[float, ...]
+    initial: float | tuple[float, ...]  # its value before the first update: one number, or several [n]
+    # (value so far, mean of what the phase observed over its samples, number of samples) -> next value
     update: Callable[[Tensor, Tensor, int], Tensor]
+    # what people see its first number as, in events, on the console and in the report; None: they do not
     shown: str | None = None
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one forward of a part sees.
+    """What one forward of a part sees."""
 
-    Attributes:
-        pictures: source -> name -> tensor [size, ...] on the device; uint8 pictures stay uint8 until a part casts them.
-        draws: name -> tensor [size, ...] on the device.
-        size: samples.
-        normalisation_batch: samples in a row that a part may look at together; None: all of these.
-        shared: where other processes hold the rest of these samples' one group; None: groups are whole.
-    """
-
+    # source -> name -> tensor [size, ...] on the device; uint8 pictures stay uint8 until a part casts them
     pictures: Mapping[str, Mapping[str, Tensor]]
-    draws: Mapping[str, Tensor]
-    size: int
-    normalisation_batch: int | None = None
+    draws: Mapping[str, Tensor]  # name -> tensor [size, ...] on the device
+    size: int  # samples
+    normalisation_batch: int | None = None  # samples in a row that a part may look at together; None: all of these
+    # where other processes hold the rest of these samples' one group; None: groups are whole
     shared: SharedGroup | None = None
 
     def group_mean(self, values: Tensor) -> Tensor:
@@ -141,49 +127,34 @@ Part = Callable[[Networks, MicroBatch, PhaseState], Terms]
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of optimizer update inside a training step.
+    """One kind of optimizer update inside a training step."""
 
-    Attributes:
-        name: "D_r1".
-        updates: networks whose parameters move; gradients flow into nothing else.
-        uses: networks that it runs: these are prepared, and what they observe is committed. Includes `updates`.
-        optimizer: name of its optimizer; phases may share one.
-        parts: independent losses: backward after each; a plan may ask for it after all, which takes more memory and is
-            what the originals do.
-        draws: its random inputs.
-        sources: data sources that it reads.
-        every: due at steps 0, every, 2*every ...
-        repeats: updates in a row, each on fresh pictures and draws.
-        shared_data: reads the step's pictures; False (always with repeats): its own.
-        fraction: share of the batch that it sees.
-        smaller_groups: its groups of samples that are looked at together are that share of the others', too, and so are
-            its micro-batches: for a loss that compares samples, of networks that do not normalise over them.
-        gain: multiplies its loss.
-        sums_over_batch: the loss is the sum over the batch, not the mean, where an original differentiates a sum.
-        frozen: those of `updates` that stay as they are at present; their optimizer keeps its state for them.
-        learning_rate_dropout: False: the optimizer's learning-rate dropout is passed over.
-        grad_hook: acts once on masters and their gradients, after unscaling, before clipping.
-        carried: state that it reads or moves, by name.
-    """
-
-    name: str
-    updates: tuple[str, ...]
+    name: str  # "D_r1"
+    updates: tuple[str, ...]  # networks whose parameters move; gradients flow into nothing else
+    # networks that it runs: these are prepared, and what they observe is committed. Includes `updates`.
     uses: tuple[str, ...]
-    optimizer: str
+    optimizer: str  # name of its optimizer; phases may share one
+    # independent losses: backward after each; a plan may ask for it after all, which takes more memory and is
+    # what the originals do
     parts: tuple[Part, ...]
-    draws: Draws = field(default_factory=dict)
-    sources: tuple[str, ...] = ()
-    every: int = 1
-    repeats: int = 1
-    shared_data: bool = True
-    fraction: float = 1.0
+    draws: Draws = field(default_factory=dict)  # its random inputs
+    sources: tuple[str, ...] = ()  # data sources that it reads
+    every: int = 1  # due at steps 0, every, 2*every ...
+    repeats: int = 1  # updates in a row, each on fresh pictures and draws
+    shared_data: bool = True  # reads the step's pictures; False (always with repeats): its own
+    fraction: float = 1.0  # share of the batch that it sees
+    # its groups of samples that are looked at together are that share of the others', too, and so are its
+    # micro-batches: for a loss that compares samples, of networks that do not normalise over them
     smaller_groups: bool = False
-    gain: float = 1.0
+    gain: float = 1.0  # multiplies its loss
+    # the loss is the sum over the batch, not the mean, where an original differentiates a sum
     sums_over_batch: bool = False
+    # those of `updates` that stay as they are at present; their optimizer keeps its state for them
     frozen: tuple[str, ...] = ()
-    learning_rate_dropout: bool = True
+    learning_rate_dropout: bool = True  # False: the optimizer's learning-rate dropout is passed over
+    # acts once on masters and their gradients, after unscaling, before clipping
     grad_hook: Callable[[Networks], None] | None = None
-    carried: Mapping[str, Carried] = field(default_factory=dict)
+    carried: Mapping[str, Carried] = field(default_factory=dict)  # state that it reads or moves, by name
 
     def __post_init__(self) -> None:
         if missing := set(self.updates) - set(self.uses):

@@ -182,16 +182,11 @@ def _kept(out: Path, key: str, mend: Callable[[int], None], say: Callable[[str],
 
 @dataclass(frozen=True)
 class PictureNeeds:
-    """What a family expects of a source of pictures: "pictures" uint8 [n, channels, R, R] and "labels" int64 [n].
+    """What a family expects of a source of pictures: "pictures" uint8 [n, channels, R, R] and "labels" int64 [n]."""
 
-    Attributes:
-        resolution: side of the square pictures.
-        classes: number of classes; None: labels are not read.
-        channels: 3: red, green, blue; 1: grey. A family that offers the choice calls it `networks.channels`.
-    """
-
-    resolution: int
-    classes: int | None
+    resolution: int  # side of the square pictures
+    classes: int | None  # number of classes; None: labels are not read
+    # 3: red, green, blue; 1: grey. A family that offers the choice calls it `networks.channels`.
     channels: Channels = 3
 
     @property

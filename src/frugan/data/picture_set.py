@@ -53,27 +53,18 @@ LOOKED_AT = 64  # pictures compared at once, to find one in colour
 
 @dataclass(frozen=True, eq=False)
 class PictureSet:
-    """N square pictures of side R with their classes; `set[indices]` reads some of them, in colour or grey.
+    """N square pictures of side R with their classes; `set[indices]` reads some of them, in colour or grey."""
 
-    Attributes:
-        pictures: as they are stored, uint8 [N, 3, R, R], 0 to 255, always RGB; a read-only memory map where the set
-            was prepared, `EncodedPictures` where it was not.
-        labels: class of each picture, int64 [N]; zeros where unlabelled.
-        class_names: name of each class.
-        labelled: whether the classes mean anything.
-        digest: of pixels and labels (`picture_digest`): equal digests mean equal training data.
-        grey: how many of the stored pictures are grey; None: not counted yet.
-        channels: of what is read: 3, or 1 from a set that `in_grey` made.
-        blocks: checks what is read; None: in memory, or prepared before there were digests of blocks.
-    """
-
+    # as they are stored, uint8 [N, 3, R, R], 0 to 255, always RGB; a read-only memory map where the set was prepared,
+    # `EncodedPictures` where it was not
     pictures: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-    class_names: tuple[str, ...]
-    labelled: bool
-    digest: str
-    grey: int | None = None
-    channels: Literal[1, 3] = 3
+    labels: NDArray[np.int64]  # class of each picture, int64 [N]; zeros where unlabelled
+    class_names: tuple[str, ...]  # name of each class
+    labelled: bool  # whether the classes mean anything
+    digest: str  # of pixels and labels (`picture_digest`): equal digests mean equal training data
+    grey: int | None = None  # how many of the stored pictures are grey; None: not counted yet
+    channels: Literal[1, 3] = 3  # of what is read: 3, or 1 from a set that `in_grey` made
+    # checks what is read; None: in memory, or prepared before there were digests of blocks
     blocks: Blocks | None = None
 
     def __len__(self) -> int:

@@ -96,43 +96,26 @@ class DamagedSet(BadInput):
 
 
 class Origin(BaseModel):
-    """Where a prepared set comes from.
-
-    Attributes:
-        source: path of the source.
-        kind: its format, in words.
-        fingerprint: of the source and the settings, as `fingerprint` gives it.
-        files: name of each picture in the source, [N].
-        bad: name and reason of each picture left out.
-        upscaled: how many pictures were enlarged.
-        transparent: how many were transparent in places; None: written by a version that did not count them.
-        background: what transparent pictures were laid on.
-        versions: of the programs that prepared it.
-    """
+    """Where a prepared set comes from."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
-    source: str
-    kind: str
-    fingerprint: str
-    files: list[str]
-    bad: list[tuple[str, str]]
-    upscaled: int
+    source: str  # path of the source
+    kind: str  # its format, in words
+    fingerprint: str  # of the source and the settings, as `fingerprint` gives it
+    files: list[str]  # name of each picture in the source, [N]
+    bad: list[tuple[str, str]]  # name and reason of each picture left out
+    upscaled: int  # how many pictures were enlarged
+    # how many were transparent in places; None: written by a version that did not count them
     transparent: int | None = None
     resample: str
     allow_upscale: bool
-    background: str = WHITE
-    versions: dict[str, str]
+    background: str = WHITE  # what transparent pictures were laid on
+    versions: dict[str, str]  # of the programs that prepared it
 
 
 class SetFile(BaseModel):
-    """The content of `set.json`.
-
-    Attributes:
-        digest: of pixels and labels, as `picture_digest` gives it.
-        grey: how many pictures are grey; None: written by a version that did not count them.
-        block_digests: of the pixels, block by block (`blocks`); empty in sets that were prepared before there were any.
-    """
+    """The content of `set.json`."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -143,8 +126,9 @@ class SetFile(BaseModel):
     labelled: bool
     class_names: list[str]
     labels: list[int]
-    digest: str
-    grey: int | None = None
+    digest: str  # of pixels and labels, as `picture_digest` gives it
+    grey: int | None = None  # how many pictures are grey; None: written by a version that did not count them
+    # of the pixels, block by block (`blocks`); empty in sets that were prepared before there were any
     block_digests: list[str] = []
     origin: Origin
 

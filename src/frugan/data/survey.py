@@ -57,20 +57,14 @@ class Fitting:
 
     Both filters widen with the reduction (Pillow), so nothing aliases.
 
-    Attributes:
-        resolution: side of the result in pixels.
-        resample: "bilinear" | "lanczos".
-        allow_upscale: whether pictures smaller than `resolution` may be enlarged.
-        background: what transparent pictures are laid on, before all else.
-
     Raises:
         BadInput: a resolution or filter that does not exist.
     """
 
-    resolution: int
-    resample: Resample = "bilinear"
-    allow_upscale: bool = False
-    background: Background = WHITE
+    resolution: int  # side of the result in pixels
+    resample: Resample = "bilinear"  # "bilinear" | "lanczos"
+    allow_upscale: bool = False  # whether pictures smaller than `resolution` may be enlarged
+    background: Background = WHITE  # what transparent pictures are laid on, before all else
 
     def __post_init__(self) -> None:
         if not 1 <= self.resolution <= MOST_RESOLUTION:
@@ -111,15 +105,10 @@ class SmallPictures(BadInput):
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What the headers of N pictures say.
+    """What the headers of N pictures say."""
 
-    Attributes:
-        sizes: width and height in pixels, int64 [N, 2]; zeros where the header cannot be read.
-        bad: index to reason of the pictures that cannot be read.
-    """
-
-    sizes: NDArray[np.int64]
-    bad: dict[int, str]
+    sizes: NDArray[np.int64]  # width and height in pixels, int64 [N, 2]; zeros where the header cannot be read
+    bad: dict[int, str]  # index to reason of the pictures that cannot be read
 
     def smaller_than(self, side: int, but: Collection[int] = ()) -> NDArray[np.int64]:
         """Return the indices of readable pictures whose short side is below `side` pixels, without those in `but`."""
@@ -203,33 +192,19 @@ FEW_PICTURES = 20
 
 @dataclass(frozen=True)
 class PreparationReport:
-    """What a preparation did.
+    """What a preparation did."""
 
-    Attributes:
-        path: the prepared set.
-        kind: format of the source, in words.
-        pictures: how many the set holds.
-        class_names: name of each class.
-        labelled: whether the classes mean anything.
-        bad: name and reason of each picture that was left out.
-        upscaled: how many pictures were enlarged.
-        transparent: how many were transparent in places; None: they were not counted, by an earlier version.
-        digest: of pixels and labels, as in PictureSet.
-        grey: how many pictures are grey; None: they were not counted, by an earlier version.
-        lines: everything that was decided automatically, one line each, for the user to read.
-    """
-
-    path: Path
-    kind: str
-    pictures: int
-    class_names: tuple[str, ...]
-    labelled: bool
-    bad: tuple[tuple[str, str], ...]
-    upscaled: int
-    transparent: int | None
-    digest: str
-    grey: int | None
-    lines: tuple[str, ...]
+    path: Path  # the prepared set
+    kind: str  # format of the source, in words
+    pictures: int  # how many the set holds
+    class_names: tuple[str, ...]  # name of each class
+    labelled: bool  # whether the classes mean anything
+    bad: tuple[tuple[str, str], ...]  # name and reason of each picture that was left out
+    upscaled: int  # how many pictures were enlarged
+    transparent: int | None  # how many were transparent in places; None: they were not counted, by an earlier version
+    digest: str  # of pixels and labels, as in PictureSet
+    grey: int | None  # how many pictures are grey; None: they were not counted, by an earlier version
+    lines: tuple[str, ...]  # everything that was decided automatically, one line each, for the user to read
 
 
 def report_of(path: Path, about: SetFile, lines: tuple[str, ...]) -> PreparationReport:

@@ -36,53 +36,32 @@ Run = Callable[[Sequence[str]], "Said"]
 
 @dataclass(frozen=True)
 class Said:
-    """What a program printed.
+    """What a program printed."""
 
-    Attributes:
-        code: it ended with; None: it did not end in time.
-        text: its output and its errors.
-    """
-
-    code: int | None
-    text: str
+    code: int | None  # that it ended with; None: it did not end in time
+    text: str  # its output and its errors
 
 
 @dataclass(frozen=True)
 class PhysicalCard:
-    """A card as the driver sees it.
+    """A card as the driver sees it."""
 
-    Attributes:
-        index: in the driver's order, which is that of the slots.
-        uuid: "GPU-…".
-        name: its maker's.
-        total_bytes: of memory; None: it does not say.
-        used_bytes: by all programs; None: it does not say.
-        shows: whether a desktop is drawn by it; None: it does not say.
-    """
-
-    index: int
-    uuid: str
-    name: str
-    total_bytes: int | None
-    used_bytes: int | None
-    shows: bool | None
+    index: int  # in the driver's order, which is that of the slots
+    uuid: str  # "GPU-…"
+    name: str  # its maker's
+    total_bytes: int | None  # of memory; None: it does not say
+    used_bytes: int | None  # by all programs; None: it does not say
+    shows: bool | None  # whether a desktop is drawn by it; None: it does not say
 
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver.
+    """The driver."""
 
-    Attributes:
-        found: whether its program is there.
-        version: "580.65.06"; None: not known.
-        cards: that it sees.
-        trouble: what it said instead of cards; None: it answered.
-    """
-
-    found: bool
-    version: str | None = None
-    cards: tuple[PhysicalCard, ...] = ()
-    trouble: str | None = None
+    found: bool  # whether its program is there
+    version: str | None = None  # "580.65.06"; None: not known
+    cards: tuple[PhysicalCard, ...] = ()  # that it sees
+    trouble: str | None = None  # what it said instead of cards; None: it answered
 
     @property
     def branch(self) -> int | None:

@@ -32,28 +32,18 @@ from frugan.wording import show_size
 
 @dataclass
 class Taken:
-    """Memory that was taken inside `CudaCard.watched`, known at its end.
+    """Memory that was taken inside `CudaCard.watched`, known at its end."""
 
-    Attributes:
-        allocated_bytes: most that lived at once.
-        reserved_bytes: most that torch's allocator reserved.
-        kept_bytes: what it still reserved at the end, for what lives on.
-    """
-
-    allocated_bytes: int = 0
-    reserved_bytes: int = 0
-    kept_bytes: int = 0
+    allocated_bytes: int = 0  # most that lived at once
+    reserved_bytes: int = 0  # most that torch's allocator reserved
+    kept_bytes: int = 0  # what it still reserved at the end, for what lives on
 
 
 @dataclass
 class CudaCard:
-    """A card, by torch's own counters and switches.
+    """A card, by torch's own counters and switches."""
 
-    Attributes:
-        device: with its number.
-    """
-
-    device: torch.device
+    device: torch.device  # with its number
 
     def wait(self) -> None:
         """Wait until all work that was queued is done."""

@@ -10,24 +10,16 @@ State = Literal["fine", "limited", "impossible", "passed", "failed", "not checke
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        name: of what was looked at, a word or two; of a check what was tried: "memory saving recompute".
-        state: whether training is possible, and as it should be; whether a check went as it should.
-        line: what was found, or why it was not looked at.
-        cure: what to do about it; None: nothing.
-        values: figures for a program, and for people who read the record of a card that they do not have. Nothing in
-            them says who or where someone is: they are attached to reports.
-        subject: what a check was made on, a family's name or a recipe's; None: this is no check.
-    """
-
-    name: str
-    state: State
-    line: str
-    cure: str | None = None
+    name: str  # of what was looked at, a word or two; of a check what was tried: "memory saving recompute"
+    state: State  # whether training is possible, and as it should be; whether a check went as it should
+    line: str  # what was found, or why it was not looked at
+    cure: str | None = None  # what to do about it; None: nothing
+    # figures for a program, and for people who read the record of a card that they do not have. Nothing in them says
+    # who or where someone is: they are attached to reports.
     values: Mapping[str, Any] = field(default_factory=dict)
-    subject: str | None = None
+    subject: str | None = None  # what a check was made on, a family's name or a recipe's; None: this is no check
 
     def as_json(self) -> dict[str, Any]:
         """For a program and for the record; checks have names of their own for the same."""

@@ -180,15 +180,10 @@ LEAST_TORCH = (2, 11)
 
 @dataclass(frozen=True)
 class Extra:
-    """What is installed when it is asked for.
+    """What is installed when it is asked for."""
 
-    Attributes:
-        packages: as the registry names them.
-        purpose: what for.
-    """
-
-    packages: tuple[str, ...]
-    purpose: str
+    packages: tuple[str, ...]  # as the registry names them
+    purpose: str  # what for
 
 
 EXTRAS: Mapping[str, Extra] = MappingProxyType(

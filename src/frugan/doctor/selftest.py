@@ -99,19 +99,12 @@ A_CARD_ALONE = "only a card can show it"
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What a self-test came to.
+    """What a self-test came to."""
 
-    Attributes:
-        device: name of the card or the processor.
-        findings: about the machine.
-        outcomes: of every check.
-        record: for a file that is attached to a report.
-    """
-
-    device: str
-    findings: list[Finding]
-    outcomes: list[Finding]
-    record: dict[str, Any]
+    device: str  # name of the card or the processor
+    findings: list[Finding]  # about the machine
+    outcomes: list[Finding]  # of every check
+    record: dict[str, Any]  # for a file that is attached to a report
 
     @property
     def passed(self) -> bool:

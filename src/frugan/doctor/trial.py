@@ -30,13 +30,9 @@ HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class MadePictures:
-    """Samples without meaning of the kind that each source gives.
+    """Samples without meaning of the kind that each source gives."""
 
-    Attributes:
-        needs: what each source has to give.
-    """
-
-    needs: Mapping[str, SourceSpec]
+    needs: Mapping[str, SourceSpec]  # what each source has to give
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """As the engine asks for them."""
@@ -88,36 +84,24 @@ def recipe_subject(recipe: Recipe, name: str) -> Training:
 
 @dataclass(frozen=True)
 class Way:
-    """How a step is run.
+    """How a step is run."""
 
-    Attributes:
-        device: where.
-        precision: of the working weights.
-        exact: in float64 throughout, in which only faults differ; losses are fp32 all the same.
-        saver: one memory saving; None: none.
-        micro_batch: samples in one forward; None: the batch.
-    """
-
-    device: torch.device
-    precision: Precision = FP32
-    exact: bool = False
-    saver: SaverName | None = None
-    micro_batch: int | None = None
+    device: torch.device  # where
+    precision: Precision = FP32  # of the working weights
+    exact: bool = False  # in float64 throughout, in which only faults differ; losses are fp32 all the same
+    saver: SaverName | None = None  # one memory saving; None: none
+    micro_batch: int | None = None  # samples in one forward; None: the batch
 
 
 @dataclass
 class Trial:
-    """A training that has begun.
+    """A training that has begun."""
 
-    Attributes:
-        state, step, plan: of the engine.
-        sent: copies of activations that went to host memory.
-    """
-
+    # state, step, plan: of the engine
     state: TrainingState
     step: Step
     plan: Plan
-    sent: "Sent"
+    sent: "Sent"  # copies of activations that went to host memory
 
     def run(self) -> list[PhaseResult]:
         """Run the next step."""
@@ -137,13 +121,9 @@ class Trial:
 
 @dataclass
 class Sent(HostCopies):
-    """Takes small tensors to host memory too, and counts.
+    """Takes small tensors to host memory too, and counts."""
 
-    Attributes:
-        count: sent so far.
-    """
-
-    count: int = 0
+    count: int = 0  # sent so far
 
     def is_worth_it(self, tensor: Tensor) -> bool:
         """See `HostCopies`."""

@@ -36,15 +36,10 @@ DIVERGED = "diverged-"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk.
+    """A checkpoint on disk."""
 
-    Attributes:
-        path: its directory.
-        step: steps done.
-    """
-
-    path: Path
-    step: int
+    path: Path  # its directory
+    step: int  # steps done
 
 
 class DamagedCheckpoint(Exception):
@@ -397,17 +392,11 @@ LOWER_IS_BETTER = frozenset({"fid", "kid_mean", "intra_fid"})
 
 @dataclass(frozen=True)
 class BestCheckpoints:
-    """The best checkpoints of a run.
+    """The best checkpoints of a run."""
 
-    Attributes:
-        folder: where they are.
-        score: by which; a run that goes on by another one starts to compare anew.
-        count: so many are kept.
-    """
-
-    folder: Path
-    score: str
-    count: int
+    folder: Path  # where they are
+    score: str  # by which; a run that goes on by another one starts to compare anew
+    count: int  # so many are kept
 
     def wants(self, step: int, value: float) -> bool:
         """Whether a state would be among the best."""

@@ -55,13 +55,9 @@ class _Seen(Observer):
 
 
 class _Carried(PhaseState):
-    """A phase's own state while it is traced.
+    """A phase's own state while it is traced."""
 
-    Attributes:
-        noted: name, mean and samples of each observation.
-    """
-
-    noted: list[tuple[str, Tensor, int]]
+    noted: list[tuple[str, Tensor, int]]  # name, mean and samples of each observation
 
     def observe(self, name: str, mean: Tensor, samples: int) -> None:
         """Note one; also what the phase goes on with, if it reads."""
@@ -71,15 +67,11 @@ class _Carried(PhaseState):
 
 @dataclass(frozen=True)
 class PhaseInputs:
-    """All tensors that a phase's work on a micro-batch depends on, by name and in order.
+    """All tensors that a phase's work on a micro-batch depends on, by name and in order."""
 
-    Attributes:
-        places: module's parameters or buffers, name in them, and the tensor's name here.
-        tensors: working weights, buffers, pictures, draws, carried state and loss scale.
-    """
-
+    # module's parameters or buffers, name in them, and the tensor's name here
     places: tuple[tuple[dict[str, Tensor | None], str, str], ...]
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # working weights, buffers, pictures, draws, carried state and loss scale
 
     @classmethod
     def of(cls, phase: Phase, networks: Networks, micro: MicroBatch, own: PhaseState) -> "PhaseInputs":
@@ -121,19 +113,12 @@ class PhaseInputs:
 
 @dataclass(frozen=True)
 class Results:
-    """What the results of a phase's work on a micro-batch are, in order.
+    """What the results of a phase's work on a micro-batch are, in order."""
 
-    Attributes:
-        terms: names of them.
-        leaves: names of the working weights that gradients are for.
-        observed: layer, buffer and weight of what layers observe.
-        carried: name and samples of what the phase itself does.
-    """
-
-    terms: tuple[str, ...]
-    leaves: tuple[str, ...]
-    observed: tuple[tuple[Stateful, str, float], ...]
-    carried: tuple[tuple[str, int], ...]
+    terms: tuple[str, ...]  # names of them
+    leaves: tuple[str, ...]  # names of the working weights that gradients are for
+    observed: tuple[tuple[Stateful, str, float], ...]  # layer, buffer and weight of what layers observe
+    carried: tuple[tuple[str, int], ...]  # name and samples of what the phase itself does
 
     def hand_over(self, values: Sequence[Tensor], given: PhaseInputs, own: PhaseState) -> Terms:
         """Gradients to the working weights, observations to who takes them, terms to the caller."""
@@ -150,22 +135,17 @@ class Results:
 
 @dataclass
 class PhaseWork:
-    """A phase's work on micro-batches of one size as a function of tensors: `forward_and_backward` on stand-ins.
+    """A phase's work on micro-batches of one size as a function of tensors: `forward_and_backward` on stand-ins."""
 
-    Attributes:
-        phase, networks, micro, own, factor, plan: as for `forward_and_backward`.
-        given: the tensors that it depends on.
-        results: what it gives; there once it was called.
-    """
-
+    # phase, networks, micro, own, factor, plan: as for `forward_and_backward`
     phase: Phase
     networks: Networks
     micro: MicroBatch
     own: PhaseState
     factor: float
     plan: Plan
-    given: PhaseInputs = field(init=False)
-    results: Results = field(init=False)
+    given: PhaseInputs = field(init=False)  # the tensors that it depends on
+    results: Results = field(init=False)  # what it gives; there once it was called
 
     def __post_init__(self) -> None:
         self.given = PhaseInputs.of(self.phase, self.networks, self.micro, self.own)
@@ -199,19 +179,12 @@ class PhaseWork:
 
 @dataclass
 class PhaseGraph:
-    """One phase's work on micro-batches of one size.
+    """One phase's work on micro-batches of one size."""
 
-    Attributes:
-        module: the operations, in the order of the eager step.
-        inputs: names of the tensors that it takes.
-        results: what it gives.
-        run: what runs them; the module itself until it is compiled.
-    """
-
-    module: GraphModule
-    inputs: tuple[str, ...]
-    results: Results
-    run: Operations
+    module: GraphModule  # the operations, in the order of the eager step
+    inputs: tuple[str, ...]  # names of the tensors that it takes
+    results: Results  # what it gives
+    run: Operations  # what runs them; the module itself until it is compiled
 
     @classmethod
     def trace(
@@ -286,15 +259,10 @@ Key = tuple[Mapping[str, tuple[object, ...]], float]
 
 @dataclass
 class _Compiled:
-    """What has become of one phase under the plan in force.
+    """What has become of one phase under the plan in force."""
 
-    Attributes:
-        graphs: one for each key.
-        eager: why it runs as it is written; None: it does not.
-    """
-
-    graphs: list[tuple[Key, PhaseGraph]] = field(default_factory=list)
-    eager: str | None = None
+    graphs: list[tuple[Key, PhaseGraph]] = field(default_factory=list)  # one for each key
+    eager: str | None = None  # why it runs as it is written; None: it does not
 
     def find(self, key: Key) -> PhaseGraph | None:
         """The graph that was made for such inputs."""
@@ -303,19 +271,13 @@ class _Compiled:
 
 @dataclass
 class CompiledPhases:
-    """Runs `forward_and_backward` of each phase as a compiled graph; the same results up to rounding.
+    """Runs `forward_and_backward` of each phase as a compiled graph; the same results up to rounding."""
 
-    Attributes:
-        say: is given a line before and after each phase is compiled.
-        warn: is given a line where one is not, or again and again.
-        cache: folder of compiled kernels, unless the environment names one; None: torch's own choice.
-        backend: of torch.compile: "inductor", or "aot_eager", which runs the graph's operations one by one; or a
-            function that makes of a graph and examples of its inputs what runs it.
-    """
-
-    say: Callable[[str], None]
-    warn: Callable[[str], None]
-    cache: Path | None = None
+    say: Callable[[str], None]  # is given a line before and after each phase is compiled
+    warn: Callable[[str], None]  # is given a line where one is not, or again and again
+    cache: Path | None = None  # folder of compiled kernels, unless the environment names one; None: torch's own choice
+    # of torch.compile: "inductor", or "aot_eager", which runs the graph's operations one by one; or a function that
+    # makes of a graph and examples of its inputs what runs it
     backend: str | Compiler = INDUCTOR
     _plan: Plan | None = None
     _phases: dict[str, _Compiled] = field(default_factory=dict)

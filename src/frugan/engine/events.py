@@ -112,15 +112,10 @@ def read_events(path: Path, damaged: Callable[[int], None] = lambda _: None) -> 
 
 @dataclass
 class EventTail:
-    """Reads an event file piece by piece: each time what was added since.
+    """Reads an event file piece by piece: each time what was added since."""
 
-    Attributes:
-        path: the file.
-        damaged: is told the number of each line that is no event, from 1.
-    """
-
-    path: Path
-    damaged: Callable[[int], None] = lambda _: None
+    path: Path  # the file
+    damaged: Callable[[int], None] = lambda _: None  # is told the number of each line that is no event, from 1
     _position: int = 0
     _lines: int = 0
 

@@ -265,21 +265,13 @@ def sliced_forward(module: nn.Linear, slices: Sequence[Tensor], dtype: torch.dty
 
 @dataclass(frozen=True)
 class GradientReport:
-    """Gradients of one update, all on the device.
+    """Gradients of one update, all on the device."""
 
-    Attributes:
-        names: parameters that have a gradient.
-        missing: parameters of the updated networks that got none.
-        norms: L2 norm of each gradient [len(names)], fp32, unscaled.
-        norm: L2 norm of all of them together.
-        zeros: share of exact zeros [len(names)], if it was asked for.
-    """
-
-    names: tuple[str, ...]
-    missing: tuple[str, ...]
-    norms: Tensor
-    norm: Tensor
-    zeros: Tensor | None
+    names: tuple[str, ...]  # parameters that have a gradient
+    missing: tuple[str, ...]  # parameters of the updated networks that got none
+    norms: Tensor  # L2 norm of each gradient [len(names)], fp32, unscaled
+    norm: Tensor  # L2 norm of all of them together
+    zeros: Tensor | None  # share of exact zeros [len(names)], if it was asked for
 
 
 @torch.no_grad()

@@ -26,17 +26,11 @@ SMALLEST_BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """One allocation.
-
-    Attributes:
-        size_bytes: of it.
-        numbers: of the tensors in it.
-        firsts: byte at which each of them begins.
-    """
+    """One allocation."""
 
     size_bytes: int
-    numbers: tuple[int, ...]
-    firsts: tuple[int, ...]
+    numbers: tuple[int, ...]  # of the tensors in it
+    firsts: tuple[int, ...]  # byte at which each of them begins
 
 
 def pack(sizes_bytes: Sequence[int], *, powers_of_two: bool) -> list[PackedBlock]:

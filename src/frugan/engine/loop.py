@@ -51,43 +51,31 @@ class Comes(IntEnum):
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a training is scored while it goes on.
+    """How a training is scored while it goes on."""
 
-    Attributes:
-        due: when.
-        take: scores of the present state, by name, and what they were measured with; leaves no trace in the state.
-            None: they could not be taken, and it has said why; or the first rank has them.
-        best: keeps checkpoints by one of them.
-    """
-
-    due: Clock
+    due: Clock  # when
+    # scores of the present state, by name, and what they were measured with; leaves no trace in the state. None: they
+    # could not be taken, and it has said why; or the first rank has them.
     take: Callable[[TrainingState, Plan], tuple[Mapping[str, float], Mapping[str, Any]] | None]
-    best: BestCheckpoints
+    best: BestCheckpoints  # keeps checkpoints by one of them
 
 
 @dataclass
 class RunningStage:
-    """What a training does until its recipe changes, or to the end.
+    """What a training does until its recipe changes, or to the end."""
 
-    Attributes:
-        step: what runs.
-        until: step at which the stage ends; None: it does not.
-        checkpoint, backup, snapshot, report: when each is due.
-        draw: writes sheets of the present state and returns their paths.
-        readings: what is reported besides gradients: name -> [1].
-        scoring: when scores are taken, by what, and which checkpoints are kept for them; None: never.
-        look_again: is called when steps take many times (so many) as long as they did; None: nothing could be done.
-    """
-
-    step: Step
-    until: int | None
+    step: Step  # what runs
+    until: int | None  # step at which the stage ends; None: it does not
+    # checkpoint, backup, snapshot, report: when each is due
     checkpoint: Clock
     backup: Clock | None
     snapshot: SheetClock
     report: Clock
-    draw: Callable[[TrainingState, Plan], list[Path]]
-    readings: Callable[[TrainingState], Mapping[str, torch.Tensor]]
+    draw: Callable[[TrainingState, Plan], list[Path]]  # writes sheets of the present state and returns their paths
+    readings: Callable[[TrainingState], Mapping[str, torch.Tensor]]  # what is reported besides gradients: name -> [1]
+    # when scores are taken, by what, and which checkpoints are kept for them; None: never
     scoring: Scoring | None = None
+    # is called when steps take many times (so many) as long as they did; None: nothing could be done
     look_again: Callable[[float], None] | None = None
 
 
@@ -97,44 +85,31 @@ Stages = Callable[["Loop"], AbstractContextManager[RunningStage]]
 
 @dataclass
 class Loop:
-    """Trains until the duration, if it has an end, is over or a stop is asked for.
+    """Trains until the duration, if it has an end, is over or a stop is asked for."""
 
-    Attributes:
-        state, plan: what is trained, and the plan in force.
-        stages: opens what runs next.
-        next_plan: gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none.
-        duration: in all, over all resumptions.
-        batch: samples per step.
-        keep: newest checkpoints kept.
-        run, log: where things go.
-        steps: reads, writes and judges what steps did.
-        metadata: for weights files.
-        kept: JSON values kept in every checkpoint; they may change while training goes on.
-        requests: what is asked for while training goes on.
-        goes_on_when_full: whether training goes on when the disk has no room for a checkpoint, until the end.
-        seconds: of training so far, over all resumptions.
-        images: pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`.
-        ranks: the processes that share each update; all run this loop, and the first alone writes.
-        stop_after: seconds from now after which training stops, to go on another time; None: it does not.
-    """
-
+    # state, plan: what is trained, and the plan in force
     state: TrainingState
     plan: Plan
-    stages: Stages
+    stages: Stages  # opens what runs next
+    # gives a plan that takes less when memory runs out, and raises TrainingFailed where there is none
     next_plan: NextPlan
-    duration: Duration
-    batch: int
-    keep: int
+    duration: Duration  # in all, over all resumptions
+    batch: int  # samples per step
+    keep: int  # newest checkpoints kept
+    # run, log: where things go
     run: RunFolder
     log: EventLog
-    steps: StepLog
-    metadata: Mapping[str, str]
-    kept: Mapping[str, Any]
-    requests: Requests = field(default_factory=Requests)
+    steps: StepLog  # reads, writes and judges what steps did
+    metadata: Mapping[str, str]  # for weights files
+    kept: Mapping[str, Any]  # JSON values kept in every checkpoint; they may change while training goes on
+    requests: Requests = field(default_factory=Requests)  # what is asked for while training goes on
+    # whether training goes on when the disk has no room for a checkpoint, until the end
     goes_on_when_full: bool = False
-    seconds: float = 0.0
-    images: int = 0
+    seconds: float = 0.0  # of training so far, over all resumptions
+    images: int = 0  # pictures that networks were shown so far, each as often as it was; see `Step.pictures_at`
+    # the processes that share each update; all run this loop, and the first alone writes
     ranks: Ranks = field(default_factory=OneRank)
+    # seconds from now after which training stops, to go on another time; None: it does not
     stop_after: float | None = None
     _pictured: int = -1
     _clock: tuple[float, float] = (0.0, 0.0)  # when this loop began, and seconds of training by then

@@ -15,21 +15,15 @@ class Optimizer(torch.optim.Optimizer):
     """Takes the verdict on the gradients on the device, so that a skipped update needs no look from the host.
 
     It makes no temporaries as large as the parameters: Adam is torch's fused one, the others go in pieces.
-
-    Attributes:
-        slots: names of the statistics kept for each parameter, in its shape and layout.
-        steps: names of what is counted for each parameter; scalars beside it.
-        on_host: the statistics live in host memory and come over for each parameter's update.
-        elementwise: what becomes of an element depends on nothing but its own gradient and statistics, so that ranks
-            may share the elements out.
-        shards: what this rank has of the parameters, where it does not move all of them.
     """
 
-    slots: ClassVar[tuple[str, ...]]
-    steps: ClassVar[tuple[str, ...]] = ()
-    on_host: bool = False
+    slots: ClassVar[tuple[str, ...]]  # names of the statistics kept for each parameter, in its shape and layout
+    steps: ClassVar[tuple[str, ...]] = ()  # names of what is counted for each parameter; scalars beside it
+    on_host: bool = False  # the statistics live in host memory and come over for each parameter's update
+    # what becomes of an element depends on nothing but its own gradient and statistics, so that ranks may
+    # share the elements out
     elementwise: ClassVar[bool] = False
-    shards: OptimizerShards | None = None
+    shards: OptimizerShards | None = None  # what this rank has of the parameters, where it does not move all of them
 
     @property
     def counts(self) -> Mapping[str, Tensor]:

@@ -27,33 +27,24 @@ AllGather = Callable[[Tensor, Tensor], None]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which of several ranks this one is, when it takes slices.
+    """Which of several ranks this one is, when it takes slices."""
 
-    Attributes:
-        rank, size: of how many.
-        all_gather: between them; None: the others are not there, and their slices stay as they are.
-    """
-
+    # rank, size: of how many
     rank: int
     size: int
+    # between them; None: the others are not there, and their slices stay as they are
     all_gather: AllGather | None = None
 
 
 @dataclass(frozen=True)
 class Slice:
-    """This rank's slice of a parameter.
+    """This rank's slice of a parameter."""
 
-    Attributes:
-        master: the parameter.
-        own: its elements that this rank moves, as they lie in memory [n]; or the parameter itself, where all move it.
-        first: element with which it begins.
-        each: elements of every rank's slice but the last, which may be shorter.
-    """
-
-    master: nn.Parameter
+    master: nn.Parameter  # the parameter
+    # its elements that this rank moves, as they lie in memory [n]; or the parameter itself, where all move it
     own: nn.Parameter
-    first: int = 0
-    each: int = 0
+    first: int = 0  # element with which it begins
+    each: int = 0  # elements of every rank's slice but the last, which may be shorter
 
     @property
     def is_whole(self) -> bool:
@@ -67,17 +58,12 @@ class Slice:
 
 @dataclass
 class OptimizerShards:
-    """What one rank has of an optimizer's parameters.
+    """What one rank has of an optimizer's parameters."""
 
-    Attributes:
-        shard: which rank this is.
-        slices: of every parameter, in order.
-        whole: number of a parameter, and slot -> the whole statistic on the host: while a checkpoint is written, and
-            from when one was read until all ranks have their slices of it.
-    """
-
-    shard: Shard
-    slices: tuple[Slice, ...]
+    shard: Shard  # which rank this is
+    slices: tuple[Slice, ...]  # of every parameter, in order
+    # number of a parameter, and slot -> the whole statistic on the host: while a checkpoint is written, and from when
+    # one was read until all ranks have their slices of it
     whole: dict[tuple[int, str], Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -122,16 +108,11 @@ class OptimizerShards:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Elements of every rank's slice of one parameter that travel together.
+    """Elements of every rank's slice of one parameter that travel together."""
 
-    Attributes:
-        flat: the parameter's memory.
-        each: elements of a slice.
-        offset, length: in every slice.
-    """
-
-    flat: Tensor
-    each: int
+    flat: Tensor  # the parameter's memory
+    each: int  # elements of a slice
+    # offset, length: in every slice
     offset: int
     length: int
 

@@ -16,15 +16,11 @@ from frugan.engine.piecewise_optimizers import AdaBelief, RMSprop
 
 
 class OptimizerSettings(BaseModel):
-    """What every optimizer's settings have; those of one's own derive from it.
-
-    Attributes:
-        kind: its name in recipes.
-    """
+    """What every optimizer's settings have; those of one's own derive from it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: str
+    kind: str  # its name in recipes
     learning_rate: float = Field(gt=0, json_schema_extra=CHANGEABLE, description="learning rate at the start")
     final_learning_rate: float | None = Field(
         None,

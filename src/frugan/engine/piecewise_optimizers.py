@@ -29,14 +29,10 @@ class PiecewiseOptimizer(Optimizer):
         parameters: fp32 masters, contiguous or channels-last.
         lr: learning rate.
         eps: added to the root.
-
-    Attributes:
-        updates: accepted updates so far; int64 scalar on the device.
-        piece: elements updated at once.
     """
 
-    updates: Tensor
-    piece: int
+    updates: Tensor  # accepted updates so far; int64 scalar on the device
+    piece: int  # elements updated at once
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, eps: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -182,15 +178,10 @@ class AdaBelief(PiecewiseOptimizer):
 
 @dataclass(frozen=True)
 class _Piece:
-    """A piece of a parameter, and the part of it that is moved here.
+    """A piece of a parameter, and the part of it that is moved here."""
 
-    Attributes:
-        elements: of the piece.
-        first: of them that is moved here.
-    """
-
-    elements: int
-    first: int
+    elements: int  # of the piece
+    first: int  # of them that is moved here
 
 
 def _pieces(

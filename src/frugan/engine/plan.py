@@ -13,34 +13,23 @@ from frugan.errors import BadInput
 
 @dataclass(frozen=True)
 class Plan:
-    """What is chosen for a device.
+    """What is chosen for a device."""
 
-    Attributes:
-        micro_batch: samples in one forward; a multiple of the recipe's normalisation batch, at most the batch.
-        precision: of the working weights.
-        recompute: network -> blocks that are recomputed.
-        keep_products: what recomputed blocks keep: the results of convolutions and matrix products, so that only the
-            cheap rest is made again (False: nothing but what they are given).
-        offload: what recomputed blocks are given is kept in host memory until it is needed again.
-        in_slices: network -> dense layers whose weights are cast slice by slice when they are used.
-        parts_in_sequence: backward after each part of a phase (less memory) rather than after all.
-        ema_on_host: the average lives in host memory.
-        optimizer_on_host: so does the optimizers' state, and comes over for each update parameter by parameter.
-        shard_optimizer: each rank has the optimizers' state of its slices of the parameters alone.
-        cuda_graphs: compiled phases are started as CUDA graphs, a whole one at once; no saving of memory.
-    """
-
-    micro_batch: int
-    precision: Precision
-    recompute: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    micro_batch: int  # samples in one forward; a multiple of the recipe's normalisation batch, at most the batch
+    precision: Precision  # of the working weights
+    recompute: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # network -> blocks that are recomputed
+    # what recomputed blocks keep: the results of convolutions and matrix products, so that only the cheap rest is made
+    # again (False: nothing but what they are given)
     keep_products: bool = False
-    offload: bool = False
+    offload: bool = False  # what recomputed blocks are given is kept in host memory until it is needed again
+    # network -> dense layers whose weights are cast slice by slice when they are used
     in_slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    parts_in_sequence: bool = True
-    ema_on_host: bool = False
+    parts_in_sequence: bool = True  # backward after each part of a phase (less memory) rather than after all
+    ema_on_host: bool = False  # the average lives in host memory
+    # so does the optimizers' state, and comes over for each update parameter by parameter
     optimizer_on_host: bool = False
-    shard_optimizer: bool = False
-    cuda_graphs: bool = False
+    shard_optimizer: bool = False  # each rank has the optimizers' state of its slices of the parameters alone
+    cuda_graphs: bool = False  # compiled phases are started as CUDA graphs, a whole one at once; no saving of memory
 
     def layout(self, device: torch.device) -> Layout:
         """Layout of working weights: channels-last but for fp32 on CUDA, where NCHW is the faster one."""

@@ -21,19 +21,12 @@ been reported for years and in many versions (pytorch/pytorch#58123, #77955)."""
 
 @dataclass(frozen=True)
 class Precision:
-    """A resolved precision.
+    """A resolved precision."""
 
-    Attributes:
-        name: "fp32", "fp16" or "bf16".
-        dtype: of the working weights.
-        reason: why, for the line that says so.
-        warning: what speaks against it, or None.
-    """
-
-    name: Literal["fp32", "fp16", "bf16"]
-    dtype: torch.dtype
-    reason: str
-    warning: str | None = None
+    name: Literal["fp32", "fp16", "bf16"]  # "fp32", "fp16" or "bf16"
+    dtype: torch.dtype  # of the working weights
+    reason: str  # why, for the line that says so
+    warning: str | None = None  # what speaks against it, or None
 
 
 def cpu_has_bf16_units() -> bool:
@@ -128,18 +121,13 @@ class LossScale:
 
     `torch.amp.GradScaler` would do the same, but keeps its verdict (found_inf) to itself, and the verdict must also
     gate observations, EMA and counters without the host looking at it. Growth and backoff are GradScaler's.
-
-    Attributes:
-        scale: fp32 scalar; stays 1 unless `dynamic`.
-        good: updates without overflow since the scale last moved; fp32 scalar.
-        dynamic: True in fp16.
-        found: whether an update was accepted at this scale or a higher one. Until then the host waits for each verdict,
-            and an update that overflows is repeated at half the scale (see `Step`).
     """
 
-    scale: Tensor
-    good: Tensor
-    dynamic: bool
+    scale: Tensor  # fp32 scalar; stays 1 unless `dynamic`
+    good: Tensor  # updates without overflow since the scale last moved; fp32 scalar
+    dynamic: bool  # True in fp16
+    # whether an update was accepted at this scale or a higher one. Until then the host waits for each verdict, and an
+    # update that overflows is repeated at half the scale (see `Step`).
     found: bool
 
     @classmethod

@@ -23,16 +23,11 @@ class Duration:
     """So many steps, images or seconds.
 
     Written `150k steps`, `25M images`, `6h`, `90min` or `30s`.
-
-    Attributes:
-        amount: a whole number of steps or images; seconds may be a fraction; infinite without an end.
-        unit: what is counted.
-        text: as it was written.
     """
 
-    amount: float
-    unit: Unit
-    text: str
+    amount: float  # a whole number of steps or images; seconds may be a fraction; infinite without an end
+    unit: Unit  # what is counted
+    text: str  # as it was written
 
     @classmethod
     def parse(cls, text: str) -> "Duration":
@@ -109,17 +104,11 @@ LEAST_SHARE = 50
 
 @dataclass
 class Clock:
-    """Says when something is due, in steps, images or seconds of training.
+    """Says when something is due, in steps, images or seconds of training."""
 
-    Attributes:
-        every: the interval.
-        batch: images per step.
-        last: seconds of training at which it was last due; only intervals in seconds need it.
-    """
-
-    every: Duration
-    batch: int
-    last: float = 0.0
+    every: Duration  # the interval
+    batch: int  # images per step
+    last: float = 0.0  # seconds of training at which it was last due; only intervals in seconds need it
 
     def due(self, step: int, seconds: float) -> bool:
         """Whether it is due after `step` steps and `seconds` of training; asked once a step."""
@@ -139,12 +128,9 @@ class SheetClock(Clock):
     """Says when sheets are due: at the interval, after 1, 10, 100 ... steps, and when none was drawn for long.
 
     A thousand steps are minutes of one training and days of another, and whoever begins one wants to see something.
-
-    Attributes:
-        took_seconds: that the last sheets took; None: none were drawn yet.
     """
 
-    took_seconds: float | None = None
+    took_seconds: float | None = None  # that the last sheets took; None: none were drawn yet
     _drawn: float = field(init=False)
 
     def __post_init__(self) -> None:

@@ -78,19 +78,12 @@ def _keep_products(_: object, operation: Any, *__: Any, **___: Any) -> Checkpoin
 
 @dataclass(frozen=True)
 class _Block:
-    """A block that is recomputed.
-
-    Attributes:
-        block: it.
-        forward: its own.
-        contexts: what surrounds its first forward, and its repetitions.
-        host: where what it is given is kept; None: where it is.
-    """
+    """A block that is recomputed."""
 
     block: nn.Module
-    forward: Callable[..., Any]
-    contexts: Callable[[], Contexts]
-    host: HostCopies | None
+    forward: Callable[..., Any]  # its own
+    contexts: Callable[[], Contexts]  # what surrounds its first forward, and its repetitions
+    host: HostCopies | None  # where what it is given is kept; None: where it is
 
     def __call__(self, *args: Any) -> Any:
         if not torch.is_grad_enabled():

@@ -14,15 +14,10 @@ from typing import Literal
 
 @dataclass
 class StopRequest:
-    """Whether, and by what signal, training was asked to stop.
+    """Whether, and by what signal, training was asked to stop."""
 
-    Attributes:
-        signal_name: None: it was not.
-        doing: what will be finished first.
-    """
-
-    signal_name: str | None = None
-    doing: str = "what was begun"
+    signal_name: str | None = None  # None: it was not
+    doing: str = "what was begun"  # what will be finished first
 
     @property
     def asked(self) -> bool:
@@ -78,12 +73,9 @@ SIGNALS: Mapping[str, Wish] = MappingProxyType({"SIGUSR1": "save", "SIGUSR2": "p
 
 @dataclass
 class Requests:
-    """Collects wishes until the loop takes them.
+    """Collects wishes until the loop takes them."""
 
-    Attributes:
-        readers: give the wishes that came since they were last asked.
-    """
-
+    # give the wishes that came since they were last asked
     readers: list[Callable[[], set[Wish]]] = field(default_factory=list)
 
     def take(self) -> set[Wish]:
@@ -115,15 +107,10 @@ def listening(folder: Path, stops: Collection[str] = ()) -> Iterator[tuple[Reque
 
 @dataclass
 class _Files:
-    """Wishes by files.
+    """Wishes by files."""
 
-    Attributes:
-        folder: where they may lie.
-        stuck: those that cannot be deleted: asked for once, not at every step.
-    """
-
-    folder: Path
-    stuck: set[Wish] = field(default_factory=set)
+    folder: Path  # where they may lie
+    stuck: set[Wish] = field(default_factory=set)  # those that cannot be deleted: asked for once, not at every step
 
     def take(self) -> set[Wish]:
         wishes: set[Wish] = set()

@@ -185,13 +185,9 @@ RUN_RECIPE = "recipe.json"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths in a run.
+    """The paths in a run."""
 
-    Attributes:
-        path: the directory; made on first use.
-    """
-
-    path: Path
+    path: Path  # the directory; made on first use
 
     @property
     def recipe(self) -> Path:

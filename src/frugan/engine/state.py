@@ -13,33 +13,20 @@ from frugan.engine.precision import LossScale
 
 @dataclass
 class TrainingState:
-    """What training has reached.
+    """What training has reached."""
 
-    Attributes:
-        networks: fp32 masters.
-        optimizers: by the name that phases give.
-        moves: optimizer -> networks that it moves.
-        loss_scales: by optimizer.
-        carried: name -> fp32, a scalar or [n].
-        ema: the averages.
-        skipped: phase -> updates skipped so far (int64 scalars on the device).
-        step: steps done.
-        device: where it all lives.
-        optimizer_on_host: but the optimizers' state lives in host memory.
-        parked: file of a checkpoint -> tensors of networks and optimizers that no phase uses at present, on the host;
-            kept for when one does again.
-    """
-
-    networks: dict[str, nn.Module]
-    optimizers: dict[str, Optimizer]
-    moves: dict[str, tuple[str, ...]]
-    loss_scales: dict[str, LossScale]
-    carried: dict[str, Tensor]
-    ema: Ema
-    skipped: dict[str, Tensor]
-    step: int
-    device: torch.device
-    optimizer_on_host: bool = False
+    networks: dict[str, nn.Module]  # fp32 masters
+    optimizers: dict[str, Optimizer]  # by the name that phases give
+    moves: dict[str, tuple[str, ...]]  # optimizer -> networks that it moves
+    loss_scales: dict[str, LossScale]  # by optimizer
+    carried: dict[str, Tensor]  # name -> fp32, a scalar or [n]
+    ema: Ema  # the averages
+    skipped: dict[str, Tensor]  # phase -> updates skipped so far (int64 scalars on the device)
+    step: int  # steps done
+    device: torch.device  # where it all lives
+    optimizer_on_host: bool = False  # but the optimizers' state lives in host memory
+    # file of a checkpoint -> tensors of networks and optimizers that no phase uses at present, on the host; kept for
+    # when one does again
     parked: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     @property

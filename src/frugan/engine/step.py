@@ -35,32 +35,21 @@ from frugan.engine.weights import WorkingWeights, install, working_weights
 
 @dataclass(frozen=True)
 class Step:
-    """Runs steps.
+    """Runs steps."""
 
-    Attributes:
-        phases: in order.
-        settings: optimizer settings by name.
-        pictures, draws: inputs.
-        batch: samples per update.
-        length: steps of the whole training, for learning rates that change; None: unknown.
-        normalisation_batch: samples in a row that a part may look at together; None: those of a micro-batch.
-        originals: prepare, carry and commit at every micro-batch, as the original programs do (for parity).
-        probe: is told where each update is.
-        ranks: the processes that share each update.
-        backward: forward and backward of one micro-batch: as written, or compiled.
-    """
-
-    phases: Sequence[Phase]
-    settings: Mapping[str, OptimizerSettings]
+    phases: Sequence[Phase]  # in order
+    settings: Mapping[str, OptimizerSettings]  # optimizer settings by name
+    # pictures, draws: inputs
     pictures: PictureFeed
     draws: DrawFeed
-    batch: int
-    length: int | None = None
+    batch: int  # samples per update
+    length: int | None = None  # steps of the whole training, for learning rates that change; None: unknown
+    # samples in a row that a part may look at together; None: those of a micro-batch
     normalisation_batch: int | None = None
-    originals: bool = False
-    probe: Probe = field(default_factory=Probe)
-    ranks: Ranks = field(default_factory=OneRank)
-    backward: Backward = forward_and_backward
+    originals: bool = False  # prepare, carry and commit at every micro-batch, as the original programs do (for parity)
+    probe: Probe = field(default_factory=Probe)  # is told where each update is
+    ranks: Ranks = field(default_factory=OneRank)  # the processes that share each update
+    backward: Backward = forward_and_backward  # forward and backward of one micro-batch: as written, or compiled
 
     def run(
         self, state: TrainingState, plan: Plan, *, count_zeros: bool = False, next_plan: NextPlan | None = None

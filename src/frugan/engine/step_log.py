@@ -36,15 +36,10 @@ Place = tuple[str, int, str, str]
 
 @dataclass(frozen=True)
 class Readout:
-    """Numbers of one step on their way to the host.
+    """Numbers of one step on their way to the host."""
 
-    Attributes:
-        step: steps done, this one included.
-        results: kept until read, so that a bad update's tensors can be named.
-    """
-
-    step: int
-    results: Sequence[PhaseResult]
+    step: int  # steps done, this one included
+    results: Sequence[PhaseResult]  # kept until read, so that a bad update's tensors can be named
     places: tuple[Place, ...]
     values: Tensor
     arrived: torch.cuda.Event | None
@@ -209,17 +204,11 @@ class Diverged(TrainingFailed):
 
 @dataclass
 class Soundness:
-    """What is known of the updates so far.
+    """What is known of the updates so far."""
 
-    Attributes:
-        finite_steps: steps since an update was last skipped.
-        in_a_row: phase -> updates skipped in a row.
-        trouble: step at which updates began to be skipped; None: that is long past, or none was.
-    """
-
-    finite_steps: int = 0
-    in_a_row: dict[str, int] = field(default_factory=dict)
-    trouble: int | None = None
+    finite_steps: int = 0  # steps since an update was last skipped
+    in_a_row: dict[str, int] = field(default_factory=dict)  # phase -> updates skipped in a row
+    trouble: int | None = None  # step at which updates began to be skipped; None: that is long past, or none was
 
     @classmethod
     def of(cls, saved: Mapping[str, Any], step: int) -> "Soundness":
@@ -307,49 +296,30 @@ CARRIED = "carried: "
 
 @dataclass
 class _Pending:
-    """A step whose numbers are on their way.
+    """A step whose numbers are on their way."""
 
-    Attributes:
-        step: what ran.
-        readout: the numbers.
-        plan: by which it ran.
-        began: when the step was begun, by the performance counter.
-        seconds: of training at its end.
-        images: seen by then.
-        took: seconds until the next step was begun, which a card that is kept busy makes the step's own time; 0: there
-            was no next step.
-    """
-
-    step: Step
-    readout: Readout
-    plan: Plan
-    began: float
-    seconds: float
-    images: int
+    step: Step  # what ran
+    readout: Readout  # the numbers
+    plan: Plan  # by which it ran
+    began: float  # when the step was begun, by the performance counter
+    seconds: float  # of training at its end
+    images: int  # seen by then
+    # seconds until the next step was begun, which a card that is kept busy makes the step's own time; 0: there
+    # was no next step
     took: float = 0.0
 
 
 @dataclass
 class StepLog:
-    """Reads each step's numbers once the next one has been begun, so that a card never waits for the host.
+    """Reads each step's numbers once the next one has been begun, so that a card never waits for the host."""
 
-    Attributes:
-        log: where they go.
-        checkpoints: folder that a training which fails can go back to.
-        device: that trains.
-        duration: of the whole training, for what is left of it.
-        command: that goes on with the run, for messages; None: there is none.
-        soundness: what is known of the updates so far.
-        pace: how long steps take.
-    """
-
-    log: EventLog
-    checkpoints: Path
-    device: torch.device
-    duration: Duration
-    command: str | None = None
-    soundness: Soundness = field(default_factory=Soundness)
-    pace: Pace = field(default_factory=Pace)
+    log: EventLog  # where they go
+    checkpoints: Path  # folder that a training which fails can go back to
+    device: torch.device  # that trains
+    duration: Duration  # of the whole training, for what is left of it
+    command: str | None = None  # that goes on with the run, for messages; None: there is none
+    soundness: Soundness = field(default_factory=Soundness)  # what is known of the updates so far
+    pace: Pace = field(default_factory=Pace)  # how long steps take
     _pending: list[_Pending] = field(default_factory=list)
 
     @property

@@ -31,13 +31,9 @@ def _draw(draw: Draw, count: int, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Streams:
-    """Random inputs of phases.
+    """Random inputs of phases."""
 
-    Attributes:
-        seed: the recipe's.
-    """
-
-    seed: int
+    seed: int  # the recipe's
 
     def batch(self, phase: Phase, step: int, repeat: int, count: int) -> Mapping[str, Tensor]:
         """The small inputs of one update: name -> [count, ...] on the host, to be split into micro-batches."""

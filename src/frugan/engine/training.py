@@ -33,65 +33,40 @@ MakeSheets = Callable[[Networks, int, Previews], object]
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a training in which phases and settings stay as they are.
+    """A part of a training in which phases and settings stay as they are."""
 
-    Attributes:
-        phases: that run, in order.
-        settings: optimizer settings by name.
-        sources: what its data sources give.
-        name: for people: "from step 700,000 on".
-        begins: its first step.
-        share: of all steps of the training.
-        objective: what its phases were made of; stages of one differ in settings alone, and take the same memory.
-    """
-
-    phases: tuple[Phase, ...]
-    settings: Mapping[str, OptimizerSettings]
-    sources: Mapping[str, SourceSpec] = field(default_factory=dict)
-    name: str = "from the start"
-    begins: int = 0
-    share: float = 1.0
+    phases: tuple[Phase, ...]  # that run, in order
+    settings: Mapping[str, OptimizerSettings]  # optimizer settings by name
+    sources: Mapping[str, SourceSpec] = field(default_factory=dict)  # what its data sources give
+    name: str = "from the start"  # for people: "from step 700,000 on"
+    begins: int = 0  # its first step
+    share: float = 1.0  # of all steps of the training
+    # what its phases were made of; stages of one differ in settings alone, and take the same memory
     objective: str = ""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained and how.
+    """What is trained and how."""
 
-    Attributes:
-        family: its name.
-        stages: at least one, in order.
-        averaged, ema: what EMA follows, and how.
-        batch: samples per update.
-        normalisation_batch: samples per group of the layers that normalise over samples; None: they take all.
-        build: every network that some phase runs, uninitialised on a device, or without data ("meta").
-        make: the same with their first weights, in fp32 on the host.
-        recomputable: networks -> blocks that may be recomputed.
-        length: steps of the whole training; None: unknown.
-        make_sheets: makes the sheets of a snapshot; None: there are none.
-        compiled: its phases are, where a plan allows.
-        ranks: that train together, each a batch of this size; they may share out the optimizers' state.
-        in_parts: its groups of samples are parts of groups that ranks share.
-        name: of the recipe, for people.
-        whole: that this is a rank's share of, or has another batch than; None: this is it.
-    """
-
-    family: str
-    stages: tuple[Stage, ...]
+    family: str  # its name
+    stages: tuple[Stage, ...]  # at least one, in order
+    # averaged, ema: what EMA follows, and how
     averaged: Mapping[str, BufferRule]
     ema: EmaSettings
-    batch: int
-    normalisation_batch: int | None
+    batch: int  # samples per update
+    normalisation_batch: int | None  # samples per group of the layers that normalise over samples; None: they take all
+    # every network that some phase runs, uninitialised on a device, or without data ("meta")
     build: Callable[[str], dict[str, nn.Module]]
-    make: Callable[[], dict[str, nn.Module]]
-    recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]
-    length: int | None = None
-    make_sheets: MakeSheets | None = None
-    compiled: bool = False
-    ranks: int = 1
-    in_parts: bool = False
-    name: str = ""
-    whole: "Training | None" = None
+    make: Callable[[], dict[str, nn.Module]]  # the same with their first weights, in fp32 on the host
+    recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
+    length: int | None = None  # steps of the whole training; None: unknown
+    make_sheets: MakeSheets | None = None  # makes the sheets of a snapshot; None: there are none
+    compiled: bool = False  # its phases are, where a plan allows
+    ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
+    in_parts: bool = False  # its groups of samples are parts of groups that ranks share
+    name: str = ""  # of the recipe, for people
+    whole: "Training | None" = None  # that this is a rank's share of, or has another batch than; None: this is it
 
     @classmethod
     def of_family(

@@ -112,44 +112,26 @@ class DrawFeed(Protocol):
 
 @dataclass(frozen=True)
 class Update:
-    """One update of one phase.
-
-    Attributes:
-        phase: what.
-        repeat: which of the phase's repeats.
-        step: which step it belongs to: with `repeat` the place of its inputs.
-        count_zeros: whether its gradients' zeros are counted.
-    """
+    """One update of one phase."""
 
     phase: Phase
-    repeat: int
-    step: int
-    count_zeros: bool
+    repeat: int  # which of the phase's repeats
+    step: int  # which step it belongs to: with `repeat` the place of its inputs
+    count_zeros: bool  # whether its gradients' zeros are counted
 
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """What one update did; tensors stay on the device.
+    """What one update did; tensors stay on the device."""
 
-    Attributes:
-        phase: its name.
-        repeat: which of the phase's repeats.
-        terms: name -> each micro-batch's value [micro-batches], fp32.
-        weights: share of each micro-batch in the update.
-        gradients: measured after unscaling, before `grad_hook` and clipping.
-        accepted: bool scalar; False: nothing was committed.
-        loss_scale: fp32 scalar, as used.
-        data_seconds: that the host waited for pictures.
-    """
-
-    phase: str
-    repeat: int
-    terms: dict[str, Tensor]
-    weights: tuple[float, ...]
-    gradients: GradientReport
-    accepted: Tensor
-    loss_scale: Tensor
-    data_seconds: float
+    phase: str  # its name
+    repeat: int  # which of the phase's repeats
+    terms: dict[str, Tensor]  # name -> each micro-batch's value [micro-batches], fp32
+    weights: tuple[float, ...]  # share of each micro-batch in the update
+    gradients: GradientReport  # measured after unscaling, before `grad_hook` and clipping
+    accepted: Tensor  # bool scalar; False: nothing was committed
+    loss_scale: Tensor  # fp32 scalar, as used
+    data_seconds: float  # that the host waited for pictures
 
     def finite_terms(self) -> bool:
         """Whether the losses were finite, whatever the gradients; waits for the device."""
@@ -158,22 +140,15 @@ class PhaseResult:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Gives updates what they see.
+    """Gives updates what they see."""
 
-    Attributes:
-        pictures, draws: where it comes from.
-        batch: samples of a whole update.
-        normalisation_batch: samples in a row that a part may look at together; None: those of a micro-batch.
-        probe: is told of every micro-batch.
-        ranks: the processes that share each update; this one gives the inputs of its own share.
-    """
-
+    # pictures, draws: where it comes from
     pictures: PictureFeed
     draws: DrawFeed
-    batch: int
-    normalisation_batch: int | None
-    probe: Probe
-    ranks: Ranks
+    batch: int  # samples of a whole update
+    normalisation_batch: int | None  # samples in a row that a part may look at together; None: those of a micro-batch
+    probe: Probe  # is told of every micro-batch
+    ranks: Ranks  # the processes that share each update; this one gives the inputs of its own share
 
     def share(self, phase: Phase) -> Share:
         """The samples of an update that this process sees."""
@@ -248,14 +223,10 @@ class TimedPictures:
 
     It is the host's time. A card that still has work queued loses less than that; one that is kept busy makes the host
     wait for its numbers, and pictures are read meanwhile, so that little or nothing is waited for here.
-
-    Attributes:
-        feed: where pictures come from.
-        seconds: waited for them so far.
     """
 
-    feed: PictureFeed
-    seconds: float = 0.0
+    feed: PictureFeed  # where pictures come from
+    seconds: float = 0.0  # waited for them so far
 
     def take(self, source: str, stream: str, position: int, count: int) -> Mapping[str, Tensor]:
         """As the feed's own."""

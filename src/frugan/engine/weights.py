@@ -29,15 +29,10 @@ from frugan.engine.gradients import SMALL_ELEMENTS, HalfSum, SliceSum, SmallSums
 
 @dataclass(frozen=True)
 class Layout:
-    """How working weights are laid out.
+    """How working weights are laid out."""
 
-    Attributes:
-        dtype: compute dtype of everything but the parameters that a layer keeps in fp32.
-        channels_last: 4-dimensional weights in channels-last order; activations follow them.
-    """
-
-    dtype: torch.dtype = torch.float32
-    channels_last: bool = False
+    dtype: torch.dtype = torch.float32  # compute dtype of everything but the parameters that a layer keeps in fp32
+    channels_last: bool = False  # 4-dimensional weights in channels-last order; activations follow them
 
     def place(self, weight: Tensor, *, fp32: bool) -> Tensor:
         """Cast and lay out one weight; the same tensor if nothing changes."""
@@ -149,19 +144,12 @@ def normalises_groups(networks: Mapping[str, nn.Module]) -> bool:
 
 @dataclass(frozen=True)
 class _Made:
-    """A working weight, and the way of its gradient back to the master.
+    """A working weight, and the way of its gradient back to the master."""
 
-    Attributes:
-        leaf: stands in the parameter's place.
-        sum: adds up its gradients; None: torch does.
-        back: through the norm that it was made by; None: there is none, or a divisor.
-        divisor: by which the master was divided; None: by none.
-    """
-
-    leaf: Tensor
-    sum: HalfSum | SmallSums | SliceSum | None
-    back: GradientEdge | None = None
-    divisor: Divisor | None = None
+    leaf: Tensor  # stands in the parameter's place
+    sum: HalfSum | SmallSums | SliceSum | None  # adds up its gradients; None: torch does
+    back: GradientEdge | None = None  # through the norm that it was made by; None: there is none, or a divisor
+    divisor: Divisor | None = None  # by which the master was divided; None: by none
 
     def take_gradient(self) -> Tensor | None:
         """What backward left, given away; in half precision if only one gradient came."""
@@ -175,23 +163,15 @@ class _Made:
 
 @dataclass
 class WorkingWeights:
-    """The working weights of one network during one phase.
+    """The working weights of one network during one phase."""
 
-    Attributes:
-        network: the network; its parameters are the leaves until `restore`.
-        layout: dtype and memory format.
-        updated: whether gradients are wanted, of all parameters but frozen ones.
-        observer: takes what preparation and forwards observe; None: nothing may move (inference).
-        in_slices: dense layers without working weights: theirs are cast slice by slice when they are used.
-        many: whether three or more micro-batches will add to each gradient.
-    """
-
-    network: nn.Module
-    layout: Layout
-    updated: bool
-    observer: Observer | None
+    network: nn.Module  # the network; its parameters are the leaves until `restore`
+    layout: Layout  # dtype and memory format
+    updated: bool  # whether gradients are wanted, of all parameters but frozen ones
+    observer: Observer | None  # takes what preparation and forwards observe; None: nothing may move (inference)
+    # dense layers without working weights: theirs are cast slice by slice when they are used
     in_slices: tuple[str, ...] = ()
-    many: bool = False
+    many: bool = False  # whether three or more micro-batches will add to each gradient
     _slots: list[tuple[nn.Module, str, nn.Parameter]] = field(default_factory=list)
     _made: dict[nn.Parameter, _Made] = field(default_factory=dict)
     _scaled: list[tuple[Scaling, list[nn.Parameter]]] = field(default_factory=list)

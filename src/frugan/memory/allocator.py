@@ -34,20 +34,13 @@ class OutOfBudget(Exception):
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """A piece of a segment.
+    """A piece of a segment."""
 
-    Attributes:
-        size_bytes: of the piece.
-        address: in a space in which no two segments touch.
-        small: of the pool of small requests.
-        taken: whether it is in use.
-        before, after: its neighbours in the segment.
-    """
-
-    size_bytes: int
-    address: int
-    small: bool
-    taken: bool = True
+    size_bytes: int  # of the piece
+    address: int  # in a space in which no two segments touch
+    small: bool  # of the pool of small requests
+    taken: bool = True  # whether it is in use
+    # before, after: its neighbours in the segment
     before: "Block | None" = None
     after: "Block | None" = None
 
@@ -58,21 +51,14 @@ class CachingAllocator:
 
     Args:
         budget_bytes: what may be reserved; None: without end.
-
-    Attributes:
-        reserved_bytes: held from the driver now.
-        peak_reserved_bytes: most so far.
-        taken_bytes: given out now, as split.
-        peak_taken_bytes: most so far.
-        small_reserved_bytes: of the segments that small requests come from.
     """
 
     budget_bytes: int | None = None
-    reserved_bytes: int = 0
-    peak_reserved_bytes: int = 0
-    taken_bytes: int = 0
-    peak_taken_bytes: int = 0
-    small_reserved_bytes: int = 0
+    reserved_bytes: int = 0  # held from the driver now
+    peak_reserved_bytes: int = 0  # most so far
+    taken_bytes: int = 0  # given out now, as split
+    peak_taken_bytes: int = 0  # most so far
+    small_reserved_bytes: int = 0  # of the segments that small requests come from
     _free: dict[bool, list[tuple[int, int, Block]]] = field(default_factory=lambda: {True: [], False: []})
     """Size, address and block: best fit takes the smallest that is large enough, of those the lowest."""
     _next_address: int = 0

@@ -26,15 +26,10 @@ _COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a device reaches.
+    """What a device reaches."""
 
-    Attributes:
-        macs_per_s: multiply-accumulates per second, in a big matrix product.
-        bytes_per_s: bytes read plus bytes written per second, in a big copy.
-    """
-
-    macs_per_s: float
-    bytes_per_s: float
+    macs_per_s: float  # multiply-accumulates per second, in a big matrix product
+    bytes_per_s: float  # bytes read plus bytes written per second, in a big copy
 
 
 def measure_peaks(device: torch.device | str, dtype: torch.dtype = torch.float32) -> Peaks:

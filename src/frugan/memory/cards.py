@@ -46,37 +46,22 @@ more than what lives where their peak lies in a strided convolution in half prec
 
 @dataclass(frozen=True)
 class Card:
-    """A device that plans are made for.
+    """A device that plans are made for."""
 
-    Attributes:
-        name: for people.
-        memory_bytes: it has in all; None: not known.
-        macs_per_s: precision -> multiply-accumulates per second.
-        bytes_per_s: of its memory.
-        host_bytes_per_s: between it and the host.
-        seconds_per_kernel: that starting one takes.
-        seconds_per_operation: that one of a step takes the host, with its parts in Python and in autograd.
-        context_bytes: held outside torch's allocator.
-        workspace_bytes: that libraries take from torch's allocator.
-        source: whether this was measured on the card, or is a guess.
-        capability: compute capability; None: not known.
-        queued: whether it works while the host goes on, as cards do and processors do not.
-        figures_of: the published card whose speeds these are; None: measured, or the card's own.
-    """
-
-    name: str
-    memory_bytes: int | None
-    macs_per_s: Mapping[str, float]
-    bytes_per_s: float
-    host_bytes_per_s: float = HOST_BYTES_PER_S
-    seconds_per_kernel: float = SECONDS_PER_KERNEL
+    name: str  # for people
+    memory_bytes: int | None  # that it has in all; None: not known
+    macs_per_s: Mapping[str, float]  # precision -> multiply-accumulates per second
+    bytes_per_s: float  # of its memory
+    host_bytes_per_s: float = HOST_BYTES_PER_S  # between it and the host
+    seconds_per_kernel: float = SECONDS_PER_KERNEL  # that starting one takes
+    # that one of a step takes the host, with its parts in Python and in autograd
     seconds_per_operation: float = SECONDS_PER_OPERATION["older"]
-    context_bytes: int = CONTEXT_BYTES
-    workspace_bytes: int = WORKSPACE_BYTES
-    source: Literal["measured", "guess"] = "guess"
-    capability: tuple[int, int] | None = None
-    queued: bool = True
-    figures_of: str | None = None
+    context_bytes: int = CONTEXT_BYTES  # held outside torch's allocator
+    workspace_bytes: int = WORKSPACE_BYTES  # that libraries take from torch's allocator
+    source: Literal["measured", "guess"] = "guess"  # whether this was measured on the card, or is a guess
+    capability: tuple[int, int] | None = None  # compute capability; None: not known
+    queued: bool = True  # whether it works while the host goes on, as cards do and processors do not
+    figures_of: str | None = None  # the published card whose speeds these are; None: measured, or the card's own
 
     def seconds(self, work: Work, precision: Precision) -> float:
         """How long work takes: as long as the card is busy, or as the host is with keeping it so, whichever is longer.
@@ -107,20 +92,14 @@ class Card:
 
 @dataclass(frozen=True)
 class Published:
-    """A card's published figures.
+    """A card's published figures."""
 
-    Attributes:
-        gib: of memory.
-        fp32, half: TFLOPS, without sparsity; half with sums in fp32.
-        gb_per_s: of its memory.
-        capability: compute capability.
-    """
-
-    gib: int
+    gib: int  # of memory
+    # fp32, half: TFLOPS, without sparsity; half with sums in fp32
     fp32: float
     half: float
-    gb_per_s: float
-    capability: tuple[int, int]
+    gb_per_s: float  # of its memory
+    capability: tuple[int, int]  # compute capability
 
     def card(self, name: str) -> Card:
         """What is guessed from them."""
@@ -247,17 +226,11 @@ LEAST_MARGIN_BYTES = 200 * MIB
 
 @dataclass(frozen=True)
 class Budget:
-    """Memory of a card for one process.
+    """Memory of a card for one process."""
 
-    Attributes:
-        total_bytes: for everything.
-        context_bytes: of it, outside torch's allocator.
-        workspace_bytes: of it, for libraries within torch's allocator.
-    """
-
-    total_bytes: int
-    context_bytes: int
-    workspace_bytes: int
+    total_bytes: int  # for everything
+    context_bytes: int  # of it, outside torch's allocator
+    workspace_bytes: int  # of it, for libraries within torch's allocator
 
     @classmethod
     def on(cls, card: Card, total_bytes: int) -> "Budget":
@@ -347,17 +320,11 @@ _FORM = re.compile(rf"\s*{_NUMBER}\s*({'|'.join(_BANDWIDTHS)})/s\s*(?:,\s*{_NUMB
 
 @dataclass(frozen=True)
 class Link:
-    """What connects any two cards.
+    """What connects any two cards."""
 
-    Attributes:
-        bytes_per_s: through each card, one way; of the slowest link where they differ.
-        latency_s: of a message.
-        guess: whether nobody has said so.
-    """
-
-    bytes_per_s: float
-    latency_s: float
-    guess: bool = False
+    bytes_per_s: float  # through each card, one way; of the slowest link where they differ
+    latency_s: float  # of a message
+    guess: bool = False  # whether nobody has said so
 
     def sent_bytes(self, size_bytes: float, cards: int) -> float:
         """What adding up so many bytes over all cards sends through the link of each."""
@@ -399,17 +366,11 @@ def parse_link(text: str) -> Link:
 
 @dataclass(frozen=True)
 class Sum:
-    """What cards add up in an update of one phase.
+    """What cards add up in an update of one phase."""
 
-    Attributes:
-        phase: its name.
-        size_bytes: of its gradients, fp32; losses and statistics besides them are small.
-        updates: in an average step.
-    """
-
-    phase: str
-    size_bytes: int
-    updates: float
+    phase: str  # its name
+    size_bytes: int  # of its gradients, fp32; losses and statistics besides them are small
+    updates: float  # in an average step
 
 
 def sums_of(stage: Stage, networks: Mapping[str, nn.Module]) -> tuple[Sum, ...]:

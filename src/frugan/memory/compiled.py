@@ -84,53 +84,32 @@ class OperationKind(Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """What one operation made, or a graph was given.
+    """What one operation made, or a graph was given."""
 
-    Attributes:
-        size_bytes: of its storage.
-        forward: it was not made in a backward.
-    """
-
-    size_bytes: int
-    forward: bool = True
+    size_bytes: int  # of its storage
+    forward: bool = True  # it was not made in a backward
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation.
+    """One operation."""
 
-    Attributes:
-        func: torch's own.
-        kind: how it is made.
-        reads: number of a value -> bytes of it that are read.
-        makes: numbers of values.
-        cost: bytes moved, multiply-accumulates, and those of them on fp32 numbers.
-        place: where it was asked for.
-    """
-
-    func: Any
-    kind: OperationKind
-    reads: dict[int, int]
-    makes: tuple[int, ...]
-    cost: tuple[int, int, int]
-    place: str
+    func: Any  # torch's own
+    kind: OperationKind  # how it is made
+    reads: dict[int, int]  # number of a value -> bytes of it that are read
+    makes: tuple[int, ...]  # numbers of values
+    cost: tuple[int, int, int]  # bytes moved, multiply-accumulates, and those of them on fp32 numbers
+    place: str  # where it was asked for
 
 
 @dataclass
 class JointGraph:
-    """Operations in the order of the written step.
+    """Operations in the order of the written step."""
 
-    Attributes:
-        values: by number.
-        operations: on them.
-        results: numbers of the values that the work gives, in order.
-        tensors: the results, without data.
-    """
-
-    values: list[Value] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
-    results: tuple[int, ...] = ()
-    tensors: Sequence[Tensor] = ()
+    values: list[Value] = field(default_factory=list)  # by number
+    operations: list[Operation] = field(default_factory=list)  # on them
+    results: tuple[int, ...] = ()  # numbers of the values that the work gives, in order
+    tensors: Sequence[Tensor] = ()  # the results, without data
 
     def needed(self) -> list[Operation]:
         """Without those that nothing comes of."""
@@ -260,22 +239,15 @@ MOST_OPERATIONS_TWICE = 30
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel.
+    """One kernel."""
 
-    Attributes:
-        makes: numbers of the values that it stores.
-        reads: number of a value -> bytes.
-        macs, fp32_macs: multiply-accumulates, and those of them on fp32 numbers.
-        bytes_moved: by it.
-        place: where the last of its operations was asked for.
-    """
-
-    makes: tuple[int, ...]
-    reads: dict[int, int]
+    makes: tuple[int, ...]  # numbers of the values that it stores
+    reads: dict[int, int]  # number of a value -> bytes
+    # macs, fp32_macs: multiply-accumulates, and those of them on fp32 numbers
     macs: int
     fp32_macs: int
-    bytes_moved: int
-    place: str
+    bytes_moved: int  # by it
+    place: str  # where the last of its operations was asked for
 
 
 @dataclass(frozen=True)
@@ -363,18 +335,13 @@ def _kernel(operation: Operation, expression: _Expression, graph: JointGraph) ->
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A phase's work on micro-batches of one size.
+    """A phase's work on micro-batches of one size."""
 
-    Attributes:
-        graph, kernels: what is done.
-        results: what it gives.
-        given_bytes: of what it is given.
-    """
-
+    # graph, kernels: what is done
     graph: JointGraph
     kernels: list[Kernel]
-    results: Results
-    given_bytes: int
+    results: Results  # what it gives
+    given_bytes: int  # of what it is given
 
     def run(self, tracker: Tracker) -> list[Tensor]:
         """Make what is stored, free it after its last reader, and count each kernel; gives the results."""
@@ -425,15 +392,10 @@ class _Recorded:
 
 @dataclass
 class DatalessCompiledPhases:
-    """Forward and backward of micro-batches, as `forward_and_backward`: what they would take if they were compiled.
+    """Forward and backward of micro-batches, as `forward_and_backward`: what they would take if they were compiled."""
 
-    Attributes:
-        tracker: notes what is made and freed.
-        dataless: runs operations without data.
-    """
-
-    tracker: Tracker
-    dataless: Dataless
+    tracker: Tracker  # notes what is made and freed
+    dataless: Dataless  # runs operations without data
     _known: dict[object, _Recorded] = field(default_factory=dict)
     _pools: dict[object, Tensor] = field(default_factory=dict)
 

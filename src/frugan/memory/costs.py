@@ -23,32 +23,20 @@ Run = Callable[[nn.Module, int], object]
 
 @dataclass(frozen=True)
 class Cost:
-    """An amount of work.
+    """An amount of work."""
 
-    Attributes:
-        macs: multiply-accumulates of convolutions, matrix products and attention, in inference.
-        bytes_moved: inputs and outputs of every operation, in inference.
-        saved_activation_bytes: kept for backward when the network is trained, without recompute.
-    """
-
-    macs: int
-    bytes_moved: int
-    saved_activation_bytes: int
+    macs: int  # multiply-accumulates of convolutions, matrix products and attention, in inference
+    bytes_moved: int  # inputs and outputs of every operation, in inference
+    saved_activation_bytes: int  # kept for backward when the network is trained, without recompute
 
 
 @dataclass(frozen=True)
 class NetworkCost:
-    """What one forward of a network costs.
+    """What one forward of a network costs."""
 
-    Attributes:
-        parameters: number of them; a shared one counts once.
-        per_sample: what one more sample adds.
-        per_call: what is left at no samples: preparing the weights (spectral norm, casts) and reading them.
-    """
-
-    parameters: int
-    per_sample: Cost
-    per_call: Cost
+    parameters: int  # number of them; a shared one counts once
+    per_sample: Cost  # what one more sample adds
+    per_call: Cost  # what is left at no samples: preparing the weights (spectral norm, casts) and reading them
 
     def at(self, samples: int) -> Cost:
         """Cost of a forward of `samples` samples, weights prepared anew for it."""

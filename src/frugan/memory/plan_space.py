@@ -54,17 +54,11 @@ KEEPINGS: tuple[Keeping, ...] = ("all", "products", "nothing", "nothing here")
 
 @dataclass(frozen=True)
 class Wishes:
-    """What is asked of a plan.
+    """What is asked of a plan."""
 
-    Attributes:
-        micro_batch: samples in one forward; None: to be chosen.
-        use: savings that it must use.
-        avoid: savings that it must not.
-    """
-
-    micro_batch: int | None = None
-    use: Collection[str] = ()
-    avoid: Collection[str] = ()
+    micro_batch: int | None = None  # samples in one forward; None: to be chosen
+    use: Collection[str] = ()  # savings that it must use
+    avoid: Collection[str] = ()  # savings that it must not
 
     def __post_init__(self) -> None:
         if "micro-batch" in {*self.use, *self.avoid}:
@@ -85,18 +79,13 @@ class Wishes:
 
 @dataclass(frozen=True)
 class PlanSpace:
-    """All plans of a training.
+    """All plans of a training."""
 
-    Attributes:
-        training, precision: what for.
-        wishes: what is asked of plans.
-        on_card: False: host and device are one, so nothing is won by moving state.
-    """
-
+    # training, precision: what for
     training: Training
     precision: Precision
-    wishes: Wishes = field(default_factory=Wishes)
-    on_card: bool = True
+    wishes: Wishes = field(default_factory=Wishes)  # what is asked of plans
+    on_card: bool = True  # False: host and device are one, so nothing is won by moving state
 
     @cached_property
     def _parts(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], Mapping[str, int]]:

@@ -27,13 +27,9 @@ from frugan.memory.work import Work
 
 @dataclass(frozen=True)
 class BlankPictures:
-    """Gives sources blank samples of their kind; tensors without data under a fake mode.
+    """Gives sources blank samples of their kind; tensors without data under a fake mode."""
 
-    Attributes:
-        needs: what each source has to give.
-    """
-
-    needs: Mapping[str, SourceSpec]
+    needs: Mapping[str, SourceSpec]  # what each source has to give
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """As the engine asks for them."""
@@ -108,30 +104,19 @@ HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a plan takes.
+    """What a plan takes."""
 
-    Attributes:
-        live_bytes: most that lives at once, as `torch.cuda.max_memory_allocated` counts: a block that is a little
-            larger than what was asked for counts whole.
-        reserved_bytes: the least that the caching allocator must be allowed to reserve; on a CPU what lives.
-        place: where the peak of what lives falls: "phase/network.block".
-        stage: name of the stage of training in which it does.
-        categories: bytes that live at the peak, by what they are for, without what blocks are larger.
-        by_phase: phase -> its own peak of what lives; "sheets": that of making sheets of samples.
-        work: of an average step.
-        host_bytes: most that the plan keeps in host memory, besides pictures.
-        unlimited_bytes: what the allocator reserves without a limit, as `torch.cuda.max_memory_reserved` counts.
-    """
-
+    # most that lives at once, as `torch.cuda.max_memory_allocated` counts: a block that is a little larger than what
+    # was asked for counts whole
     live_bytes: int
-    reserved_bytes: int
-    place: str
-    stage: str
-    categories: dict[str, int]
-    by_phase: dict[str, int]
-    work: Work
-    host_bytes: int = 0
-    unlimited_bytes: int = 0
+    reserved_bytes: int  # the least that the caching allocator must be allowed to reserve; on a CPU what lives
+    place: str  # where the peak of what lives falls: "phase/network.block"
+    stage: str  # name of the stage of training in which it does
+    categories: dict[str, int]  # bytes that live at the peak, by what they are for, without what blocks are larger
+    by_phase: dict[str, int]  # phase -> its own peak of what lives; "sheets": that of making sheets of samples
+    work: Work  # of an average step
+    host_bytes: int = 0  # most that the plan keeps in host memory, besides pictures
+    unlimited_bytes: int = 0  # what the allocator reserves without a limit, as `torch.cuda.max_memory_reserved` counts
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""

@@ -70,28 +70,19 @@ def _is_ours(file: Path) -> bool:
 
 @dataclass
 class PredictionStore:
-    """Runs plans of one training without data, once each.
+    """Runs plans of one training without data, once each."""
 
-    Attributes:
-        training, target: what is predicted.
-        subject: the recipe's fields that a step depends on.
-        version: of the step and of torch: what a file has of another version does not count.
-        files: read in this order, as far as they exist and are of this version.
-        tell: is told what is run: how many so far.
-        helper: runs a part of what is asked for ahead; None: nobody does.
-        expected_seconds: of one run, before any was made: whether help is worth its start.
-        ran: how many were run and not found.
-    """
-
+    # training, target: what is predicted
     training: Training
     target: Target
-    subject: Mapping[str, Any]
-    version: str
-    files: tuple[Path, ...] = ()
-    tell: Callable[[int], None] = lambda _: None
-    helper: Helper | None = None
+    subject: Mapping[str, Any]  # the recipe's fields that a step depends on
+    version: str  # of the step and of torch: what a file has of another version does not count
+    files: tuple[Path, ...] = ()  # read in this order, as far as they exist and are of this version
+    tell: Callable[[int], None] = lambda _: None  # is told what is run: how many so far
+    helper: Helper | None = None  # runs a part of what is asked for ahead; None: nobody does
+    # of one run, before any was made: whether help is worth its start
     expected_seconds: Callable[[], float] = lambda: 0.0
-    ran: int = 0
+    ran: int = 0  # how many were run and not found
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
     _seconds: float | None = None
     _dataless: Dataless = field(default_factory=Dataless)

@@ -42,32 +42,20 @@ class Predict(Protocol):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan may take.
-
-    Attributes:
-        plan: it.
-        reserved_bytes: by the allocator.
-        seconds: of a step: what plans are compared by, whatever the budget.
-    """
+    """What a plan may take."""
 
     plan: Plan
-    reserved_bytes: float
-    seconds: float
+    reserved_bytes: float  # by the allocator
+    seconds: float  # of a step: what plans are compared by, whatever the budget
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates of all plans of a training on a card.
+    """Estimates of all plans of a training on a card."""
 
-    Attributes:
-        space: the plans.
-        card: where they would run.
-        predict: runs a plan without data.
-    """
-
-    space: PlanSpace
-    card: Card
-    predict: Predict
+    space: PlanSpace  # the plans
+    card: Card  # where they would run
+    predict: Predict  # runs a plan without data
 
     @cached_property
     def _all(self) -> PlanSpace:
@@ -264,36 +252,22 @@ LOWER = 0.93
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan that was run.
-
-    Attributes:
-        plan: it.
-        prediction: what it takes: the most over all stages.
-        work: of an average step of the stage that takes most memory.
-        seconds: predicted for that, as plans are compared: from the same few runs for all of them.
-        whole_seconds: predicted for an average step of the whole training.
-    """
+    """A plan that was run."""
 
     plan: Plan
-    prediction: Prediction
-    work: Work
-    seconds: float
-    whole_seconds: float
+    prediction: Prediction  # what it takes: the most over all stages
+    work: Work  # of an average step of the stage that takes most memory
+    seconds: float  # predicted for that, as plans are compared: from the same few runs for all of them
+    whole_seconds: float  # predicted for an average step of the whole training
 
 
 @dataclass(frozen=True)
 class Search:
-    """Chooses among all plans of a training.
+    """Chooses among all plans of a training."""
 
-    Attributes:
-        space: the plans.
-        card: where they would run.
-        predict: runs a plan without data.
-    """
-
-    space: PlanSpace
-    card: Card
-    predict: Predict
+    space: PlanSpace  # the plans
+    card: Card  # where they would run
+    predict: Predict  # runs a plan without data
 
     @cached_property
     def estimates(self) -> Estimates:

@@ -69,25 +69,15 @@ SHEETS = "sheets"
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a step takes.
+    """What a step takes."""
 
-    Attributes:
-        peak: of everything.
-        by_phase: phase -> its own peak; "sheets": that of sampling, if it was looked at.
-        static: bytes that are there between steps, by what they are for.
-        trace: of all of it.
-        begins: number of the event with which the step begins.
-        work: of an average step, phases that are not always due counted by their share.
-        host_bytes: most that the plan keeps in host memory beside the card, pinned memory as torch allocates it.
-    """
-
-    peak: Peak
-    by_phase: Mapping[str, Peak]
-    static: Mapping[Category, int]
-    trace: Trace
-    begins: int
-    work: Work
-    host_bytes: int
+    peak: Peak  # of everything
+    by_phase: Mapping[str, Peak]  # phase -> its own peak; "sheets": that of sampling, if it was looked at
+    static: Mapping[Category, int]  # bytes that are there between steps, by what they are for
+    trace: Trace  # of all of it
+    begins: int  # number of the event with which the step begins
+    work: Work  # of an average step, phases that are not always due counted by their share
+    host_bytes: int  # most that the plan keeps in host memory beside the card, pinned memory as torch allocates it
 
     @cached_property
     def on_card(self) -> Replay:
@@ -173,15 +163,10 @@ def _peak_of(trace: Trace, phase: str) -> Peak:
 
 @dataclass
 class _Sent:
-    """Host memory that copies take.
+    """Host memory that copies take."""
 
-    Attributes:
-        live_bytes: now.
-        peak_bytes: most so far.
-    """
-
-    live_bytes: int = 0
-    peak_bytes: int = 0
+    live_bytes: int = 0  # now
+    peak_bytes: int = 0  # most so far
 
     def watch(self, copy: Tensor) -> None:
         """Count a copy until it is freed."""
@@ -275,17 +260,11 @@ class _MemoryProbe(Probe):
 
 @dataclass(frozen=True)
 class _WatchedCopies(HostCopies):
-    """Copies that lie in host memory, though everything is in one memory; their way is counted.
+    """Copies that lie in host memory, though everything is in one memory; their way is counted."""
 
-    Attributes:
-        tracker: of the card; None: host and device are one, and copies count.
-        counter: of work.
-        sent: how much of them there is at once.
-    """
-
-    tracker: Tracker | None
-    counter: WorkCounter
-    sent: _Sent
+    tracker: Tracker | None  # of the card; None: host and device are one, and copies count
+    counter: WorkCounter  # of work
+    sent: _Sent  # how much of them there is at once
 
     def send(self, tensor: Tensor) -> Tensor:
         self.counter.host_bytes += tensor.nbytes

@@ -107,18 +107,13 @@ CLOSE, CLOSE_BYTES = 0.003, 4 * MIB
 
 @dataclass
 class Trace:
-    """What was made and freed.
+    """What was made and freed."""
 
-    Attributes:
-        sizes_bytes: of each storage, in the order in which they were made, rounded.
-        categories: of each storage.
-        places: where each was made: "phase", or "phase/block".
-        events: number of a storage that is made, or -1 - number where it is freed.
-    """
-
+    # of each storage, in the order in which they were made, rounded
     sizes_bytes: list[int] = field(default_factory=list)
-    categories: list[Category] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
+    categories: list[Category] = field(default_factory=list)  # of each storage
+    places: list[str] = field(default_factory=list)  # where each was made: "phase", or "phase/block"
+    # number of a storage that is made, or -1 - number where it is freed
     events: list[int] = field(default_factory=list)
 
     def make(self, size_bytes: int, category: Category, place: str) -> int:
@@ -234,19 +229,12 @@ class Trace:
 
 @dataclass(frozen=True)
 class Replay:
-    """What an allocator did.
+    """What an allocator did."""
 
-    Attributes:
-        reserved_bytes: most that it held from the driver.
-        taken_bytes: most that it gave out, as split.
-        small_reserved_bytes: held in the end for small requests: these segments are hardly ever given back.
-        taken_at: place -> most that it had given out when something was allocated there.
-    """
-
-    reserved_bytes: int
-    taken_bytes: int
-    small_reserved_bytes: int
-    taken_at: dict[str, int]
+    reserved_bytes: int  # most that it held from the driver
+    taken_bytes: int  # most that it gave out, as split
+    small_reserved_bytes: int  # held in the end for small requests: these segments are hardly ever given back
+    taken_at: dict[str, int]  # place -> most that it had given out when something was allocated there
 
     def taken_in(self, phase: str) -> int:
         """Most that it had given out in a phase."""
@@ -255,17 +243,11 @@ class Replay:
 
 @dataclass(frozen=True)
 class Peak:
-    """The moment at which most lives.
+    """The moment at which most lives."""
 
-    Attributes:
-        size_bytes: then.
-        place: what was allocating.
-        categories: bytes by what they are for.
-    """
-
-    size_bytes: int
-    place: str
-    categories: dict[Category, int]
+    size_bytes: int  # then
+    place: str  # what was allocating
+    categories: dict[Category, int]  # bytes by what they are for
 
     def grown(self, size_bytes: int) -> "Peak":
         """The same with more temporaries."""

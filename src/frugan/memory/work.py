@@ -178,21 +178,14 @@ class SavedActivations:
 
 @dataclass(frozen=True)
 class Work:
-    """An amount of work.
+    """An amount of work."""
 
-    Attributes:
-        macs: multiply-accumulates of convolutions, matrix products and attention.
-        bytes_moved: inputs and outputs of every operation.
-        operations: that move something; each is about one kernel to be started.
-        host_bytes: moved between host and device, apart from pictures.
-        fp32_macs: of `macs`, those on fp32 numbers, whatever the working weights are; predictions made before this was
-            counted have 0.
-    """
-
-    macs: float = 0
-    bytes_moved: float = 0
-    operations: float = 0
-    host_bytes: float = 0
+    macs: float = 0  # multiply-accumulates of convolutions, matrix products and attention
+    bytes_moved: float = 0  # inputs and outputs of every operation
+    operations: float = 0  # that move something; each is about one kernel to be started
+    host_bytes: float = 0  # moved between host and device, apart from pictures
+    # of `macs`, those on fp32 numbers, whatever the working weights are; predictions made before this
+    # was counted have 0
     fp32_macs: float = 0
 
     def __add__(self, other: "Work") -> "Work":

@@ -32,19 +32,12 @@ _AT_ONCE = 2048
 
 @dataclass(frozen=True)
 class DigitClassifier:
-    """Tells which digit a picture shows, among the labels that it was fitted on.
+    """Tells which digit a picture shows, among the labels that it was fitted on."""
 
-    Attributes:
-        labels: the different labels, in rising order [K].
-        support: what it was fitted on [N, side * side], float64.
-        weights: [N, K], float64.
-        side: pictures are reduced to it.
-    """
-
-    labels: Tensor
-    support: Tensor
-    weights: Tensor
-    side: int = SIDE
+    labels: Tensor  # the different labels, in rising order [K]
+    support: Tensor  # what it was fitted on [N, side * side], float64
+    weights: Tensor  # [N, K], float64
+    side: int = SIDE  # pictures are reduced to it
 
     @classmethod
     def fit(cls, pictures: Tensor, labels: Tensor, side: int = SIDE) -> Self:

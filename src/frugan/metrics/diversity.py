@@ -21,13 +21,10 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class WithinClass:
-    """Distances between samples of the same class: root mean square differences of their features.
+    """Distances between samples of the same class: root mean square differences of their features."""
 
-    Attributes:
-        ranked: class -> distance of a sample to its nearest other of the class, to the second nearest, ..., to the
-            farthest, as a mean over the samples: float64 [N - 1]. Classes with less than two samples are left out.
-    """
-
+    # class -> distance of a sample to its nearest other of the class, to the second nearest, ..., to the farthest, as a
+    # mean over the samples: float64 [N - 1]. Classes with less than two samples are left out.
     ranked: Mapping[int, Tensor]
 
     @property
@@ -61,14 +58,10 @@ class WithinClass:
 
 @dataclass(frozen=True)
 class DiversityRatios:
-    """Distances within the classes, generated over real: 1 where samples vary as real ones do, 0 where they are alike.
+    """Distances within the classes, generated over real: 1 where samples vary as real ones, 0 where they are alike."""
 
-    Attributes:
-        mean: class -> ratio of the mean distances between two samples.
-        nearest: class -> ratio of the mean distances to the nearest neighbour, among equally many samples.
-    """
-
-    mean: dict[int, float]
+    mean: dict[int, float]  # class -> ratio of the mean distances between two samples
+    # class -> ratio of the mean distances to the nearest neighbour, among equally many samples
     nearest: dict[int, float]
 
     @property

@@ -38,15 +38,10 @@ INCEPTION_SETTING = "FRUGAN_INCEPTION"
 
 @dataclass(frozen=True)
 class Features:
-    """What a network makes of pictures, on the host.
+    """What a network makes of pictures, on the host."""
 
-    Attributes:
-        pooled: fp32 [N, D]: what distances are measured between.
-        logits: class scores without bias, fp32 [N, K]; None: the network has no classes.
-    """
-
-    pooled: Tensor
-    logits: Tensor | None
+    pooled: Tensor  # fp32 [N, D]: what distances are measured between
+    logits: Tensor | None  # class scores without bias, fp32 [N, K]; None: the network has no classes
 
 
 class FeatureNetwork(Protocol):
@@ -90,15 +85,10 @@ def full_fp32() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class InceptionFeatures:
-    """The network that FID, IS and KID are defined with.
+    """The network that FID, IS and KID are defined with."""
 
-    Attributes:
-        network: with its weights, on the device that it runs on.
-        digest: SHA-256 of the weights file.
-    """
-
-    network: Inception
-    digest: str
+    network: Inception  # with its weights, on the device that it runs on
+    digest: str  # SHA-256 of the weights file
     name: str = "inception-2015-12-05"
     resizer: str = "TensorFlow 1 bilinear to 299"
 
@@ -111,19 +101,12 @@ class InceptionFeatures:
 
 @dataclass(frozen=True)
 class NamedFeatures:
-    """Any callable: uint8 [N, 3, H, W] -> features [N, D], or (features, class scores).
-
-    Attributes:
-        network: it.
-        name: as it was asked for.
-        digest: of its file, or of what it says about itself.
-        device: that it takes pictures on.
-    """
+    """Any callable: uint8 [N, 3, H, W] -> features [N, D], or (features, class scores)."""
 
     network: Callable[[Tensor], object]
-    name: str
-    digest: str
-    device: torch.device
+    name: str  # as it was asked for
+    digest: str  # of its file, or of what it says about itself
+    device: torch.device  # that it takes pictures on
     resizer: str = "the network's own"
 
     @torch.no_grad()

@@ -28,23 +28,14 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 @dataclass(frozen=True)
 class FileMoments:
-    """Moments from a file.
+    """Moments from a file."""
 
-    Attributes:
-        path: the file.
-        digest: SHA-256 of the file.
-        normal: what it holds.
-        pictures: that they are of; None: the file does not say.
-        network_digest: of the network that made the features; None: the file does not say.
-        resolution: side of these pictures in pixels; None: the file does not say.
-    """
-
-    path: Path
-    digest: str
-    normal: Normal
-    pictures: int | None = None
-    network_digest: str | None = None
-    resolution: int | None = None
+    path: Path  # the file
+    digest: str  # SHA-256 of the file
+    normal: Normal  # what it holds
+    pictures: int | None = None  # that they are of; None: the file does not say
+    network_digest: str | None = None  # of the network that made the features; None: the file does not say
+    resolution: int | None = None  # side of these pictures in pixels; None: the file does not say
 
 
 def read_moments(path: Path, features: int) -> FileMoments:

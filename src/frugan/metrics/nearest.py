@@ -29,17 +29,11 @@ class Pictures(Protocol):
 
 @dataclass(frozen=True)
 class Nearest:
-    """What lies nearest to each of some pictures.
+    """What lies nearest to each of some pictures."""
 
-    Attributes:
-        indices: of the nearest pictures of the set, nearest first [N, K].
-        distances: root mean square difference to them, 0 to 255 [N, K].
-        usual: median distance of a picture of the set to its nearest other one.
-    """
-
-    indices: Tensor
-    distances: Tensor
-    usual: float
+    indices: Tensor  # of the nearest pictures of the set, nearest first [N, K]
+    distances: Tensor  # root mean square difference to them, 0 to 255 [N, K]
+    usual: float  # median distance of a picture of the set to its nearest other one
 
     @property
     def ratios(self) -> Tensor:

@@ -32,51 +32,35 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Provenance:
-    """How scores were measured.
+    """How scores were measured."""
 
-    Attributes:
-        network, network_digest: of features.
-        resizer: how pictures came to the network's size.
-        samples: generated pictures.
-        data, data_digest, real: the real pictures: where, which, how many; "none" and 0: moments alone were given.
-        reference, reference_digest: file of moments that the Fréchet distance is measured to, and its digest; "none":
-            those of the real pictures.
-        rows: real pictures that KID, precision and scores within classes compare with.
-        classes: generated ("all", or their numbers).
-        split: of the data ("all", "unseen").
-        seed: of the samples.
-        ema: whether the averaged networks made them.
-        truncation: standard deviation of the latents.
-        statistics: of batch normalisation; with the batches that they were gathered from, if standing.
-        precision: of the generator.
-        weights: where they come from.
-        step: steps that they were trained for.
-        psi, psi_layers: how far styles lie from the mean one, and in how many of the first layers; None: all.
-        noise: what layers add: their own, another for each picture, or none.
-    """
-
+    # network, network_digest: of features
     network: str
     network_digest: str
-    resizer: str
-    samples: int
+    resizer: str  # how pictures came to the network's size
+    samples: int  # generated pictures
+    # data, data_digest, real: the real pictures: where, which, how many; "none" and 0: moments alone were given
     data: str
     data_digest: str
     real: int
-    rows: int
-    classes: str
-    split: str
-    seed: int
-    ema: bool
-    truncation: float
-    statistics: str
-    precision: str
-    weights: str
-    step: int
+    rows: int  # real pictures that KID, precision and scores within classes compare with
+    classes: str  # generated ("all", or their numbers)
+    split: str  # of the data ("all", "unseen")
+    seed: int  # of the samples
+    ema: bool  # whether the averaged networks made them
+    truncation: float  # standard deviation of the latents
+    statistics: str  # of batch normalisation; with the batches that they were gathered from, if standing
+    precision: str  # of the generator
+    weights: str  # where they come from
+    step: int  # steps that they were trained for
+    # reference, reference_digest: file of moments that the Fréchet distance is measured to, and its digest; "none":
+    # those of the real pictures
     reference: str = NONE
     reference_digest: str = NONE
+    # psi, psi_layers: how far styles lie from the mean one, and in how many of the first layers; None: all
     psi: float = 1.0
     psi_layers: int | None = None
-    noise: str = "const"
+    noise: str = "const"  # what layers add: their own, another for each picture, or none
 
     @property
     def compared_with(self) -> str:
@@ -103,17 +87,11 @@ FOLD_ROWS = 1024
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and covariance of features.
+    """Mean and covariance of features."""
 
-    Attributes:
-        count: rows.
-        mean: float64 [D].
-        scatter: sum of outer products of deviations from the mean, float64 [D, D].
-    """
-
-    count: int
-    mean: Tensor
-    scatter: Tensor
+    count: int  # rows
+    mean: Tensor  # float64 [D]
+    scatter: Tensor  # sum of outer products of deviations from the mean, float64 [D, D]
 
     @property
     def covariance(self) -> Tensor:
@@ -146,15 +124,10 @@ class Moments:
 
 @dataclass(frozen=True)
 class Normal:
-    """Mean and covariance that somebody else gathered, of how many features does not matter.
+    """Mean and covariance that somebody else gathered, of how many features does not matter."""
 
-    Attributes:
-        mean: float64 [D].
-        covariance: float64 [D, D], symmetric.
-    """
-
-    mean: Tensor
-    covariance: Tensor
+    mean: Tensor  # float64 [D]
+    covariance: Tensor  # float64 [D, D], symmetric
 
 
 class StreamingMoments:

@@ -57,17 +57,11 @@ class KeptKernels:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """What surrounds the filter.
+    """What surrounds the filter."""
 
-    Attributes:
-        up: samples for each one given, the others zero.
-        down: of how many samples one is kept.
-        padding: after the zeros are put in.
-    """
-
-    up: int
-    down: int
-    padding: Padding
+    up: int  # samples for each one given, the others zero
+    down: int  # of how many samples one is kept
+    padding: Padding  # after the zeros are put in
 
     def adjoint(self, given: torch.Size, made: torch.Size, taps: torch.Size) -> "_Geometry":
         """Of an operation from [.., H, W] to [.., H', W'] with a filter [T, T']."""

@@ -142,14 +142,11 @@ class SpectralScaling(Scaling):
 
     Attributes:
         left: u of each weight, of unit norm after an iteration.
-        right: v of each weight [1, in], not scaled.
-        right_norms: of these [n].
-        sigmas: largest singular values [n].
     """
 
-    right: list[Tensor]
-    right_norms: Tensor
-    sigmas: Tensor
+    right: list[Tensor]  # v of each weight [1, in], not scaled
+    right_norms: Tensor  # of these [n]
+    sigmas: Tensor  # largest singular values [n]
 
     def __init__(self, weights: Sequence[Tensor], left: list[Tensor], eps: float) -> None:
         self.left, self.eps = left, eps

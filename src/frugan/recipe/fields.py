@@ -18,23 +18,14 @@ WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false
 
 @dataclass(frozen=True)
 class RecipeField:
-    """One field.
+    """One field."""
 
-    Attributes:
-        key: dotted, as a word of the command line has it.
-        values: what it may be, in words.
-        value: in this recipe, as text.
-        default: where a recipe does not give it; None: every recipe has to.
-        changeable: whether a run may go on with another value.
-        description: what it does.
-    """
-
-    key: str
-    values: str
-    value: str
-    default: str | None
-    changeable: bool
-    description: str
+    key: str  # dotted, as a word of the command line has it
+    values: str  # what it may be, in words
+    value: str  # in this recipe, as text
+    default: str | None  # where a recipe does not give it; None: every recipe has to
+    changeable: bool  # whether a run may go on with another value
+    description: str  # what it does
 
 
 def recipe_fields(recipe: Recipe, sections: Sequence[str] = SECTIONS) -> list[RecipeField]:

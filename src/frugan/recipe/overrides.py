@@ -115,18 +115,13 @@ def _counts(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """A field in which two recipes differ.
+    """A field in which two recipes differ."""
 
-    Attributes:
-        before, after: its values.
-        changeable: whether it may change when a run is resumed.
-        restarts: networks that the change gives a fresh start.
-    """
-
+    # before, after: its values
     before: Any
     after: Any
-    changeable: bool
-    restarts: tuple[str, ...] = ()
+    changeable: bool  # whether it may change when a run is resumed
+    restarts: tuple[str, ...] = ()  # networks that the change gives a fresh start
 
 
 def differences(before: BaseModel, after: BaseModel) -> dict[str, Difference]:

@@ -13,39 +13,26 @@ MOST_COLUMNS = 80
 
 @dataclass(frozen=True)
 class GradientMap:
-    """Gradients of one network in one phase.
+    """Gradients of one network in one phase."""
 
-    Attributes:
-        network, phase: names.
-        layers: in the network's order.
-        steps: the last step of each column, rising.
-        norms: of each layer [layers][steps]: log10 of the L2 norm; -inf: all were exactly zero; None: it got none.
-        zeros: likewise the share of exact zeros; None: it got none.
-    """
-
+    # network, phase: names
     network: str
     phase: str
-    layers: tuple[str, ...]
-    steps: tuple[int, ...]
+    layers: tuple[str, ...]  # in the network's order
+    steps: tuple[int, ...]  # the last step of each column, rising
+    # of each layer [layers][steps]: log10 of the L2 norm; -inf: all were exactly zero; None: it got none
     norms: tuple[tuple[float | None, ...], ...]
-    zeros: tuple[tuple[float | None, ...], ...]
+    zeros: tuple[tuple[float | None, ...], ...]  # likewise the share of exact zeros; None: it got none
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """A layer in some reports in a row.
+    """A layer in some reports in a row."""
 
-    Attributes:
-        logarithms: log10 of its norms above zero, added up.
-        above: how many of them there are.
-        zeros: shares of exact zeros, added up.
-        reports: how many of them there are.
-    """
-
-    logarithms: float = 0.0
-    above: int = 0
-    zeros: float = 0.0
-    reports: int = 0
+    logarithms: float = 0.0  # log10 of its norms above zero, added up
+    above: int = 0  # how many of them there are
+    zeros: float = 0.0  # shares of exact zeros, added up
+    reports: int = 0  # how many of them there are
 
     def __add__(self, other: "_Cell") -> "_Cell":
         return _Cell(
@@ -106,12 +93,9 @@ class _Columns:
 
 @dataclass
 class GradientMaps:
-    """Gathers the gradients of reported steps, in bounded memory however long a run is.
+    """Gathers the gradients of reported steps, in bounded memory however long a run is."""
 
-    Attributes:
-        sizes: parameter -> its numbers, which weigh its share of zeros in its layer's; those not known count one.
-    """
-
+    # parameter -> its numbers, which weigh its share of zeros in its layer's; those not known count one
     sizes: Mapping[str, int] = field(default_factory=dict)
     _maps: dict[tuple[str, str], _Columns] = field(default_factory=dict)
     _reached: set[str] = field(default_factory=set)

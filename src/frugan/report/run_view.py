@@ -34,12 +34,9 @@ MOST_LAYERS = 8
 
 @dataclass
 class Curve:
-    """One curve, thinned as it grows: neighbours are averaged, so that a long run keeps its shape.
+    """One curve, thinned as it grows: neighbours are averaged, so that a long run keeps its shape."""
 
-    Attributes:
-        steps, values: of the points so far.
-    """
-
+    # steps, values: of the points so far
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     _stride: int = 1
@@ -88,64 +85,40 @@ class Curve:
 
 @dataclass(frozen=True)
 class Picture:
-    """A sheet at a step.
+    """A sheet at a step."""
 
-    Attributes:
-        step: of training.
-        kind: which sheet ("samples").
-        uri: the picture itself, as a data URI.
-        rows: names of its rows, from the top; empty: they have none.
-    """
-
-    step: int
-    kind: str
-    uri: str
-    rows: tuple[str, ...] = ()
+    step: int  # of training
+    kind: str  # which sheet ("samples")
+    uri: str  # the picture itself, as a data URI
+    rows: tuple[str, ...] = ()  # names of its rows, from the top; empty: they have none
 
 
 @dataclass(frozen=True)
 class RunView:
-    """What is shown of a run.
+    """What is shown of a run."""
 
-    Attributes:
-        name: of its folder.
-        charts: title -> curve name -> curve; in the order in which they are shown.
-        facts: title -> fact -> value, as text: recipe, plan, machine.
-        pictures: sheets, oldest first.
-        notes: lines that training said: choices and warnings, with their kind.
-        tiles: name -> value, as text: where the run stands.
-        damaged: lines of the event file that could not be read.
-        gradients: by layer through time, of each network and phase.
-        never: network -> parameters that never got a gradient.
-        scores: rows of what `frugan evaluate` found, column -> value, as text; oldest first.
-    """
-
-    name: str
-    charts: Mapping[str, Mapping[str, Curve]]
-    facts: Mapping[str, Mapping[str, str]]
-    pictures: tuple[Picture, ...]
-    notes: tuple[tuple[str, str], ...]
-    tiles: Mapping[str, str]
-    damaged: int = 0
-    gradients: tuple[GradientMap, ...] = ()
-    never: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    name: str  # of its folder
+    charts: Mapping[str, Mapping[str, Curve]]  # title -> curve name -> curve; in the order in which they are shown
+    facts: Mapping[str, Mapping[str, str]]  # title -> fact -> value, as text: recipe, plan, machine
+    pictures: tuple[Picture, ...]  # sheets, oldest first
+    notes: tuple[tuple[str, str], ...]  # lines that training said: choices and warnings, with their kind
+    tiles: Mapping[str, str]  # name -> value, as text: where the run stands
+    damaged: int = 0  # lines of the event file that could not be read
+    gradients: tuple[GradientMap, ...] = ()  # by layer through time, of each network and phase
+    never: Mapping[str, Sequence[str]] = field(default_factory=dict)  # network -> parameters that never got a gradient
+    # rows of what `frugan evaluate` found, column -> value, as text; oldest first
     scores: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass
 class Charts:
-    """Curves and maps gathered from events.
+    """Curves and maps gathered from events."""
 
-    Attributes:
-        by_title: title -> curve name -> curve.
-        gradients: by layer.
-        skipped: phase -> (step, how many until then) of the steps with updates that were.
-        took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data.
-    """
-
-    by_title: dict[str, dict[str, Curve]] = field(default_factory=dict)
-    gradients: GradientMaps = field(default_factory=GradientMaps)
+    by_title: dict[str, dict[str, Curve]] = field(default_factory=dict)  # title -> curve name -> curve
+    gradients: GradientMaps = field(default_factory=GradientMaps)  # by layer
+    # phase -> (step, how many until then) of the steps with updates that were
     skipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    # took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data
     took_seconds: float = 0.0
     data_seconds: float = 0.0
 

@@ -143,13 +143,9 @@ MOST_PARAMETERS_NAMED = 3
 
 @dataclass
 class GradientSigns:
-    """Watches the events of one training; what it tells, it tells once.
+    """Watches the events of one training; what it tells, it tells once."""
 
-    Attributes:
-        sizes: parameter -> its numbers, from the event of the start.
-    """
-
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)  # parameter -> its numbers, from the event of the start
     _told: set[tuple[str, str]] = field(default_factory=set)
 
     def look(self, event: Mapping[str, Any]) -> Iterator[str]:

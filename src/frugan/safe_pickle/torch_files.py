@@ -204,13 +204,9 @@ _DAMAGED_ZIP = (*DAMAGED, zipfile.BadZipFile, zlib.error, RuntimeError, OSError)
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What stands for a layer without weights that a file holds as an object; what is inside it is passed over.
+    """What stands for a layer without weights that a file holds as an object; what is inside it is passed over."""
 
-    Attributes:
-        kind: its class's name.
-    """
-
-    kind: str
+    kind: str  # its class's name
 
 
 LAYERS: Mapping[Name, str] = MappingProxyType({("torch.nn.modules.activation", "ReLU"): "ReLU"})

@@ -44,13 +44,9 @@ class HeightReader:
 
 @dataclass(frozen=True)
 class HeightNeeds:
-    """What the family expects: "heights" fp32 [n, 1, R, R].
+    """What the family expects: "heights" fp32 [n, 1, R, R]."""
 
-    Attributes:
-        resolution: side of the square maps.
-    """
-
-    resolution: int
+    resolution: int  # side of the square maps
 
     @property
     def classes(self) -> None:

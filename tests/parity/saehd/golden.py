@@ -73,23 +73,14 @@ def built(networks: SAEHDNetworks, seed: int) -> dict[str, nn.Module]:
 
 @dataclass(frozen=True)
 class Recording:
-    """One recorded run.
+    """One recorded run."""
 
-    Attributes:
-        name: "df-ud_rmsprop", "extras/df-ud_gan".
-        options: the original's.
-        seed: of the autoencoder's first weights.
-        steps: how many.
-        trace: losses, name -> [steps, samples], and some pictures.
-        faults: settings of the optimizers that are made wrong.
-    """
-
-    name: str
-    options: dict[str, Any]
-    seed: int
-    steps: int
-    trace: Mapping[str, Array]
-    faults: Mapping[str, float] = field(default_factory=dict)
+    name: str  # "df-ud_rmsprop", "extras/df-ud_gan"
+    options: dict[str, Any]  # the original's
+    seed: int  # of the autoencoder's first weights
+    steps: int  # how many
+    trace: Mapping[str, Array]  # losses, name -> [steps, samples], and some pictures
+    faults: Mapping[str, float] = field(default_factory=dict)  # settings of the optimizers that are made wrong
 
     @classmethod
     def read(cls, name: str) -> "Recording":
@@ -140,13 +131,9 @@ def recording(name: str) -> Recording:
 
 @dataclass(frozen=True)
 class Batches:
-    """Feeds the engine the recorded batches, over and over.
+    """Feeds the engine the recorded batches, over and over."""
 
-    Attributes:
-        dtype: that they are handed out in.
-    """
-
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = torch.float32  # that they are handed out in
 
     def take(self, source: str, stream: str, position: int, count: int) -> dict[str, Tensor]:
         """See `PictureFeed`."""

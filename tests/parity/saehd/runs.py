@@ -31,17 +31,12 @@ LOSSES = {"src_loss": "src/", "dst_loss": "dst/", "loss_G_before_update": ""}
 
 @dataclass(frozen=True)
 class Run:
-    """What a run left.
+    """What a run left."""
 
-    Attributes:
-        losses: by the recordings' names; a column for each micro-batch. [steps, micro-batches].
-        movement: steps done (1 and all) -> graph key -> change since the start.
-        state: at the end.
-    """
-
+    # by the recordings' names; a column for each micro-batch. [steps, micro-batches].
     losses: dict[str, Array]
-    movement: dict[int, dict[str, Array]]
-    state: TrainingState
+    movement: dict[int, dict[str, Array]]  # steps done (1 and all) -> graph key -> change since the start
+    state: TrainingState  # at the end
 
 
 def run(

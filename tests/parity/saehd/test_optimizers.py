@@ -45,13 +45,9 @@ def recorded(name: str) -> dict[str, Array]:
 
 @dataclass
 class Toy:
-    """The two variables and their optimizer.
+    """The two variables and their optimizer."""
 
-    Attributes:
-        name: of the recording.
-    """
-
-    name: str
+    name: str  # of the recording
     settings: RMSpropSettings | AdaBeliefSettings
     parameters: dict[str, nn.Parameter]
     optimizer: PiecewiseOptimizer

@@ -20,17 +20,11 @@ CASES = ("res32", "res64_cond")
 
 @dataclass(frozen=True)
 class Case:
-    """One recording.
+    """One recording."""
 
-    Attributes:
-        name: of its files.
-        settings: of the run.
-        data: "file.tensor" -> value.
-    """
-
-    name: str
-    settings: dict[str, Any]
-    data: dict[str, Tensor]
+    name: str  # of its files
+    settings: dict[str, Any]  # of the run
+    data: dict[str, Tensor]  # "file.tensor" -> value
 
     @property
     def networks(self) -> StyleGAN2Networks:

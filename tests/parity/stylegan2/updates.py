@@ -50,16 +50,13 @@ class Update:
     """One backward of one phase from the first state.
 
     Attributes:
-        terms: losses by name.
-        gradients: of the updated network's masters, by parameter; those that got any.
         observer: what the layers saw.
-        path_length: mean of path lengths that was observed, in G_path.
     """
 
-    terms: dict[str, float]
-    gradients: dict[str, Tensor]
+    terms: dict[str, float]  # losses by name
+    gradients: dict[str, Tensor]  # of the updated network's masters, by parameter; those that got any
     networks: dict[str, nn.Module]
-    path_length: Tensor | None
+    path_length: Tensor | None  # mean of path lengths that was observed, in G_path
 
 
 def update_alone(case: Case, name: str) -> Update:

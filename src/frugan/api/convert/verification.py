@@ -26,15 +26,10 @@ SHEET = SheetRequest(seed=0, columns=2, classes=(0,))
 
 @dataclass(frozen=True)
 class Verified:
-    """What running the networks showed.
+    """What running the networks showed."""
 
-    Attributes:
-        networks: that were run.
-        difference: largest, of any pixel, from the source's own pictures; None: it brought none.
-    """
-
-    networks: tuple[str, ...]
-    difference: float | None
+    networks: tuple[str, ...]  # that were run
+    difference: float | None  # largest, of any pixel, from the source's own pictures; None: it brought none
 
     @property
     def line(self) -> str:

@@ -28,39 +28,24 @@ PASSED_ROWS = 2048
 
 @dataclass(frozen=True)
 class DrawTask:
-    """What to draw and what to gather of it.
+    """What to draw and what to gather of it."""
 
-    Attributes:
-        request: which pictures.
-        samples: how many.
-        dimensions: of the features.
-        inception: whether class scores are gathered.
-        rows: whether features are kept, and not their moments alone.
-    """
-
-    request: DrawRequest
-    samples: int
-    dimensions: int
-    inception: bool
-    rows: bool
+    request: DrawRequest  # which pictures
+    samples: int  # how many
+    dimensions: int  # of the features
+    inception: bool  # whether class scores are gathered
+    rows: bool  # whether features are kept, and not their moments alone
 
 
 @dataclass
 class Drawn:
-    """What was gathered of generated pictures.
+    """What was gathered of generated pictures."""
 
-    Attributes:
-        moments: of their features.
-        inception: of their class scores, if those were asked for.
-        labels: of their classes [n].
-        standing_size: samples in a batch of standing statistics.
-        pictures_not_finite, features_not_finite: that held such values.
-    """
-
-    moments: Moments
-    inception: StreamingInceptionScore | None
-    labels: NDArray[np.int64]
-    standing_size: int
+    moments: Moments  # of their features
+    inception: StreamingInceptionScore | None  # of their class scores, if those were asked for
+    labels: NDArray[np.int64]  # of their classes [n]
+    standing_size: int  # samples in a batch of standing statistics
+    # pictures_not_finite, features_not_finite: that held such values
     pictures_not_finite: int
     features_not_finite: int
 
@@ -78,23 +63,15 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Artist:
-    """Draws pictures with networks and looks at them with a feature network; a part of them where there are ranks.
+    """Draws pictures with networks and looks at them with a feature network; a part of them where there are ranks."""
 
-    Attributes:
-        recipe: of the networks.
-        tools: gives the networks that draw, and the one of features; asked once there is something to draw.
-        device: that does it.
-        progress: (pictures done, of how many).
-        ranks: that share the work; None: this process has all of it.
-        most: samples in one forward that there is room for here; None: as many as are asked for.
-    """
-
-    recipe: Recipe
+    recipe: Recipe  # of the networks
+    # gives the networks that draw, and the one of features; asked once there is something to draw
     tools: Callable[[], tuple[Mapping[str, nn.Module], FeatureNetwork]]
-    device: torch.device
-    progress: Callable[[int, int], None] | None = None
-    ranks: "RankGroup | None" = None
-    most: int | None = None
+    device: torch.device  # that does it
+    progress: Callable[[int, int], None] | None = None  # (pictures done, of how many)
+    ranks: "RankGroup | None" = None  # that share the work; None: this process has all of it
+    most: int | None = None  # samples in one forward that there is room for here; None: as many as are asked for
 
     def draw(self, draw: DrawTask | None, store: RowStore | None) -> Drawn | None:
         """Draw, every rank a part; the first one gets what was gathered of all pictures, the others None.

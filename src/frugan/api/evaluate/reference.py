@@ -40,14 +40,10 @@ class DigitFeatures:
     They are no logits, and no class probabilities are made of them for an inception score: taken as logits, unseen real
     digits score 9.4 and ten pictures that repeat 9.9; with a temperature that cross-validation inside the fit half
     chose, 9.7 and 9.99. Where a classifier is nearly always sure, that score rises with sameness.
-
-    Attributes:
-        classifier: fitted to the demo's training half.
-        digest: of its weights.
     """
 
-    classifier: DigitClassifier
-    digest: str
+    classifier: DigitClassifier  # fitted to the demo's training half
+    digest: str  # of its weights
     name: str = "digits"
     resizer: str = "area to 8"
 
@@ -85,17 +81,11 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Reference:
-    """Real pictures as a feature network sees them.
+    """Real pictures as a feature network sees them."""
 
-    Attributes:
-        moments: of all of them, or from a file.
-        rows: features of up to `MOST_ROWS`, in a fixed random order [N, D], mapped from disk.
-        labels: class of each of these [N].
-    """
-
-    moments: Moments | Normal
-    rows: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    moments: Moments | Normal  # of all of them, or from a file
+    rows: NDArray[np.float32]  # features of up to `MOST_ROWS`, in a fixed random order [N, D], mapped from disk
+    labels: NDArray[np.int64]  # class of each of these [N]
 
     @classmethod
     def of_file(cls, file: FileMoments) -> Self:

@@ -49,47 +49,32 @@ LEAST_PER_CLASS = 2
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """How to evaluate.
+    """How to evaluate."""
 
-    Attributes:
-        metrics: of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network has no
-            class probabilities.
-        samples: pictures to generate.
-        network: of features: "inception", "digits", a TorchScript file, or "module:callable".
-        network_file: of the Inception network's weights.
-        draw: which pictures, and by which statistics.
-        ema: score the averaged networks; False: those that are trained.
-        split: what the real pictures are, for the provenance.
-        device: "auto", "cpu", "cuda" or "cuda:1".
-        reference: file of moments that the Fréchet distance is measured to; None: those of the real pictures.
-    """
-
+    # of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network
+    # has no class probabilities
     metrics: tuple[str, ...] | None = None
-    samples: int = 50_000
-    network: str = "inception"
-    network_file: Path | None = None
-    draw: DrawRequest = field(default_factory=DrawRequest)
-    ema: bool = True
-    split: str = "all"
-    device: str = "auto"
+    samples: int = 50_000  # pictures to generate
+    network: str = "inception"  # of features: "inception", "digits", a TorchScript file, or "module:callable"
+    network_file: Path | None = None  # of the Inception network's weights
+    draw: DrawRequest = field(default_factory=DrawRequest)  # which pictures, and by which statistics
+    ema: bool = True  # score the averaged networks; False: those that are trained
+    split: str = "all"  # what the real pictures are, for the provenance
+    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:1"
+    # file of moments that the Fréchet distance is measured to; None: those of the real pictures
     reference: Path | None = None
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        scores: "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid".
-        by_class: class name -> Fréchet distance within it; empty if not asked for.
-        provenance: what they were measured with.
-        warnings: what to know before believing them.
-    """
-
+    # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid"
     scores: Mapping[str, float]
-    provenance: Provenance
+    provenance: Provenance  # what they were measured with
+    # class name -> Fréchet distance within it; empty if not asked for
     by_class: Mapping[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what to know before believing them
 
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""
@@ -103,25 +88,19 @@ class Evaluation:
 
 @dataclass
 class Scorer:
-    """Scores networks of one recipe against one set of pictures, or against moments of one.
+    """Scores networks of one recipe against one set of pictures, or against moments of one."""
 
-    Attributes:
-        recipe, network, options: what is scored by what.
-        pictures: real ones; None: there are moments alone.
-        where: the pictures' place, for the provenance.
-        say, progress: see `evaluate`.
-        given: moments from a file, for the Fréchet distance.
-        ranks: that draw a part of the pictures each; the first one scores them. None: this process draws all.
-    """
-
+    # recipe, network, options: what is scored by what
     recipe: Recipe
     network: FeatureNetwork
-    pictures: PictureSet | None
+    pictures: PictureSet | None  # real ones; None: there are moments alone
     options: EvaluationOptions
-    where: str
+    where: str  # the pictures' place, for the provenance
+    # say, progress: see `evaluate`
     say: Say
     progress: Callable[[int, int], None] | None = None
-    given: FileMoments | None = None
+    given: FileMoments | None = None  # moments from a file, for the Fréchet distance
+    # that draw a part of the pictures each; the first one scores them. None: this process draws all.
     ranks: "RankGroup | None" = None
 
     @cached_property

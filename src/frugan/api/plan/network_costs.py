@@ -25,44 +25,29 @@ CAVEAT = "Parameters and MACs alone do not give latency: memory traffic, kernel 
 
 @dataclass(frozen=True)
 class NetworkInfo:
-    """What one network costs, counted per sample in inference unless said.
+    """What one network costs, counted per sample in inference unless said."""
 
-    Attributes:
-        parameters: number of them.
-        macs: multiply-accumulates.
-        bytes_moved: inputs and outputs of all operations.
-        intensity: MACs per byte moved.
-        bound_by: "compute" or "memory", on this machine.
-        saved_activation_bytes: kept for backward in training, without recompute.
-        latency_seconds: measured forward of one sample on this machine, weights prepared; None if it was not measured.
-    """
-
-    parameters: int
-    macs: int
-    bytes_moved: int
-    intensity: float
-    bound_by: str
-    saved_activation_bytes: int
+    parameters: int  # number of them
+    macs: int  # multiply-accumulates
+    bytes_moved: int  # inputs and outputs of all operations
+    intensity: float  # MACs per byte moved
+    bound_by: str  # "compute" or "memory", on this machine
+    saved_activation_bytes: int  # kept for backward in training, without recompute
+    # measured forward of one sample on this machine, weights prepared; None if it was not measured
     latency_seconds: float | None
 
 
 @dataclass(frozen=True)
 class RecipeInfo:
-    """What a recipe's networks cost on this machine.
+    """What a recipe's networks cost on this machine."""
 
-    Attributes:
-        name: recipe or file.
-        device, precision: what was measured on.
-        peaks: what the machine reaches.
-        networks: by name.
-    """
-
-    name: str
+    name: str  # recipe or file
     recipe: Recipe
+    # device, precision: what was measured on
     device: str
     precision: str
-    peaks: Peaks
-    networks: dict[str, NetworkInfo]
+    peaks: Peaks  # what the machine reaches
+    networks: dict[str, NetworkInfo]  # by name
 
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""

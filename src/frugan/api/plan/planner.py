@@ -147,58 +147,36 @@ COMMUNICATION_BYTES = 300 * MIB
 
 @dataclass(frozen=True)
 class PlanOptions(Wishes):
-    """How to plan: what is wished of a plan (`micro_batch`, `use`, `avoid`), and what for.
+    """How to plan: what is wished of a plan (`micro_batch`, `use`, `avoid`), and what for."""
 
-    Attributes:
-        card: plan for a card of this name; None: the one here, or one that is not named. Several that train together:
-            "gtx-1080x8".
-        gpus: cards that share the batch; None: as many as `card` names.
-        link: between them, such as "8GB/s"; None: a guess.
-        calibrate: measure the device here first.
-        tell: is told how many steps were run without data so far.
-        say: is given a line where what is asked for does not fit, before a change that would is looked for.
-    """
-
+    # plan for a card of this name; None: the one here, or one that is not named. Several
+    # that train together: "gtx-1080x8".
     card: str | None = None
-    gpus: int | None = None
-    link: str | None = None
-    calibrate: bool = False
-    tell: Callable[[int], None] = lambda _: None
-    say: Say = quiet
+    gpus: int | None = None  # cards that share the batch; None: as many as `card` names
+    link: str | None = None  # between them, such as "8GB/s"; None: a guess
+    calibrate: bool = False  # measure the device here first
+    tell: Callable[[int], None] = lambda _: None  # is told how many steps were run without data so far
+    say: Say = quiet  # is given a line where what is asked for does not fit, before a change that would is looked for
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Finds plans for a recipe on a card. Used in a `with`, it keeps what it has found out for the next time.
+    """Finds plans for a recipe on a card. Used in a `with`, it keeps what it has found out for the next time."""
 
-    Attributes:
-        recipe: what is trained.
-        card: what on.
-        precision: of the working weights, decided for the card.
-        target: "cuda" for any card, wherever the planning is done.
-        wishes: what is asked of plans.
-        name: of the recipe, for people.
-        gpus: cards that share the batch.
-        share: samples of a batch that this card sees; None: the most that any sees where they share it as equally as
-            groups allow.
-        in_parts: the recipe's normalisation groups are parts of groups that cards share.
-        shipped: file of predictions that came with the package; None: there is none for this recipe.
-        tell: is told how many steps were run without data so far.
-        known: predictions for the same recipe and share; None: those in files.
-    """
-
-    recipe: Recipe
-    card: Card
-    precision: Precision
-    target: Target = "cuda"
-    wishes: Wishes = field(default_factory=Wishes)
-    name: str = ""
-    gpus: int = 1
+    recipe: Recipe  # what is trained
+    card: Card  # what on
+    precision: Precision  # of the working weights, decided for the card
+    target: Target = "cuda"  # "cuda" for any card, wherever the planning is done
+    wishes: Wishes = field(default_factory=Wishes)  # what is asked of plans
+    name: str = ""  # of the recipe, for people
+    gpus: int = 1  # cards that share the batch
+    # samples of a batch that this card sees; None: the most that any sees where they share it as
+    # equally as groups allow
     share: int | None = None
-    in_parts: bool = False
-    shipped: Path | None = None
-    tell: Callable[[int], None] = quiet
-    known: PredictionStore | None = None
+    in_parts: bool = False  # the recipe's normalisation groups are parts of groups that cards share
+    shipped: Path | None = None  # file of predictions that came with the package; None: there is none for this recipe
+    tell: Callable[[int], None] = quiet  # is told how many steps were run without data so far
+    known: PredictionStore | None = None  # predictions for the same recipe and share; None: those in files
 
     @classmethod
     def of(cls, recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Self:

@@ -23,19 +23,15 @@ from frugan.recipe.recipe import Recipe
 
 @dataclass
 class PredictionHelper:
-    """The process, started with the first job.
+    """The process, started with the first job."""
 
-    Attributes:
-        recipe, gpus, share, target: what is trained, by how many cards, how many samples of a batch this one sees, and
-            what is predicted for.
-        in_parts: as `Planner` has it.
-    """
-
+    # recipe, gpus, share, target: what is trained, by how many cards, how many samples of a batch this one sees, and
+    # what is predicted for
     recipe: Recipe
     gpus: int
     share: int
     target: Target
-    in_parts: bool = False
+    in_parts: bool = False  # as `Planner` has it
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
     def submit(self, job: Job) -> None:

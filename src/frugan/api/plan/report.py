@@ -37,52 +37,30 @@ def forwards(count: int) -> str:
 
 @dataclass(frozen=True)
 class Rung:
-    """One plan and what it costs.
+    """One plan and what it costs."""
 
-    Attributes:
-        micro_batch: samples in one forward.
-        accumulation: forwards for one update.
-        savers: savings that it uses.
-        peak_bytes: on the card in all: what the allocator reserves, CUDA's context and its libraries' workspaces.
-        host_bytes: most that it keeps in the host's memory: averages, optimizer state, what blocks are given.
-        extra_compute: multiply-accumulates beyond those without recompute, as a share.
-        extra_time: predicted time beyond the fastest plan's, as a share.
-        step_seconds: predicted, within `frugan.memory.cards.TIME_ERROR`.
-    """
-
-    micro_batch: int
-    accumulation: int
-    savers: tuple[SaverName, ...]
-    peak_bytes: int
-    host_bytes: int
-    extra_compute: float
-    extra_time: float
-    step_seconds: float
+    micro_batch: int  # samples in one forward
+    accumulation: int  # forwards for one update
+    savers: tuple[SaverName, ...]  # savings that it uses
+    peak_bytes: int  # on the card in all: what the allocator reserves, CUDA's context and its libraries' workspaces
+    host_bytes: int  # most that it keeps in the host's memory: averages, optimizer state, what blocks are given
+    extra_compute: float  # multiply-accumulates beyond those without recompute, as a share
+    extra_time: float  # predicted time beyond the fastest plan's, as a share
+    step_seconds: float  # predicted, within `frugan.memory.cards.TIME_ERROR`
 
 
 @dataclass(frozen=True)
 class CardShare:
-    """Cards that take equally much of every batch.
+    """Cards that take equally much of every batch."""
 
-    Attributes:
-        card: name.
-        count: how many.
-        samples: of a batch that each sees.
-        rung: its plan.
-        budget_bytes: on each.
-        fits: whether the plan keeps to that.
-        compute_seconds: of an average step on its part.
-        alone_seconds: of an average step on the whole batch, if one of them trained alone.
-    """
-
-    card: str
-    count: int
-    samples: int
-    rung: Rung
-    budget_bytes: int
-    fits: bool
-    compute_seconds: float
-    alone_seconds: float
+    card: str  # name
+    count: int  # how many
+    samples: int  # of a batch that each sees
+    rung: Rung  # its plan
+    budget_bytes: int  # on each
+    fits: bool  # whether the plan keeps to that
+    compute_seconds: float  # of an average step on its part
+    alone_seconds: float  # of an average step on the whole batch, if one of them trained alone
 
     def as_json(self) -> dict[str, Any]:
         """For a program to read."""
@@ -103,21 +81,13 @@ class CardShare:
 
 @dataclass(frozen=True)
 class Together:
-    """Several cards that share every batch; all of it predicted.
+    """Several cards that share every batch; all of it predicted."""
 
-    Attributes:
-        shares: in the order of ranks.
-        link: between any two of them.
-        sums: what they add up in an average step of the whole training.
-        between_seconds: that this takes; nothing travels while a card computes.
-        batch: of them all.
-    """
-
-    shares: tuple[CardShare, ...]
-    link: Link
-    sums: tuple[Sum, ...]
-    between_seconds: float
-    batch: int
+    shares: tuple[CardShare, ...]  # in the order of ranks
+    link: Link  # between any two of them
+    sums: tuple[Sum, ...]  # what they add up in an average step of the whole training
+    between_seconds: float  # that this takes; nothing travels while a card computes
+    batch: int  # of them all
 
     @property
     def cards(self) -> int:
@@ -212,55 +182,38 @@ class Together:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """The answer to "does it fit".
+    """The answer to "does it fit"."""
 
-    Attributes:
-        recipe: its name.
-        fits: whether a plan fits the budget; without a budget always.
-        budget_bytes: on the card in all; None: no budget.
-        rung: the plan chosen, or the smallest there is where none fits.
-        choice: the same for the engine.
-        categories: bytes on the card at the peak, by what they are for; they add up to `rung.peak_bytes`.
-        by_phase: phase -> peak of what lives, without context and libraries.
-        place: phase and block in which the peak falls; the stage of training if there are several.
-        precision, batch, normalisation_batch: as trained.
-        share: samples of a batch that the card sees: all of them, where it trains alone.
-        card: what it is for, and whether its figures were measured.
-        decisions: a line for each choice: why, and how to override it.
-        ladder: plans from the fastest to the smallest, where no budget was given.
-        nearest_change: recipe fields with which it would fit, where it does not.
-        shows_given: whether samples are made of given data, such as faces, and not drawn from random inputs.
-        duration_seconds: predicted for the recipe's whole training, or its own where it is given as a time; None: the
-            card's speed is not known, or there is no end.
-        together: what several cards cost that share every batch; the rest is then of the one with the least room. None:
-            one card, or no budget.
-        command: words of the command that asks for this plan, the recipe first; empty: it was asked for in Python.
-        largest: in what the recipe is the largest that fits, and the fields that make it so; None: that was not asked.
-        timed: whether the card's speed is known: times mean nothing without.
-    """
-
-    recipe: str
-    fits: bool
-    budget_bytes: int | None
-    rung: Rung
-    choice: Choice
+    recipe: str  # its name
+    fits: bool  # whether a plan fits the budget; without a budget always
+    budget_bytes: int | None  # on the card in all; None: no budget
+    rung: Rung  # the plan chosen, or the smallest there is where none fits
+    choice: Choice  # the same for the engine
+    # bytes on the card at the peak, by what they are for; they add up to `rung.peak_bytes`
     categories: Mapping[str, int]
-    by_phase: Mapping[str, int]
-    place: str
+    by_phase: Mapping[str, int]  # phase -> peak of what lives, without context and libraries
+    place: str  # phase and block in which the peak falls; the stage of training if there are several
+    # precision, batch, normalisation_batch: as trained
     precision: str
     batch: int
-    share: int
+    share: int  # samples of a batch that the card sees: all of them, where it trains alone
     normalisation_batch: int | None
-    card: Card
-    decisions: tuple[str, ...]
-    shows_given: bool = False
-    ladder: tuple[Rung, ...] = ()
-    nearest_change: tuple[str, ...] | None = None
+    card: Card  # what it is for, and whether its figures were measured
+    decisions: tuple[str, ...]  # a line for each choice: why, and how to override it
+    shows_given: bool = False  # whether samples are made of given data, such as faces, and not drawn from random inputs
+    ladder: tuple[Rung, ...] = ()  # plans from the fastest to the smallest, where no budget was given
+    nearest_change: tuple[str, ...] | None = None  # recipe fields with which it would fit, where it does not
+    # predicted for the recipe's whole training, or its own where it is given as a time; None: the card's speed is not
+    # known, or there is no end
     duration_seconds: float | None = None
+    # what several cards cost that share every batch; the rest is then of the one with the least room. None: one
+    # card, or no budget.
     together: Together | None = None
+    # words of the command that asks for this plan, the recipe first; empty: it was asked for in Python
     command: tuple[str, ...] = ()
+    # in what the recipe is the largest that fits, and the fields that make it so; None: that was not asked
     largest: tuple[Largest, tuple[str, ...]] | None = None
-    timed: bool = False
+    timed: bool = False  # whether the card's speed is known: times mean nothing without
 
     @property
     def time_error(self) -> float:

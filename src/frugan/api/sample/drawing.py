@@ -153,17 +153,12 @@ COPIED = 0.5
 
 @dataclass(frozen=True)
 class MemorisationCheck:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        sheet: each row a sample and the training pictures nearest to it.
-        ratios: distance of each sample to the nearest one, as a share of what is usual between training pictures.
-        suspicious: rows, from 1, whose ratio is below `COPIED`.
-    """
-
-    sheet: Path
+    sheet: Path  # each row a sample and the training pictures nearest to it
+    # distance of each sample to the nearest one, as a share of what is usual between training pictures
     ratios: tuple[float, ...]
-    suspicious: tuple[int, ...]
+    suspicious: tuple[int, ...]  # rows, from 1, whose ratio is below `COPIED`
 
 
 def check_memorisation(

@@ -100,29 +100,21 @@ MOST_TRUNCATION = 100
 
 @dataclass(frozen=True)
 class DrawRequest:
-    """Which pictures to draw.
+    """Which pictures to draw."""
 
-    Attributes:
-        seed: of the latents and classes.
-        truncation: standard deviation of the latents.
-        psi, psi_layers, noise: see `SheetRequest`.
-        classes: to draw from, uniformly; None: all.
-        statistics: of batch normalisation.
-        standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
-            the recipe's normalisation batch.
-        micro_batch: samples in one forward: memory, not the result.
-    """
-
-    seed: int = 0
-    truncation: float = 1.0
+    seed: int = 0  # of the latents and classes
+    truncation: float = 1.0  # standard deviation of the latents
+    # psi, psi_layers, noise: see `SheetRequest`
     psi: float = 1.0
     psi_layers: int | None = None
     noise: Noise = "const"
-    classes: tuple[int, ...] | None = None
-    statistics: Statistics = "running"
+    classes: tuple[int, ...] | None = None  # to draw from, uniformly; None: all
+    statistics: Statistics = "running"  # of batch normalisation
+    # standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
+    # the recipe's normalisation batch
     standing_batches: int = STANDING_BATCHES
     standing_size: int | None = None
-    micro_batch: int = 16
+    micro_batch: int = 16  # samples in one forward: memory, not the result
 
     def sheet(self) -> SheetRequest:
         """The same random inputs for a grid of samples."""
@@ -161,21 +153,13 @@ class StandingStatistics(Observer):
 
 @dataclass
 class Sampler:
-    """Draws pictures from prepared networks; see `generating`.
+    """Draws pictures from prepared networks; see `generating`."""
 
-    Attributes:
-        recipe: of the networks.
-        networks: prepared.
-        request: which pictures.
-        classes: that the network knows.
-        not_finite: pictures so far that held values which are not finite; they are black.
-    """
-
-    recipe: Recipe
-    networks: Mapping[str, nn.Module]
-    request: DrawRequest
-    classes: int
-    not_finite: int = 0
+    recipe: Recipe  # of the networks
+    networks: Mapping[str, nn.Module]  # prepared
+    request: DrawRequest  # which pictures
+    classes: int  # that the network knows
+    not_finite: int = 0  # pictures so far that held values which are not finite; they are black
     _block: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -118,17 +118,11 @@ MOST_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Opened:
-    """Networks that draw samples.
+    """Networks that draw samples."""
 
-    Attributes:
-        weights: where they come from.
-        networks: averaged ones, where training averages.
-        layout: of their working weights.
-    """
-
-    weights: Weights
-    networks: dict[str, nn.Module]
-    layout: Layout
+    weights: Weights  # where they come from
+    networks: dict[str, nn.Module]  # averaged ones, where training averages
+    layout: Layout  # of their working weights
 
     @property
     def recipe(self) -> Recipe:

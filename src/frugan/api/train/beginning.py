@@ -100,15 +100,10 @@ SHARES = "shares"
 
 @dataclass
 class ShareChoice:
-    """The shares of a run's ranks.
+    """The shares of a run's ranks."""
 
-    Attributes:
-        samples: of each rank; None: all alike.
-        plans: of each rank, as JSON; empty: all have the first one's.
-    """
-
-    samples: tuple[int, ...] | None = None
-    plans: list[dict[str, Any]] = field(default_factory=list)
+    samples: tuple[int, ...] | None = None  # of each rank; None: all alike
+    plans: list[dict[str, Any]] = field(default_factory=list)  # of each rank, as JSON; empty: all have the first one's
 
     @classmethod
     def of(cls, words: str | None, recipe: Recipe, ranks: Ranks, saved: Mapping[str, Any], say: Say) -> "ShareChoice":
@@ -186,36 +181,25 @@ Found = tuple[Checkpoint, dict[str, Any], list[str]]
 
 @dataclass(frozen=True)
 class _Decision:
-    """What the first rank tells the others, so that they need nothing of the run's folder.
+    """What the first rank tells the others, so that they need nothing of the run's folder."""
 
-    Attributes:
-        shares: of the batch, and the plans that go with them.
-        plan: its own, as JSON.
-        budget_bytes: on a card; None: none was asked for.
-        rollbacks: how often the run went back: order of data and draws go by it.
-    """
-
-    shares: ShareChoice
-    plan: Mapping[str, Any]
-    budget_bytes: int | None
-    rollbacks: int
+    shares: ShareChoice  # of the batch, and the plans that go with them
+    plan: Mapping[str, Any]  # its own, as JSON
+    budget_bytes: int | None  # on a card; None: none was asked for
+    rollbacks: int  # how often the run went back: order of data and draws go by it
 
 
 @dataclass(frozen=True)
 class _Start:
-    """What a training goes on from, on this rank.
+    """What a training goes on from, on this rank."""
 
-    Attributes:
-        state, plan, planner: of this rank; all have the first one's state in the end.
-        saved: the JSON state of the checkpoint; empty: there is none, or this is another rank than the first.
-        decision: by the first rank.
-    """
-
+    # state, plan, planner: of this rank; all have the first one's state in the end
     state: TrainingState
     plan: Plan
     planner: TrainingPlanner
+    # the JSON state of the checkpoint; empty: there is none, or this is another rank than the first
     saved: Mapping[str, Any]
-    decision: _Decision
+    decision: _Decision  # by the first rank
 
 
 def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:

@@ -25,19 +25,12 @@ AVERAGED = "_ema"
 
 @dataclass(frozen=True)
 class StartingWeights:
-    """What a file holds that a training may start from.
+    """What a file holds that a training may start from."""
 
-    Attributes:
-        path: the file.
-        tensors: "network.parameter" -> tensor.
-        recipe: that they were trained by; None: another program's.
-        class_names: what labels mean; empty: nobody knows.
-    """
-
-    path: Path
-    tensors: dict[str, Tensor]
-    recipe: Recipe | None
-    class_names: tuple[str, ...] = ()
+    path: Path  # the file
+    tensors: dict[str, Tensor]  # "network.parameter" -> tensor
+    recipe: Recipe | None  # that they were trained by; None: another program's
+    class_names: tuple[str, ...] = ()  # what labels mean; empty: nobody knows
 
     @property
     def networks(self) -> set[str]:
@@ -70,16 +63,11 @@ MOST_MAP_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class ClassStart:
-    """What tables of classes start from.
+    """What tables of classes start from."""
 
-    Attributes:
-        how: copy: each class from one of the weights' classes; mean: all from the mean of these; fresh: from first
-            weights.
-        map: of copy: the file with a line `CLASS = CLASS OF THE WEIGHTS` for each class.
-    """
-
+    # copy: each class from one of the weights' classes; mean: all from the mean of these; fresh: from first weights
     how: How
-    map: Path | None = None
+    map: Path | None = None  # of copy: the file with a line `CLASS = CLASS OF THE WEIGHTS` for each class
 
 
 def parse_class_start(word: str) -> ClassStart:
@@ -102,15 +90,10 @@ def parse_class_start(word: str) -> ClassStart:
 
 @dataclass(frozen=True)
 class KnownClasses:
-    """Classes of a run, or of weights.
+    """Classes of a run, or of weights."""
 
-    Attributes:
-        count: how many.
-        names: in their order; empty: nobody knows.
-    """
-
-    count: int
-    names: Sequence[str] = ()
+    count: int  # how many
+    names: Sequence[str] = ()  # in their order; empty: nobody knows
 
     def number(self, word: str) -> int | None:
         """Of a name, or of a number that is no name; None: there is no such class."""
@@ -271,19 +254,13 @@ PICKLES = frozenset({".pkl", ".pt", ".pth"})
 
 @dataclass(frozen=True)
 class Start:
-    """What a new run starts from.
+    """What a new run starts from."""
 
-    Attributes:
-        path: as it was named.
-        weights: opened, verified; read when the run begins.
-        classes: what tables of classes start from; None: from the weights' own, which must be of as many.
-        damage: what is to be told of checkpoints that were passed over.
-    """
-
-    path: Path
-    weights: Weights
+    path: Path  # as it was named
+    weights: Weights  # opened, verified; read when the run begins
+    # what tables of classes start from; None: from the weights' own, which must be of as many
     classes: ClassStart | None = None
-    damage: Sequence[str] = ()
+    damage: Sequence[str] = ()  # what is to be told of checkpoints that were passed over
 
     @classmethod
     def of(cls, init: str | Path | None, classes: str | None) -> "Start | None":
@@ -400,19 +377,14 @@ def refuse_untaught(networks: Mapping[str, nn.Module], taken: Iterable[str] = ()
 
 @dataclass(frozen=True)
 class _Fit:
-    """Takes over what agrees of weights.
+    """Takes over what agrees of weights."""
 
-    Attributes:
-        start, recipe, class_names, say: as of `start_from`.
-        differing: in what the networks differ, in words.
-        other: networks that begin anew.
-    """
-
+    # start, recipe, class_names, say: as of `start_from`
     start: Start
     recipe: Recipe
     class_names: Sequence[str]
-    differing: Sequence[str]
-    other: Collection[str]
+    differing: Sequence[str]  # in what the networks differ, in words
+    other: Collection[str]  # networks that begin anew
     say: Say
 
     def take(

@@ -50,14 +50,11 @@ def sides_of(event: Mapping[str, Any]) -> dict[str, float]:
 
 @dataclass
 class LossHistory:
-    """Losses by side, in the order of steps.
+    """Losses by side, in the order of steps."""
 
-    Attributes:
-        curves: side -> loss of every step; the losses that an imported model brought stand first.
-        steps: side -> the step of each entry of its curve; 0 for those that were imported.
-    """
-
+    # side -> loss of every step; the losses that an imported model brought stand first
     curves: "dict[str, array[float]]" = field(default_factory=dict)
+    # side -> the step of each entry of its curve; 0 for those that were imported
     steps: "dict[str, array[int]]" = field(default_factory=dict)
 
     @classmethod
@@ -115,15 +112,10 @@ SEED = 4
 
 @dataclass
 class VarietyWatch:
-    """Compares samples of a training with the pictures that it learns from.
+    """Compares samples of a training with the pictures that it learns from."""
 
-    Attributes:
-        recipe: of the training.
-        pictures: what it learns from.
-    """
-
-    recipe: Recipe
-    pictures: PictureSet
+    recipe: Recipe  # of the training
+    pictures: PictureSet  # what it learns from
 
     @cached_property
     def classes(self) -> tuple[int, ...]:

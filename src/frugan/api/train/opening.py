@@ -144,21 +144,15 @@ LONG_SECONDS = 2 * 24 * 3600.0
 
 @dataclass
 class Opening:
-    """Looks at a training before its first step, and again when it becomes slow.
+    """Looks at a training before its first step, and again when it becomes slow."""
 
-    Attributes:
-        recipe, name: what is trained.
-        say: is given a line for every choice.
-        stop: ends a measurement early.
-        saved: the JSON state of the checkpoint that is resumed; empty: none is.
-        kept: JSON values of every checkpoint: take the number of threads, and the machine that it was chosen on.
-    """
-
+    # recipe, name: what is trained
     recipe: Recipe
     name: str
-    say: Say
-    stop: StopRequest
-    saved: Mapping[str, Any]
+    say: Say  # is given a line for every choice
+    stop: StopRequest  # ends a measurement early
+    saved: Mapping[str, Any]  # the JSON state of the checkpoint that is resumed; empty: none is
+    # JSON values of every checkpoint: take the number of threads, and the machine that it was chosen on
     kept: dict[str, Any]
     _ahead: Callable[[], int] = field(default_factory=lambda: count().__next__)
     _looked: bool = False

@@ -75,29 +75,20 @@ STEP_DOWN = 0.92
 
 @dataclass
 class TrainingPlanner:
-    """Chooses plans for a recipe on the device that trains it.
+    """Chooses plans for a recipe on the device that trains it."""
 
-    Attributes:
-        recipe, name: what is trained; the name finds the predictions that ship.
-        options: as asked.
-        device, precision: where and how.
-        say: is given a line for every choice.
-        asked_bytes: budget that was asked for, now or when the run was begun; None: none was.
-        ranks: that share the batch; plans are for the share of one.
-        common: a plan that shares out the optimizers' state as all ranks must; None: this one decides.
-        share: this rank's own share of the batch; None: that of the first, and all are alike.
-    """
-
+    # recipe, name: what is trained; the name finds the predictions that ship
     recipe: Recipe
     name: str
-    options: TrainingOptions
+    options: TrainingOptions  # as asked
+    # device, precision: where and how
     device: torch.device
     precision: Precision
-    say: Say
-    asked_bytes: int | None = None
-    ranks: int = 1
-    common: Plan | None = None
-    share: Share | None = None
+    say: Say  # is given a line for every choice
+    asked_bytes: int | None = None  # budget that was asked for, now or when the run was begun; None: none was
+    ranks: int = 1  # that share the batch; plans are for the share of one
+    common: Plan | None = None  # a plan that shares out the optimizers' state as all ranks must; None: this one decides
+    share: Share | None = None  # this rank's own share of the batch; None: that of the first, and all are alike
 
     @property
     def _own_share(self) -> Share:

@@ -32,39 +32,25 @@ _DECAYS = ("beta2", "decay")
 
 @dataclass(frozen=True)
 class Drift:
-    """How far one curve of two trainings drifts.
+    """How far one curve of two trainings drifts."""
 
-    Attributes:
-        phase: it belongs to.
-        what: a loss term's name, or "gradient norm".
-        first, last: relative difference of the means over the first and the last tenth of the steps.
-        notable_from: step from which on the difference stays above a tenth; None: it does not.
-    """
-
-    phase: str
-    what: str
+    phase: str  # that it belongs to
+    what: str  # a loss term's name, or "gradient norm"
+    # first, last: relative difference of the means over the first and the last tenth of the steps
     first: float
     last: float
-    notable_from: int | None
+    notable_from: int | None  # step from which on the difference stays above a tenth; None: it does not
 
 
 @dataclass(frozen=True)
 class PrecisionComparison:
-    """What a precision comparison found.
+    """What a precision comparison found."""
 
-    Attributes:
-        runs: both run folders.
-        precisions: their precisions.
-        drifts: the largest last.
-        skipped: updates skipped as not finite, in each run.
-        advice: what to look at; None: nothing drifted.
-    """
-
-    runs: tuple[Path, Path]
-    precisions: tuple[str, str]
-    drifts: tuple[Drift, ...]
-    skipped: tuple[int, int]
-    advice: str | None
+    runs: tuple[Path, Path]  # both run folders
+    precisions: tuple[str, str]  # their precisions
+    drifts: tuple[Drift, ...]  # the largest last
+    skipped: tuple[int, int]  # updates skipped as not finite, in each run
+    advice: str | None  # what to look at; None: nothing drifted
 
 
 def compare_precision(

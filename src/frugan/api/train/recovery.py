@@ -30,15 +30,10 @@ ROLLBACKS = "rollbacks"
 
 @dataclass(frozen=True)
 class Recovery:
-    """What became of a run in this process so far.
+    """What became of a run in this process so far."""
 
-    Attributes:
-        rollbacks: how often it went back, over all resumptions.
-        precision: that it goes on in; None: as it did.
-    """
-
-    rollbacks: int = 0
-    precision: Precision | None = None
+    rollbacks: int = 0  # how often it went back, over all resumptions
+    precision: Precision | None = None  # that it goes on in; None: as it did
 
 
 NOTHING_HAPPENED = Recovery()

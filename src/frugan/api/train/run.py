@@ -25,32 +25,19 @@ from frugan.wording import parse_size
 class TrainingOptions(Wishes):
     """What may be asked of a training, besides the recipe: what is wished of its plan (`micro_batch`, `use`, `avoid`),
     and how it runs.
-
-    Attributes:
-        recompute: recompute every block that may be.
-        ema_on_host: keep the average in host memory.
-        shard_optimizer: each rank keeps the optimizers' state of its part of the weights alone.
-        device: "auto", "cpu", "cuda" or "cuda:1".
-        workers: processes that make face samples, for all sources together; None: by the machine.
-        memory: budget on the card, such as "6GiB"; None: what is free there less a margin.
-        tensorboard: write TensorBoard's files into the run as well.
-        wandb_project: send everything to this project on Weights & Biases; None: nothing.
-        stop_after: time such as "23h" after which to save and stop, however much is left; None: never.
-        shares: of a batch that ranks take: "equal", or a number for each such as "6,5"; None: as the run had it,
-            else all alike.
-        requeue: SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over.
     """
 
-    recompute: bool = False
-    ema_on_host: bool = False
-    shard_optimizer: bool = False
-    device: str = "auto"
-    workers: int | None = None
-    memory: str | None = None
-    tensorboard: bool = False
-    wandb_project: str | None = None
-    stop_after: str | None = None
-    requeue: bool = False
+    recompute: bool = False  # recompute every block that may be
+    ema_on_host: bool = False  # keep the average in host memory
+    shard_optimizer: bool = False  # each rank keeps the optimizers' state of its part of the weights alone
+    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:1"
+    workers: int | None = None  # processes that make face samples, for all sources together; None: by the machine
+    memory: str | None = None  # budget on the card, such as "6GiB"; None: what is free there less a margin
+    tensorboard: bool = False  # write TensorBoard's files into the run as well
+    wandb_project: str | None = None  # send everything to this project on Weights & Biases; None: nothing
+    stop_after: str | None = None  # time such as "23h" after which to save and stop, however much is left; None: never
+    requeue: bool = False  # SIGUSR1 saves and stops as well, as schedulers send it before a job's time is over
+    # of a batch that ranks take: "equal", or a number for each such as "6,5"; None: as the run had it, else all alike
     shares: str | None = None
 
     def __post_init__(self) -> None:
@@ -97,55 +84,36 @@ class TrainingOptions(Wishes):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What `train` left.
+    """What `train` left."""
 
-    Attributes:
-        run: the run folder.
-        step: steps done.
-        finished: whether the recipe's duration is over.
-        seconds: of training, over all resumptions.
-        threads: that a CPU trained with, at the end.
-        rank: of this process among those that trained together; the first alone has written anything.
-    """
-
-    run: Path
-    step: int
-    finished: bool
-    seconds: float
-    threads: int
-    rank: int = 0
+    run: Path  # the run folder
+    step: int  # steps done
+    finished: bool  # whether the recipe's duration is over
+    seconds: float  # of training, over all resumptions
+    threads: int  # that a CPU trained with, at the end
+    rank: int = 0  # of this process among those that trained together; the first alone has written anything
 
 
 @dataclass(frozen=True)
 class TrainRun:
-    """A run with its recipe and data, on any of the ranks that train it; its folder is the first one's alone.
+    """A run with its recipe and data, on any of the ranks that train it; its folder is the first one's alone."""
 
-    Attributes:
-        recipe, name: what is trained; the name finds the predictions that ship.
-        sources: opened data by source name.
-        data: what checkpoints keep of them.
-        folder, log: where things go.
-        options: how it runs here.
-        say: is given a line for every automatic choice.
-        stop, requests: what is asked for while training goes on.
-        start: weights that a new run starts from; None: first weights.
-        command: that goes on with the run, for messages; None: there is none.
-        ranks: the processes that train together.
-    """
-
+    # recipe, name: what is trained; the name finds the predictions that ship
     recipe: Recipe
     name: str
-    sources: Mapping[str, Any]
-    data: Mapping[str, RunData]
+    sources: Mapping[str, Any]  # opened data by source name
+    data: Mapping[str, RunData]  # what checkpoints keep of them
+    # folder, log: where things go
     folder: RunFolder
     log: EventLog
-    options: TrainingOptions
-    say: Say
+    options: TrainingOptions  # how it runs here
+    say: Say  # is given a line for every automatic choice
+    # stop, requests: what is asked for while training goes on
     stop: StopRequest = field(default_factory=StopRequest)
     requests: Requests = field(default_factory=Requests)
-    start: Start | None = None
-    command: str | None = None
-    ranks: Ranks = field(default_factory=OneRank)
+    start: Start | None = None  # weights that a new run starts from; None: first weights
+    command: str | None = None  # that goes on with the run, for messages; None: there is none
+    ranks: Ranks = field(default_factory=OneRank)  # the processes that train together
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -37,25 +37,15 @@ MOST_WHILE_TRAINING = 64
 
 @dataclass
 class TrainingScores:
-    """Scores the networks of a training against its own pictures.
+    """Scores the networks of a training against its own pictures."""
 
-    Attributes:
-        recipe: with its evaluation settings.
-        pictures: the training set.
-        device: that trains.
-        run: for the provenance.
-        say: is given a line for every choice.
-        warn: (step, line) is told when scores could not be taken: no reason to end a training.
-        ranks: that train together, and draw together; None: this process is alone.
-    """
-
-    recipe: Recipe
-    pictures: PictureSet
-    device: torch.device
-    run: RunFolder
-    say: Say
-    warn: Callable[[int, str], None]
-    ranks: "RankGroup | None" = None
+    recipe: Recipe  # with its evaluation settings
+    pictures: PictureSet  # the training set
+    device: torch.device  # that trains
+    run: RunFolder  # for the provenance
+    say: Say  # is given a line for every choice
+    warn: Callable[[int, str], None]  # (step, line) is told when scores could not be taken: no reason to end a training
+    ranks: "RankGroup | None" = None  # that train together, and draw together; None: this process is alone
     _recall_told: bool = False
 
     @cached_property

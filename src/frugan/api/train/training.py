@@ -204,21 +204,15 @@ def _joined(options: TrainingOptions, say: Say) -> Iterator[tuple[Ranks, Trainin
 
 @dataclass(frozen=True)
 class _RunFacts:
-    """What the first rank tells the others of a run, so that they need nothing of its folder.
+    """What the first rank tells the others of a run, so that they need nothing of its folder."""
 
-    Attributes:
-        recipe: JSON values.
-        name, folder, data: as in `TrainRun`.
-        known: what the run was trained on last; empty: it is new.
-        map_classes: as for `train`.
-    """
-
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, Any]  # JSON values
+    # name, folder, data: as in `TrainRun`
     name: str
     folder: Path
     data: Mapping[str, RunData]
-    known: Mapping[str, RunData]
-    map_classes: Mapping[str, str] | None
+    known: Mapping[str, RunData]  # what the run was trained on last; empty: it is new
+    map_classes: Mapping[str, str] | None  # as for `train`
 
 
 @contextmanager

@@ -36,19 +36,12 @@ class NotJpeg(Exception):
 
 @dataclass(frozen=True)
 class Segment:
-    """One marker with its content.
+    """One marker with its content."""
 
-    Attributes:
-        marker: its second byte.
-        start: where the marker begins in the file.
-        content: where what follows its length begins.
-        end: where the next marker begins.
-    """
-
-    marker: int
-    start: int
-    content: int
-    end: int
+    marker: int  # its second byte
+    start: int  # where the marker begins in the file
+    content: int  # where what follows its length begins
+    end: int  # where the next marker begins
 
 
 def segments(data: bytes) -> Iterator[Segment]:

@@ -54,15 +54,10 @@ class Unseen(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class UnseenFaces:
-    """Whole faces, aligned.
+    """Whole faces, aligned."""
 
-    Attributes:
-        pictures: uint8 BGR [UNSEEN, R, R, 3].
-        masks: 1 inside the face, float32 [UNSEEN, R, R].
-    """
-
-    pictures: NDArray[np.uint8]
-    masks: NDArray[np.float32]
+    pictures: NDArray[np.uint8]  # uint8 BGR [UNSEEN, R, R, 3]
+    masks: NDArray[np.float32]  # 1 inside the face, float32 [UNSEEN, R, R]
 
 
 def face_names(folder: str, count: int) -> list[str]:

@@ -47,17 +47,11 @@ CURE = "Copy the file again, or pack the faces again, with DeepFaceLab or `fruga
 
 @dataclass(frozen=True, eq=False)
 class Pak:
-    """The index of a pak.
+    """The index of a pak."""
 
-    Attributes:
-        faces: what is known of each face, [n].
-        ranges: where each JPEG begins and ends in the file, [n].
-        digest: of index and offsets, 64 hexadecimal digits.
-    """
-
-    faces: tuple[Face, ...]
-    ranges: tuple[tuple[int, int], ...]
-    digest: str
+    faces: tuple[Face, ...]  # what is known of each face, [n]
+    ranges: tuple[tuple[int, int], ...]  # where each JPEG begins and ends in the file, [n]
+    digest: str  # of index and offsets, 64 hexadecimal digits
 
 
 def read_pak(path: Path) -> Pak:
@@ -198,20 +192,13 @@ Place = tuple[str, int, int]  # file, where the JPEG begins in it, where it ends
 
 @dataclass(frozen=True, eq=False)
 class Faceset:
-    """What is known of N faces, and where their JPEGs are; pickled, it goes to other processes without a picture.
+    """What is known of N faces, and where their JPEGs are; pickled, it goes to other processes without a picture."""
 
-    Attributes:
-        faces: [N].
-        digest: of what the faces are, whatever the folder is called and whenever it was copied; 64 hex digits.
-        path: the folder or the pak.
-        places: of each JPEG, [N].
-        passed_over: pictures without usable metadata, and folders that were not looked into (with a final "/").
-    """
-
-    faces: tuple[Face, ...]
-    digest: str
-    path: Path
-    places: tuple[Place, ...]
+    faces: tuple[Face, ...]  # [N]
+    digest: str  # of what the faces are, whatever the folder is called and whenever it was copied; 64 hex digits
+    path: Path  # the folder or the pak
+    places: tuple[Place, ...]  # of each JPEG, [N]
+    # pictures without usable metadata, and folders that were not looked into (with a final "/")
     passed_over: tuple[str, ...] = ()
 
     def __len__(self) -> int:

@@ -215,30 +215,18 @@ class FaceNeeds:
     """What a family expects of a source of aligned faces.
 
     "warped" and "target" [n, 3, R, R], "mask" and perhaps "eyes_mouth" [n, 1, R, R]; fp32 in [0, 1], BGR.
-
-    Attributes:
-        resolution: side of the square faces.
-        face_type: how much of the head they show.
-        random_warp: the warped picture is bent at random, which the network learns to undo.
-        random_flip: mirror some of them.
-        hsv_power: how far hue, saturation and value of the warped picture are moved.
-        colour_transfer: how colours are taken over from a face of `colours_of`.
-        colours_of: the source that colours are taken from.
-        uniform_yaw: show every direction of view as often.
-        eyes_mouth: whether the mask of eyes and mouth is wanted.
-        mixed_types: sources may be extracted as different face types.
     """
 
-    resolution: int
-    face_type: FaceTypeOption
-    random_warp: bool = True
-    random_flip: bool = False
-    hsv_power: float = 0.0
-    colour_transfer: ColourTransfer = "none"
-    colours_of: str | None = None
-    uniform_yaw: bool = False
-    eyes_mouth: bool = False
-    mixed_types: bool = False
+    resolution: int  # side of the square faces
+    face_type: FaceTypeOption  # how much of the head they show
+    random_warp: bool = True  # the warped picture is bent at random, which the network learns to undo
+    random_flip: bool = False  # mirror some of them
+    hsv_power: float = 0.0  # how far hue, saturation and value of the warped picture are moved
+    colour_transfer: ColourTransfer = "none"  # how colours are taken over from a face of `colours_of`
+    colours_of: str | None = None  # the source that colours are taken from
+    uniform_yaw: bool = False  # show every direction of view as often
+    eyes_mouth: bool = False  # whether the mask of eyes and mouth is wanted
+    mixed_types: bool = False  # sources may be extracted as different face types
 
     @property
     def classes(self) -> None:

@@ -29,19 +29,13 @@ _NOISE_LIMIT = 2.5  # standard deviations
 
 @dataclass(frozen=True, eq=False)
 class Warp:
-    """One draw, for pictures of side `size`.
+    """One draw, for pictures of side `size`."""
 
-    Attributes:
-        size: pixels.
-        map_x: float32 [size, size]: where a pixel of the bent picture comes from; y comes from its transpose.
-        affine: float64 [2, 3]: turn, scale and shift, from the old picture to the new one.
-        flip: mirror left to right, after all else.
-    """
-
-    size: int
+    size: int  # pixels
+    # float32 [size, size]: where a pixel of the bent picture comes from; y comes from its transpose
     map_x: NDArray[np.float32]
-    affine: NDArray[np.float64]
-    flip: bool
+    affine: NDArray[np.float64]  # float64 [2, 3]: turn, scale and shift, from the old picture to the new one
+    flip: bool  # mirror left to right, after all else
 
     def bend_picture(self, picture: Picture) -> Picture:
         """Return a picture, float32 [size, size, 3], with its grid bent; black where nothing comes from inside."""
@@ -127,42 +121,26 @@ _LEAST_SIZE = 64  # smaller samples are made at this size, then made smaller
 
 @dataclass(frozen=True)
 class SampleSettings:
-    """How samples are made.
+    """How samples are made."""
 
-    Attributes:
-        resolution: R, their side in pixels.
-        face_type: how much of the head they show.
-        random_warp: bend the grid of `FaceSample.warped`.
-        random_flip: mirror 4 samples in 10.
-        hsv_power: how far hue, saturation and value of `FaceSample.warped` are moved; 0 is not at all.
-        colour_transfer: how they get the colours of a reference picture.
-        eyes_mouth: make that mask too.
-    """
-
-    resolution: int
-    face_type: FaceType
-    random_warp: bool
-    random_flip: bool
-    hsv_power: float = 0.0
+    resolution: int  # R, their side in pixels
+    face_type: FaceType  # how much of the head they show
+    random_warp: bool  # bend the grid of `FaceSample.warped`
+    random_flip: bool  # mirror 4 samples in 10
+    hsv_power: float = 0.0  # how far hue, saturation and value of `FaceSample.warped` are moved; 0 is not at all
+    # how they get the colours of a reference picture
     colour_transfer: Literal["none", "rct", "lct", "mkl", "idt", "sot"] = "none"
-    eyes_mouth: bool = True
+    eyes_mouth: bool = True  # make that mask too
 
 
 @dataclass(frozen=True, eq=False)
 class FaceSample:
-    """One sample; all four show the face in the same place.
+    """One sample; all four show the face in the same place."""
 
-    Attributes:
-        warped: what the network sees, BGR within [0, 1], float32 [R, R, 3].
-        target: what it should give back, likewise.
-        mask: 1 on the face, float32 [R, R, 1].
-        eyes_mouth: greatest on eyes and mouth, where it is 1, float32 [R, R, 1].
-    """
-
-    warped: Picture
-    target: Picture
-    mask: Picture
-    eyes_mouth: Picture | None
+    warped: Picture  # what the network sees, BGR within [0, 1], float32 [R, R, 3]
+    target: Picture  # what it should give back, likewise
+    mask: Picture  # 1 on the face, float32 [R, R, 1]
+    eyes_mouth: Picture | None  # greatest on eyes and mouth, where it is 1, float32 [R, R, 1]
 
 
 def make_sample(
@@ -318,17 +296,11 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SampleMaker:
-    """What is the same for all samples of a source; pickled, it goes to other processes.
+    """What is the same for all samples of a source; pickled, it goes to other processes."""
 
-    Attributes:
-        faceset: the faces.
-        settings: how samples are made.
-        references: faces that lend their colours, if the settings transfer them.
-    """
-
-    faceset: Faceset
-    settings: SampleSettings
-    references: Faceset | None
+    faceset: Faceset  # the faces
+    settings: SampleSettings  # how samples are made
+    references: Faceset | None  # faces that lend their colours, if the settings transfer them
 
     def channels(self) -> dict[str, int]:
         """Return the parts of a sample by name and how many channels each has."""

@@ -21,19 +21,12 @@ MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,841: a larger number is no class
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """Labels of N pictures.
+    """Labels of N pictures."""
 
-    Attributes:
-        labels: class of each picture, int64 [N]; zeros where unlabelled.
-        names: name of each class; classes without pictures keep their number.
-        labelled: whether the classes mean anything.
-        lines: how they were found, one line each.
-    """
-
-    labels: NDArray[np.int64]
-    names: tuple[str, ...]
-    labelled: bool
-    lines: tuple[str, ...] = ()
+    labels: NDArray[np.int64]  # class of each picture, int64 [N]; zeros where unlabelled
+    names: tuple[str, ...]  # name of each class; classes without pictures keep their number
+    labelled: bool  # whether the classes mean anything
+    lines: tuple[str, ...] = ()  # how they were found, one line each
 
 
 def unlabelled(number: int, line: str, name: str = "pictures") -> Classes:
@@ -100,27 +93,18 @@ def nothing_to_close() -> None:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A listed but unread collection of N pictures. Usable from several threads, and in a `with` statement.
+    """A listed but unread collection of N pictures. Usable from several threads, and in a `with` statement."""
 
-    Attributes:
-        kind: the format, in words.
-        path: where it is.
-        names: name of each picture inside `path`.
-        classes: class of each picture.
-        size: index to (width, height) in pixels, without decoding. Raises Unreadable.
-        picture: index to the upright RGB picture. Raises Unreadable.
-        close: closes what is open.
-        lines: automatic choices made while listing, one line each.
-    """
-
-    kind: str
-    path: Path
-    names: Sequence[str]
-    classes: Classes
+    kind: str  # the format, in words
+    path: Path  # where it is
+    names: Sequence[str]  # name of each picture inside `path`
+    classes: Classes  # class of each picture
+    # index to (width, height) in pixels, without decoding. Raises Unreadable.
     size: Callable[[int], tuple[int, int]]
+    # index to the upright RGB picture. Raises Unreadable.
     picture: Callable[[int], Image.Image]
-    close: Callable[[], None] = nothing_to_close
-    lines: tuple[str, ...] = ()
+    close: Callable[[], None] = nothing_to_close  # closes what is open
+    lines: tuple[str, ...] = ()  # automatic choices made while listing, one line each
 
     def __len__(self) -> int:
         return len(self.names)

@@ -168,17 +168,11 @@ def _shared_out(state: TrainingState) -> Iterator[tuple[OptimizerShards, int, Sl
 
 @dataclass(frozen=True)
 class Team:
-    """Ranks that share normalisation groups.
+    """Ranks that share normalisation groups."""
 
-    Attributes:
-        sums: the process group of their devices; None: all ranks are in it.
-        words: gloo's, between hosts.
-        size: how many they are.
-    """
-
-    sums: Any
-    words: Any
-    size: int
+    sums: Any  # the process group of their devices; None: all ranks are in it
+    words: Any  # gloo's, between hosts
+    size: int  # how many they are
 
     @classmethod
     def of(cls, team: range, ranks: int, device: torch.device, orders: Any) -> "Team":
@@ -213,25 +207,15 @@ def forwards_of(plan: Plan) -> int:
 
 @dataclass
 class RankGroup:
-    """Several processes that train together, seen from one of them; see `Ranks`.
+    """Several processes that train together, seen from one of them; see `Ranks`."""
 
-    Attributes:
-        place: of this process.
-        device: that it trains on.
-        watch: notices who is lost.
-        orders: gloo's group, by which the first rank says what comes next.
-        devices: what each rank trains on, in words.
-        proportions: in which samples are dealt to ranks; None: alike.
-        summed_bytes: that were added up over the ranks so far.
-    """
-
-    place: Place
-    device: torch.device
-    watch: RankWatch
-    orders: Any
-    devices: tuple[str, ...] = ()
-    proportions: Sequence[float] | None = None
-    summed_bytes: int = 0
+    place: Place  # of this process
+    device: torch.device  # that it trains on
+    watch: RankWatch  # notices who is lost
+    orders: Any  # gloo's group, by which the first rank says what comes next
+    devices: tuple[str, ...] = ()  # what each rank trains on, in words
+    proportions: Sequence[float] | None = None  # in which samples are dealt to ranks; None: alike
+    summed_bytes: int = 0  # that were added up over the ranks so far
     _known: set[str] = field(default_factory=set)
     _teams: dict[range, Team] = field(default_factory=dict)
 

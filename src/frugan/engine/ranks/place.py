@@ -11,15 +11,12 @@ from frugan.errors import BadInput
 
 @dataclass(frozen=True)
 class Place:
-    """Where a launcher has put this process.
+    """Where a launcher has put this process."""
 
-    Attributes:
-        rank, size: among all.
-        local_rank, local_size: on its machine.
-    """
-
+    # rank, size: among all
     rank: int
     size: int
+    # local_rank, local_size: on its machine
     local_rank: int
     local_size: int
 
@@ -48,22 +45,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Share:
-    """The samples of an update that a rank sees.
+    """The samples of an update that a rank sees."""
 
-    Attributes:
-        samples: in a row.
-        of: the whole update.
-        counts: False: there are fewer samples or groups than ranks, and this one works along without any weight, so
-            that it has all that is added up.
-        team: ranks that hold a part each of the one normalisation group that these samples belong to, this one
-            included; None: there are none.
-        parts: samples that each of them holds, or the only one that does not count; empty: the groups are whole.
-    """
-
-    samples: range
-    of: int
+    samples: range  # in a row
+    of: int  # the whole update
+    # False: there are fewer samples or groups than ranks, and this one works along without any weight, so that it has
+    # all that is added up
     counts: bool = True
+    # ranks that hold a part each of the one normalisation group that these samples belong to, this one included;
+    # None: there are none
     team: range | None = None
+    # samples that each of them holds, or the only one that does not count; empty: the groups are whole
     parts: tuple[int, ...] = ()
 
     @property

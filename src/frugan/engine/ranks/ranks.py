@@ -20,17 +20,11 @@ from frugan.errors import BadInput
 
 @dataclass(frozen=True)
 class TeamGroup:
-    """A group that a team of ranks shares; see `SharedGroup`.
+    """A group that a team of ranks shares; see `SharedGroup`."""
 
-    Attributes:
-        part: samples of the group that this rank holds.
-        samples: of the whole group.
-        all_reduce: replaces a contiguous tensor by its sum over the team.
-    """
-
-    part: int
-    samples: int
-    all_reduce: Callable[[Tensor], None]
+    part: int  # samples of the group that this rank holds
+    samples: int  # of the whole group
+    all_reduce: Callable[[Tensor], None]  # replaces a contiguous tensor by its sum over the team
 
     def sum(self, own: Tensor) -> Tensor:
         """Sum over the team."""
@@ -40,15 +34,10 @@ class TeamGroup:
 
 @dataclass(frozen=True)
 class LonePart:
-    """A part of a group without the other ranks, who are taken to hold the like of it: where a step is only timed.
+    """A part of a group without the other ranks, who are taken to hold the like of it: where a step is only timed."""
 
-    Attributes:
-        part: samples that this process holds.
-        samples: of the whole group.
-    """
-
-    part: int
-    samples: int
+    part: int  # samples that this process holds
+    samples: int  # of the whole group
 
     def sum(self, own: Tensor) -> Tensor:
         """As if all others had the same."""
@@ -193,33 +182,23 @@ class Ranks(Protocol):
 
 @dataclass(frozen=True)
 class Seen:
-    """What layers and parts have observed during an update, on this rank.
+    """What layers and parts have observed during an update, on this rank."""
 
-    Attributes:
-        observer: of the layers.
-        own: of the phase.
-        share: of the update's samples.
-    """
-
-    observer: Observer
-    own: PhaseState
-    share: Share
+    observer: Observer  # of the layers
+    own: PhaseState  # of the phase
+    share: Share  # of the update's samples
 
 
 @dataclass(frozen=True)
 class OneRank:
-    """A process that trains alone, or acts for a while as if it did.
+    """A process that trains alone, or acts for a while as if it did."""
 
-    Attributes:
-        rank, size, proportions: by which it takes its share.
-        in_parts: groups of samples are taken for parts of groups that others share: to see what that takes.
-    """
-
+    # rank, size, proportions: by which it takes its share
     rank: int = 0
     size: int = 1
     proportions: Sequence[float] | None = None
     devices: tuple[str, ...] = ()
-    in_parts: bool = False
+    in_parts: bool = False  # groups of samples are taken for parts of groups that others share: to see what that takes
     name: str = "this process"
 
     def deal_by(self, proportions: Sequence[float] | None) -> None:

@@ -43,20 +43,14 @@ class Store(Protocol):
 
 @dataclass
 class RankWatch:
-    """Gives a sign of life every second, and looks for those of others: the first rank for all, the others for its.
+    """Gives a sign of life every second, and looks for those of others: the first rank for all, the others for its."""
 
-    Attributes:
-        store: a connection of its own.
-        rank, names: this one, and what each is called in messages.
-        stop: a stop that was asked of any rank is asked of the first.
-        told: whether the rank that ended could say why.
-    """
-
-    store: Store
+    store: Store  # a connection of its own
+    # rank, names: this one, and what each is called in messages
     rank: int
     names: Sequence[str]
-    stop: StopRequest = field(default_factory=StopRequest)
-    told: bool = False
+    stop: StopRequest = field(default_factory=StopRequest)  # a stop that was asked of any rank is asked of the first
+    told: bool = False  # whether the rank that ended could say why
     _beats: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None

@@ -57,19 +57,12 @@ def means_of_sums(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class HubShape:
-    """What the table has to know of the networks.
+    """What the table has to know of the networks."""
 
-    Attributes:
-        blocks: of the generator.
-        attention: block that self-attention follows; None: there is none.
-        chunk: of z for each block.
-        channels: of the first feature map.
-    """
-
-    blocks: int
-    attention: int | None
-    chunk: int
-    channels: int
+    blocks: int  # of the generator
+    attention: int | None  # block that self-attention follows; None: there is none
+    chunk: int  # of z for each block
+    channels: int  # of the first feature map
 
 
 def hub_table(shape: HubShape) -> NameTable:
@@ -278,14 +271,10 @@ Kind = Literal["trained", "averaged"]
 
 @dataclass(frozen=True)
 class HubModule:
-    """An opened module.
+    """An opened module."""
 
-    Attributes:
-        bundle: the checkpoint in it.
-        names: variable, without prefix and mark of an average -> kind -> name in the file.
-    """
-
-    bundle: Bundle
+    bundle: Bundle  # the checkpoint in it
+    # variable, without prefix and mark of an average -> kind -> name in the file
     names: Mapping[str, Mapping[Kind, str]]
 
     @property

@@ -23,17 +23,11 @@ from frugan.objectives import ADVERSARIAL_LOSSES, AdversarialLoss, add_orthogona
 
 @dataclass(frozen=True)
 class _Game:
-    """Parts in which the discriminator tells real pictures from generated ones, each by itself.
+    """Parts in which the discriminator tells real pictures from generated ones, each by itself."""
 
-    Attributes:
-        loss: of the game.
-        augmentation: what the discriminator sees.
-        r1_gamma: strength of R1.
-    """
-
-    loss: AdversarialLoss
-    augmentation: Augmentation
-    r1_gamma: float
+    loss: AdversarialLoss  # of the game
+    augmentation: Augmentation  # what the discriminator sees
+    r1_gamma: float  # strength of R1
 
     def real(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         outputs = _judge(self.augmentation, networks, _real_pictures(micro), _labels(micro), "real", micro, state)
@@ -60,15 +54,10 @@ class _Game:
 
 @dataclass(frozen=True)
 class _PairedGame:
-    """Parts in which the discriminator tells which of two pictures of one class is real.
+    """Parts in which the discriminator tells which of two pictures of one class is real."""
 
-    Attributes:
-        augmentation: what the discriminator sees.
-        r1_gamma: strength of R1.
-    """
-
-    augmentation: Augmentation
-    r1_gamma: float
+    augmentation: Augmentation  # what the discriminator sees
+    r1_gamma: float  # strength of R1
 
     def discriminator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         with torch.no_grad():

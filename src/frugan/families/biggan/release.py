@@ -106,36 +106,23 @@ _PLAIN = (int, float, bool, str, type(None))
 
 @dataclass(frozen=True)
 class AdamState:
-    """Adam's state for one network.
+    """Adam's state for one network."""
 
-    Attributes:
-        settings: learning rate, betas, eps: that training went on with.
-        slots: parameter -> "exp_avg", "exp_avg_sq", "step" -> tensor; a parameter that never had a gradient has none.
-    """
-
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # learning rate, betas, eps: that training went on with
+    # parameter -> "exp_avg", "exp_avg_sq", "step" -> tensor; a parameter that never had a gradient has none
     slots: Mapping[str, Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class ReleaseCheckpoint:
-    """What a set of files holds.
+    """What a set of files holds."""
 
-    Attributes:
-        folder: that it lies in.
-        suffix: of its files: "", "copy0", "best1".
-        networks: "G", "D", "G_ema" -> state dict, as far as they are there.
-        optimizers: "G", "D" -> Adam's state.
-        options: of the training program; plain values only.
-        counters: iterations done, best scores and the like.
-    """
-
-    folder: Path
-    suffix: str
-    networks: Mapping[str, Mapping[str, Tensor]]
-    optimizers: Mapping[str, AdamState]
-    options: Mapping[str, Any]
-    counters: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path  # that it lies in
+    suffix: str  # of its files: "", "copy0", "best1"
+    networks: Mapping[str, Mapping[str, Tensor]]  # "G", "D", "G_ema" -> state dict, as far as they are there
+    optimizers: Mapping[str, AdamState]  # "G", "D" -> Adam's state
+    options: Mapping[str, Any]  # of the training program; plain values only
+    counters: Mapping[str, Any] = field(default_factory=dict)  # iterations done, best scores and the like
 
     def file(self, name: str) -> Path:
         """Where a part of it lies: "G", "G_optim", "state_dict"."""

@@ -16,21 +16,14 @@ _FORM = re.compile(rf"^(df|liae)(?:-([{LETTERS}]+))?$")
 
 @dataclass(frozen=True)
 class Archi:
-    """Which parts the networks are made of.
+    """Which parts the networks are made of."""
 
-    Attributes:
-        kind: "df": one code, a decoder for each side. "liae": two codes, one decoder.
-        normalised: letter u, the encoder's output has unit root mean square.
-        doubled: letter d, the networks work on half the resolution and the heads double it.
-        deeper: letter t, one more level and residual blocks in the encoder.
-        cosine: letter c, activations are x·cos(x) instead of leaky ReLU.
-    """
-
+    # "df": one code, a decoder for each side. "liae": two codes, one decoder.
     kind: Literal["df", "liae"]
-    normalised: bool = False
-    doubled: bool = False
-    deeper: bool = False
-    cosine: bool = False
+    normalised: bool = False  # letter u, the encoder's output has unit root mean square
+    doubled: bool = False  # letter d, the networks work on half the resolution and the heads double it
+    deeper: bool = False  # letter t, one more level and residual blocks in the encoder
+    cosine: bool = False  # letter c, activations are x·cos(x) instead of leaky ReLU
 
     @classmethod
     def parse(cls, text: str) -> "Archi":
@@ -78,13 +71,9 @@ MOST_LAYERS = 9
 
 @dataclass(frozen=True)
 class Stack:
-    """Strides of a stack of 3x3 convolutions.
+    """Strides of a stack of 3x3 convolutions."""
 
-    Attributes:
-        strides: of each layer, 1 or 2.
-    """
-
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # of each layer, 1 or 2
 
     @property
     def receptive_field(self) -> int:

@@ -34,25 +34,17 @@ Arrays = dict[str, Any]
 
 @dataclass
 class LerasModel:
-    """One model.
+    """One model."""
 
-    Attributes:
-        name: as in its file names, without `_SAEHD_`.
-        iteration: updates done.
-        options: by the original's names, plain Python values.
-        loss_history: [src, dst] for each iteration.
-        networks: file, such as "encoder" -> its float32 arrays, in the original's layout.
-        optimizers: file, such as "src_dst_opt" -> its float32 arrays, and `iters:0`.
-        sample_for_preview: the faces of its previews; None: it chooses some when it is opened.
-    """
-
-    name: str
-    iteration: int
-    options: dict[str, Any]
-    loss_history: list[list[float]]
+    name: str  # as in its file names, without `_SAEHD_`
+    iteration: int  # updates done
+    options: dict[str, Any]  # by the original's names, plain Python values
+    loss_history: list[list[float]]  # [src, dst] for each iteration
+    # file, such as "encoder" -> its float32 arrays, in the original's layout
     networks: dict[str, Arrays] = field(default_factory=dict)
+    # file, such as "src_dst_opt" -> its float32 arrays, and `iters:0`
     optimizers: dict[str, Arrays] = field(default_factory=dict)
-    sample_for_preview: Any = None
+    sample_for_preview: Any = None  # the faces of its previews; None: it chooses some when it is opened
 
     def file(self, stem: str) -> str:
         """Name of one of its array files."""

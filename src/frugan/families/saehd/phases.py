@@ -31,19 +31,13 @@ from frugan.objectives import (
 
 @dataclass(frozen=True)
 class FaceTargets:
-    """What one side's networks shall make of a micro-batch, fp32.
+    """What one side's networks shall make of a micro-batch, fp32."""
 
-    Attributes:
-        picture: [B, 3, R, R] in [0, 1].
-        mask: [B, 1, R, R].
-        soft: the mask, blurred and clipped at a half, times two: 1 inside, falling off outside. [B, 1, R, R].
-        eyes_mouth: [B, 1, R, R], or None if it is not wanted.
-    """
-
-    picture: Tensor
-    mask: Tensor
+    picture: Tensor  # [B, 3, R, R] in [0, 1]
+    mask: Tensor  # [B, 1, R, R]
+    # the mask, blurred and clipped at a half, times two: 1 inside, falling off outside. [B, 1, R, R].
     soft: Tensor
-    eyes_mouth: Tensor | None
+    eyes_mouth: Tensor | None  # [B, 1, R, R], or None if it is not wanted
 
     @classmethod
     def of(cls, pictures: Mapping[str, Tensor], objective: SAEHDObjective) -> "FaceTargets":
@@ -167,15 +161,10 @@ def judged(real: bool, logits: tuple[Tensor, ...]) -> Terms:
 
 @dataclass(frozen=True)
 class Faces:
-    """The parts of SAEHD's phases.
+    """The parts of SAEHD's phases."""
 
-    Attributes:
-        archi: which networks there are.
-        objective: as trained with.
-    """
-
-    archi: Archi
-    objective: SAEHDObjective
+    archi: Archi  # which networks there are
+    objective: SAEHDObjective  # as trained with
 
     def src(self, networks: Networks, micro: MicroBatch, _: PhaseState) -> Terms:
         """The source's loss, without style."""

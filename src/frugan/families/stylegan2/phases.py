@@ -33,17 +33,11 @@ PATH_LENGTH = "path_length"
 
 @dataclass(frozen=True)
 class _Game:
-    """The parts of all phases.
+    """The parts of all phases."""
 
-    Attributes:
-        networks: their settings.
-        objective: what counts.
-        augmentation: what the discriminator sees.
-    """
-
-    networks: StyleGAN2Networks
-    objective: StyleGAN2Objective
-    augmentation: Augmentation
+    networks: StyleGAN2Networks  # their settings
+    objective: StyleGAN2Objective  # what counts
+    augmentation: Augmentation  # what the discriminator sees
 
     def generator(self, networks: Networks, micro: MicroBatch, state: PhaseState) -> Terms:
         classes = micro.draws.get("y")

@@ -44,19 +44,12 @@ NETWORKS = ("G", "D", "G_ema")
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """What a snapshot says of a layer, a block or a network.
+    """What a snapshot says of a layer, a block or a network."""
 
-    Attributes:
-        class_name: of the program's class.
-        settings: its plain attributes.
-        arrays: its own parameters and buffers.
-        modules: those within it.
-    """
-
-    class_name: str
-    settings: Mapping[str, Any]
-    arrays: Mapping[str, np.ndarray]
-    modules: Mapping[str, "Module"]
+    class_name: str  # of the program's class
+    settings: Mapping[str, Any]  # its plain attributes
+    arrays: Mapping[str, np.ndarray]  # its own parameters and buffers
+    modules: Mapping[str, "Module"]  # those within it
 
     def tensors(self) -> dict[str, np.ndarray]:
         """All parameters and buffers, by the names that the program's state dict has.
