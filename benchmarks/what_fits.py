@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.plan.planner import Planner, PlanOptions
-from frugan.api.plan.recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, smallest_cards
 from frugan.memory.prediction_store import prediction_version
-from frugan.recipes import built_in
+from frugan.recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, built_in, smallest_cards
 from frugan.wording import GIB
 from machine import describe_machine
 

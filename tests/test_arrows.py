@@ -15,7 +15,7 @@ GROUND = {"errors", "files", "wording"}
 ALLOWED: dict[str, set[str]] = {
     "__init__": {"api", "recipe", "data", "ema_hook", "engine"},
     "__main__": {"cli"},
-    "cli": {"api", "doctor", "contract", "recipe", "data", "report"},
+    "cli": {"api", "doctor", "contract", "recipe", "recipes", "data", "report"},
     "doctor": {"api", "recipe", "families", "engine", "memory", "data", "contract"},
     "api": {
         "recipe",

@@ -8,11 +8,10 @@ from statistics import mean, stdev
 import pytest
 from typer.testing import CliRunner
 
-from frugan.api.plan.recipes import shipped_recipes
 from frugan.cli.application import application
 from frugan.families import families
 from frugan.recipe.recipe import known_keys
-from frugan.recipes import built_in
+from frugan.recipes import built_in, shipped_recipes
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -11,7 +11,6 @@ import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.plan.planner import Planner, PlanOptions, planned_precision, shipped_predictions
-from frugan.api.plan.recipes import PARAMETERS, shipped_recipes, smallest_cards
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.checkpoint import newest_whole
@@ -23,7 +22,7 @@ from frugan.memory.cards import named_card, unnamed_card
 from frugan.memory.prediction_store import PredictionStore
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
-from frugan.recipes import built_in
+from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards
 from frugan.wording import GIB, MIB
 from memory.formula import predicted_by_formula
 

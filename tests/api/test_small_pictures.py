@@ -8,7 +8,7 @@ import pytest
 
 from api.pictures import write_pictures, write_recipe
 from frugan.api.data import open_sources, small_for_preparing
-from frugan.api.plan.recipes import of_resolution, picture_resolutions
+from frugan.api.plan.relatives import of_resolution, picture_resolutions
 from frugan.data.prepare import prepare
 from frugan.data.set_file import is_prepared
 from frugan.errors import BadInput

@@ -60,7 +60,7 @@ def test_help_and_lists_come_without_torch(words: list[str]) -> None:
             for when, words in (
                 ("rich.console", ["recipes"]),
                 ("frugan.cli.application", ["--help"]),
-                ("frugan.api.plan.recipes", ["recipes"]),
+                ("frugan.recipes", ["recipes"]),
             )
         ),
     ],

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from frugan.api.plan.recipes import of_resolution, picture_resolutions
+from frugan.api.plan.relatives import of_resolution, picture_resolutions
 from frugan.api.progress import Progress, Say, quiet
 from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Shared, SourceOptions, SourceSpec
 from frugan.data.batches import Prefetcher

@@ -9,7 +9,7 @@ from frugan.cli.output import print_json
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
-    from frugan.api.plan.recipes import Largest
+    from frugan.api.plan.relatives import Largest
 
 LARGEST = ("resolution", "batch", "width")
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from frugan.api.plan.recipes import shipped_recipes
 from frugan.cli.output import print_json
 from frugan.errors import BadInput
+from frugan.recipes import shipped_recipes
 
 
 def recipes(

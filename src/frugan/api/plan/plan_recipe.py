@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from frugan.api.devices import choose_device
 from frugan.api.plan.planner import Planner, PlanOptions, choose_card, duration_seconds
-from frugan.api.plan.recipes import Largest, relatives
+from frugan.api.plan.relatives import Largest, relatives
 from frugan.api.plan.report import CardShare, PlanReport, Together, needed_size, shares_in_words
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts

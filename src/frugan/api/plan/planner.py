@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from frugan.api.devices import choose_device
 from frugan.api.plan.prediction_helper import PredictionHelper
-from frugan.api.plan.recipes import smaller_recipes
+from frugan.api.plan.relatives import smaller_recipes
 from frugan.api.plan.report import COMPILED, PlanReport, Rung, forwards
 from frugan.api.progress import Say, quiet
 from frugan.api.setup import training_of

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frugan.api.plan.recipes import Largest
+from frugan.api.plan.relatives import Largest
 from frugan.memory.cards import TIME_ERROR, Card, Link, Sum
 from frugan.memory.plan_space import SaverName
 from frugan.memory.search import Choice

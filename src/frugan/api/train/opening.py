@@ -14,7 +14,6 @@ from torch import Tensor
 from frugan.api.data import default_workers, feeding
 from frugan.api.devices import serving_build
 from frugan.api.plan.planner import planned_precision, shipped_predictions
-from frugan.api.plan.recipes import smallest_cards
 from frugan.api.progress import Say
 from frugan.api.sample.networks import write_sheets
 from frugan.api.setup import training_of
@@ -40,7 +39,7 @@ from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.overrides import differences
 from frugan.recipe.recipe import Recipe
-from frugan.recipes import built_in
+from frugan.recipes import built_in, smallest_cards
 from frugan.wording import GIB
 
 
