@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 import frugan
 from api.biggan_conversions import from_biggan_tfhub
 from api.hub_modules import EMA, Module, draw, make_module
-from bundles.test_bundle import GOLDEN
-from bundles.written import write_bundle
 from frugan.errors import BadInput
 from frugan.families.biggan.hub import hub_networks, hub_table, means_of_sums
 from frugan.recipe.loading import load_recipe
 from frugan.tf_checkpoint import read_bundle
+from tf_checkpoint.test_bundle import GOLDEN
+from tf_checkpoint.written import write_bundle
 
 
 def quiet(_: str) -> None:
