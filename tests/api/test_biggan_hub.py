@@ -63,9 +63,8 @@ def test_outputs_beside_a_module_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_folder_has_both_and_a_recipe_to_fine_tune_by(tmp_path: Path) -> None:
+def test_a_folder_has_both_and_a_recipe_to_fine_tune_by(tmp_path: Path, said: list[str]) -> None:
     source = write_bundle(tmp_path / "biggan-128", make_module().variables)
-    said: list[str] = []
     made = from_biggan_tfhub(source, tmp_path / "folder", say=said.append)
     assert said == [f"BigGAN at 128 pixels, imported, from {source / 'variables' / 'variables.index'}"]
     recipe = load_recipe(str(tmp_path / "folder" / "recipe.toml"))
@@ -170,9 +169,8 @@ def test_other_models_and_names_left_over(tmp_path: Path, changes: dict[str, np.
     assert not (tmp_path / "out").exists()
 
 
-def test_a_module_without_averages(tmp_path: Path) -> None:
+def test_a_module_without_averages(tmp_path: Path, said: list[str]) -> None:
     source = write_bundle(tmp_path / "module", make_module(averages=False).variables)
-    said: list[str] = []
     made = from_biggan_tfhub(source, tmp_path / "one.safetensors", say=said.append)
     assert said[0] == "the module has no EMA: the generator as it was trained is used instead"
     assert made.facts["averaged"] is False

@@ -24,10 +24,9 @@ from frugan.metrics.feature_network import NamedFeatures
 from frugan.metrics.scores import Provenance
 
 
-def test_scores_and_their_card(scored: Path) -> None:
-    lines: list[str] = []
+def test_scores_and_their_card(scored: Path, said: list[str]) -> None:
     options = replace(OPTIONS, metrics=("fid", "is", "kid", "pr", "intra-fid"))
-    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
     names = ["fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid"]
     assert list(evaluation.scores) == names
     assert all(np.isfinite(value) for value in evaluation.scores.values())
@@ -40,28 +39,26 @@ def test_scores_and_their_card(scored: Path) -> None:
         True,
         "fp32",
     )
-    assert any("subsets of 60 instead of 1000" in line for line in lines)
+    assert any("subsets of 60 instead of 1000" in line for line in said)
 
 
-def test_the_usual_metrics_are_those_that_the_network_can_give(scored: Path) -> None:
-    lines: list[str] = []
+def test_the_usual_metrics_are_those_that_the_network_can_give(scored: Path, said: list[str]) -> None:
     options = replace(OPTIONS, network="api.scored:no_scores")
-    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
     assert {"fid", "kid_mean", "precision"} <= evaluation.scores.keys()
     assert "is_mean" not in evaluation.scores
-    (line,) = [line for line in lines if line.startswith("no inception score: feature network")]
+    (line,) = [line for line in said if line.startswith("no inception score: feature network")]
     assert "gives no class probabilities" in line
 
 
 def test_what_recall_says_is_told_at_the_largest_truncation_alone(
-    scored: Path, monkeypatch: pytest.MonkeyPatch
+    scored: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     monkeypatch.setattr(evaluation, "low_recall", low)
-    lines: list[str] = []
     options = replace(OPTIONS, metrics=("pr",))
-    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 1.0, 0.6), options, say=lines.append)
+    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 1.0, 0.6), options, say=said.append)
     assert [each.warnings[-1] for each in curve] == ["words at 0.2", "words at 1", "words at 0.6"]
-    assert [line for line in lines if "words" in line] == ["warning: words at 1"]
+    assert [line for line in said if "words" in line] == ["warning: words at 1"]
 
 
 def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
@@ -185,17 +182,16 @@ def stored(scored: Path, tmp_path: Path, network: str = "colours") -> Path:
 
 
 def test_moments_made_ahead_give_the_score_of_the_pictures(
-    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     monkeypatch.setenv("FRUGAN_BASE", str(tmp_path / "base"))
     options = replace(OPTIONS, metrics=("fid", "is"))
     whole = evaluate(scored / "run", scored / "pictures", options, say=silent)
     file = stored(scored, tmp_path)
-    lines: list[str] = []
-    evaluation = evaluate(scored / "run", options=replace(OPTIONS, reference=file), say=lines.append)
+    evaluation = evaluate(scored / "run", options=replace(OPTIONS, reference=file), say=said.append)
     assert evaluation.scores == pytest.approx(whole.scores, rel=1e-9)
-    assert any(line.startswith("no kid, pr: pictures are compared one by one") for line in lines)
-    assert any(line.endswith("60 pictures of 32 pixels") for line in lines)
+    assert any(line.startswith("no kid, pr: pictures are compared one by one") for line in said)
+    assert any(line.endswith("60 pictures of 32 pixels") for line in said)
     provenance = evaluation.provenance
     assert (provenance.data, provenance.data_digest, provenance.real, provenance.rows) == ("none", "none", 0, 0)
     assert (provenance.reference, len(provenance.reference_digest)) == (str(file), 64)
@@ -205,14 +201,13 @@ def test_moments_made_ahead_give_the_score_of_the_pictures(
     assert Provenance.from_json(older) == whole.provenance
 
 
-def test_with_pictures_as_well_the_file_is_for_fid_alone(scored: Path, tmp_path: Path) -> None:
+def test_with_pictures_as_well_the_file_is_for_fid_alone(scored: Path, tmp_path: Path, said: list[str]) -> None:
     rows = colours(torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8))[0].numpy()
     np.savez(tmp_path / "other.npz", mu=rows.mean(0), sigma=np.cov(rows, rowvar=False))
     plain = evaluate(scored / "run", scored / "pictures", OPTIONS, say=silent)
-    lines: list[str] = []
     options = replace(OPTIONS, reference=tmp_path / "other.npz")
-    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
-    assert any("does not say which network made it" in line for line in lines)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
+    assert any("does not say which network made it" in line for line in said)
     assert evaluation.scores["fid"] != plain.scores["fid"]
     assert {k: v for k, v in evaluation.scores.items() if k != "fid"} == {
         k: v for k, v in plain.scores.items() if k != "fid"
@@ -260,12 +255,11 @@ def test_preparations_of_moments_that_make_no_sense(
     assert [path.name for path in tmp_path.iterdir()] == ["there.npz"]
 
 
-def test_other_classes_are_told_of_in_a_sentence(scored: Path, tmp_path: Path) -> None:
+def test_other_classes_are_told_of_in_a_sentence(scored: Path, tmp_path: Path, said: list[str]) -> None:
     options = replace(OPTIONS, metrics=("fid",))
-    lines: list[str] = []
-    evaluation = evaluate(scored / "run", write_pictures(tmp_path, classes=("cat", "dog")), options, say=lines.append)
+    evaluation = evaluate(scored / "run", write_pictures(tmp_path, classes=("cat", "dog")), options, say=said.append)
     (line,) = evaluation.warnings[:1]
     assert line.startswith("the classes of the pictures (cat, dog) are not those that the run was trained on (dunkel ü")
-    assert f"warning: {line}" in lines
+    assert f"warning: {line}" in said
     same = evaluate(scored / "run", scored / "pictures", options, say=silent)
     assert not any("classes" in each for each in same.warnings)

@@ -95,7 +95,7 @@ def test_samples_for_other_programs(scored: Path, opened: Opened, tmp_path: Path
 
 
 def test_black_pictures_are_counted_for_each_file_by_itself(
-    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     made = Sampler._drawn
 
@@ -104,7 +104,6 @@ def test_black_pictures_are_counted_for_each_file_by_itself(
         return sheet.index_fill(0, torch.tensor([0]), torch.nan), labels
 
     monkeypatch.setattr(Sampler, "_drawn", with_one_bad)
-    said: list[str] = []
     draw(scored / "run", tmp_path, DrawRequest(), npz=5, pngs=4, sheet=(2, 3), device="cpu", say=said.append)
     warned = [line for line in said if line.startswith("warning: ")]
     assert [

@@ -123,11 +123,10 @@ def test_loaded_networks_and_their_cost(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("data", ["grey", "colour"])
-def test_scores_and_nearest_pictures(folder: Path, tmp_path: Path, data: str) -> None:
+def test_scores_and_nearest_pictures(folder: Path, tmp_path: Path, data: str, said: list[str]) -> None:
     """Pictures in colour are compared as the network was shown them: grey."""
-    lines: list[str] = []
-    evaluation = evaluate(folder / "run", folder / data, EVALUATION, say=lines.append)
-    assert any("turned grey" in line for line in lines) is (data == "colour")
+    evaluation = evaluate(folder / "run", folder / data, EVALUATION, say=said.append)
+    assert any("turned grey" in line for line in said) is (data == "colour")
     assert all(np.isfinite(value) for value in evaluation.scores.values())
     near = check_memorisation(folder / "run", folder / data, tmp_path, samples=2, nearest=2, device="cpu", say=silent)
     assert modes([near.sheet]) == {"L"}
@@ -180,14 +179,13 @@ def test_a_run_in_colour_is_offered_grey_once_and_stays_in_colour(folder: Path, 
 
 
 @pytest.mark.parametrize(("data", "channels"), [("grey", 3), ("grey", 1), ("colour", 3), ("colour", 1)])
-def test_what_is_said_of_channels(folder: Path, data: str, channels: int) -> None:
+def test_what_is_said_of_channels(folder: Path, data: str, channels: int, said: list[str]) -> None:
     recipe = load_recipe(str(folder / "tiny.toml"), [f"networks.channels={channels}"])
-    lines: list[str] = []
-    opened = open_sources(recipe, folder / data, lines.append, None)
+    opened = open_sources(recipe, folder / data, said.append, None)
     (pictures,) = opened.values()
     assert isinstance(pictures, PictureSet)
     assert pictures.channels == channels
-    turned = [line for line in lines if "turned grey" in line]
+    turned = [line for line in said if "turned grey" in line]
     offered = list(recipe.kind.sources(recipe.networks, recipe.objective)["images"].advice(pictures))
     assert (len(turned), len(offered)) == (int((data, channels) == ("colour", 1)), int((data, channels) == ("grey", 3)))
 

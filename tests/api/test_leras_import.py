@@ -1,6 +1,7 @@
 """DeepFaceLab models that are taken in: what is missing, misshapen, left out or told."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,11 +121,11 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write(tmp_path / "model", model_of(discriminators=False))
     (tmp_path / "run").mkdir()
 
-    def full(*_: Any) -> None:
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("frugan.api.convert.written.write_json", full)
+        broken.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
             there(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]

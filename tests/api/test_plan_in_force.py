@@ -17,10 +17,9 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
 from frugan.errors import TrainingFailed
-from frugan.memory import prediction_store
 from frugan.recipe.loading import load_recipe
 from frugan.wording import GIB, MIB
-from memory.formula import predicted_by_formula
+from memory.formula import PredictionsBy, predicted_by_formula
 
 BF16 = Precision("bf16", torch.bfloat16, "test")
 CUDA = torch.device("cuda", 0)
@@ -39,11 +38,10 @@ class Pretended:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
+def card(monkeypatch: pytest.MonkeyPatch, predictions_by: PredictionsBy, tmp_path: Path) -> Pretended:
     pretended = Pretended()
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
-    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
+    predictions_by(predicted_by_formula)
     monkeypatch.setattr("frugan.memory.cards.load_libraries", lambda device: None)
     answers: dict[str, Callable[..., Any]] = {
         "get_device_name": lambda device: pretended.name,

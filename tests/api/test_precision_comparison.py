@@ -11,6 +11,7 @@ from frugan.api.train.precision_comparison import WINDOWS, Drift, _advice, _drif
 from frugan.api.train.run import TrainingOptions
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
+from limits import Limit
 
 CPU = TrainingOptions(device="cpu")
 
@@ -19,8 +20,8 @@ def silent(_: object) -> None:
     pass
 
 
-def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frugan.api.train.precision_comparison.WINDOWS", 3)
+def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit) -> None:
+    limit("windows of a comparison", 3)
     monkeypatch.syspath_prepend(str(OUTSIDE))
     recipe, pictures = minigan_and_pictures(tmp_path)
     comparison = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)

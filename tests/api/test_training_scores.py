@@ -102,15 +102,14 @@ def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path:
 
 
 @pytest.mark.long
-def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path) -> None:
+def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path, said: list[str]) -> None:
     recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "pictures")
     run = tmp_path / "run"
     train(recipe, pictures, run, options=CPU, say=silent)
     shutil.rmtree(run / "checkpoints" / "step-000000004")
     (kept,) = [p for p in (run / "best").iterdir() if p.is_dir()]
     kept.replace(run / "best" / "step-000000004")
-    lines: list[str] = []
-    train(recipe, pictures, run, options=CPU, say=lines.append)
-    assert any("deleted" in line and "step-000000004" in line for line in lines)
+    train(recipe, pictures, run, options=CPU, say=said.append)
+    assert any("deleted" in line and "step-000000004" in line for line in said)
     events = [e for e in read_events(run / "events.jsonl") if e["event"] == "metrics"]
     assert [e["step"] for e in events] == [2, 4, 4]

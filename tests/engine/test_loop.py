@@ -21,6 +21,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
 from frugan.report.progress_line import describe
+from limits import Limit
 
 
 def test_resume_is_bit_for_bit_after_a_kill(tmp_path: Path) -> None:
@@ -149,10 +150,10 @@ def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:
 def test_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(tmp_path, 4)
 
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device", str(path))
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("frugan.engine.tensor_files.flush", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         train(tmp_path, 8)
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-000000004"]
@@ -234,11 +235,11 @@ def test_the_time_left_follows_recent_steps(tmp_path: Path) -> None:
     assert max(left[1:]) < 60
 
 
-def test_a_stop_draws_no_slow_sheets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_draws_no_slow_sheets(tmp_path: Path, limit: Limit) -> None:
     pictured: list[int] = []
     train(tmp_path / "quick", 9, stop_after=2, pictured=pictured)
     assert pictured == [1, 3]
-    monkeypatch.setattr("frugan.engine.loop.QUICK_SECONDS", -1.0)
+    limit("seconds of sheets at a stop", -1.0)
     train(tmp_path / "slow", 9, stop_after=2, pictured=pictured)
     assert pictured == [1, 3, 1]
     train(tmp_path / "slow", 9, pictured=pictured)  # to the end: drawn, however long it takes
