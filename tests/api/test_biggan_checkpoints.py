@@ -19,6 +19,7 @@ from api.test_training import CPU
 from families.snapshots import SCRUBBED
 from frugan.api.convert.functions import from_stylegan_pickle
 from frugan.api.convert.written import write_run
+from frugan.api.progress import quiet
 from frugan.api.setup import training_of
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import newest_whole, restore
@@ -38,10 +39,6 @@ from parity.traces import snapshot
 GOLDEN = Path(__file__).parents[1] / "golden" / "biggan" / "checkpoint"
 FILES = ("G", "D", "G_ema", "G_optim", "D_optim", "state_dict")
 TOY = Plan(micro_batch=2, precision=Precision("fp32", torch.float32, "parity"))
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
 
 
 def loaded(path: Path) -> Any:

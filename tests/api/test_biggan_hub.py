@@ -10,16 +10,13 @@ from safetensors.torch import load_file
 import frugan
 from api.biggan_conversions import from_biggan_tfhub
 from api.hub_modules import EMA, Module, draw, make_module
+from frugan.api.progress import quiet
 from frugan.errors import BadInput
 from frugan.families.biggan.hub import hub_networks, hub_table, means_of_sums
 from frugan.recipe.loading import load_recipe
 from frugan.tf_checkpoint import read_bundle
 from tf_checkpoint.test_bundle import GOLDEN
 from tf_checkpoint.written import write_bundle
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
 
 
 def latents(size: int) -> torch.Tensor:

@@ -11,10 +11,11 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from api.pictures import write_pictures
-from api.scored import OPTIONS, colours, drawn, low, no_scores, silent
+from api.scored import OPTIONS, colours, drawn, low, no_scores
 from frugan.api.evaluate import evaluation
 from frugan.api.evaluate.evaluation import evaluate, plot_truncation_curve, save_evaluations, truncation_curve
 from frugan.api.evaluate.reference import reference_of
+from frugan.api.progress import quiet
 from frugan.api.sample.generation import DrawRequest
 from frugan.api.sample.networks import Opened
 from frugan.cli.application import application
@@ -66,7 +67,7 @@ def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
     pictures, labels = drawn(opened, DrawRequest(), count=70)
     array, numbers = pictures.numpy(), labels.numpy()
     own = PictureSet(array, numbers, ("a", "b"), True, picture_digest(array, numbers))
-    evaluation = evaluate(scored / "run", own, OPTIONS, say=silent)
+    evaluation = evaluate(scored / "run", own, OPTIONS, say=quiet)
     assert evaluation.scores["fid"] == pytest.approx(0, abs=1e-9)
     assert evaluation.scores["precision"] == evaluation.scores["recall"] == 1
 
@@ -74,7 +75,7 @@ def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
 @pytest.mark.long
 def test_a_curve_over_truncations(scored: Path, tmp_path: Path) -> None:
     options = replace(OPTIONS, metrics=("fid", "is"))
-    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 0.6, 1.0), options, say=silent)
+    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 0.6, 1.0), options, say=quiet)
     assert [each.provenance.truncation for each in curve] == [0.2, 0.6, 1.0]
     assert len({each.scores["fid"] for each in curve}) == 3
     plot_truncation_curve(curve, tmp_path / "curve.png")
@@ -131,7 +132,7 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
 )
 def test_requests_that_make_no_sense(scored: Path, changed: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        evaluate(scored / "run", scored / "pictures", replace(OPTIONS, **changed), say=silent)  # type: ignore[arg-type]
+        evaluate(scored / "run", scored / "pictures", replace(OPTIONS, **changed), say=quiet)  # type: ignore[arg-type]
 
 
 def test_a_diverged_generator_has_no_score(scored: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,15 +143,15 @@ def test_a_diverged_generator_has_no_score(scored: Path, opened: Opened, monkeyp
 
     monkeypatch.setattr(evaluation, "networks_from", broken)
     with pytest.raises(BadInput, match="70 of 70 pictures hold values that are not finite"):
-        evaluate(scored / "run", scored / "pictures", OPTIONS, say=silent)
+        evaluate(scored / "run", scored / "pictures", OPTIONS, say=quiet)
 
 
 def test_networks_of_one_module_are_told_apart(scored: Path) -> None:
     """Moments of real pictures that one made are not another's."""
     options = replace(OPTIONS, metrics=("fid",))
-    one = evaluate(scored / "run", scored / "pictures", options, say=silent)
+    one = evaluate(scored / "run", scored / "pictures", options, say=quiet)
     other = replace(options, network="api.scored:other_colours")
-    two = evaluate(scored / "run", scored / "pictures", other, say=silent)
+    two = evaluate(scored / "run", scored / "pictures", other, say=quiet)
     assert one.provenance.network_digest != two.provenance.network_digest
     assert two.scores["fid"] == pytest.approx(one.scores["fid"], rel=1e-5)  # mirrored features are as far apart
 
@@ -158,16 +159,16 @@ def test_networks_of_one_module_are_told_apart(scored: Path) -> None:
 def test_the_card_tells_averages_and_classes(scored: Path) -> None:
     checkpoint = scored / "run" / "checkpoints" / "step-000000004"
     options = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(classes=(1,)))
-    trained = evaluate(checkpoint / "networks.safetensors", scored / "pictures", options, say=silent).provenance
+    trained = evaluate(checkpoint / "networks.safetensors", scored / "pictures", options, say=quiet).provenance
     assert (trained.ema, trained.classes) == (False, "1")
     standing = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(statistics="standing", standing_size=8))
-    provenance = evaluate(scored / "run", scored / "pictures", standing, say=silent).provenance
+    provenance = evaluate(scored / "run", scored / "pictures", standing, say=quiet).provenance
     assert (provenance.ema, provenance.statistics) == (True, "standing, 16 batches of 8")
     assert trained.data_digest == provenance.data_digest
 
 
 def test_too_few_pictures_are_warned_of(scored: Path) -> None:
-    evaluation = evaluate(scored / "run", scored / "pictures", replace(OPTIONS, samples=12), say=silent)
+    evaluation = evaluate(scored / "run", scored / "pictures", replace(OPTIONS, samples=12), say=quiet)
     assert any("12 generated pictures for 12 feature dimensions" in line for line in evaluation.warnings)
 
 
@@ -186,7 +187,7 @@ def test_moments_made_ahead_give_the_score_of_the_pictures(
 ) -> None:
     monkeypatch.setenv("FRUGAN_BASE", str(tmp_path / "base"))
     options = replace(OPTIONS, metrics=("fid", "is"))
-    whole = evaluate(scored / "run", scored / "pictures", options, say=silent)
+    whole = evaluate(scored / "run", scored / "pictures", options, say=quiet)
     file = stored(scored, tmp_path)
     evaluation = evaluate(scored / "run", options=replace(OPTIONS, reference=file), say=said.append)
     assert evaluation.scores == pytest.approx(whole.scores, rel=1e-9)
@@ -204,7 +205,7 @@ def test_moments_made_ahead_give_the_score_of_the_pictures(
 def test_with_pictures_as_well_the_file_is_for_fid_alone(scored: Path, tmp_path: Path, said: list[str]) -> None:
     rows = colours(torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8))[0].numpy()
     np.savez(tmp_path / "other.npz", mu=rows.mean(0), sigma=np.cov(rows, rowvar=False))
-    plain = evaluate(scored / "run", scored / "pictures", OPTIONS, say=silent)
+    plain = evaluate(scored / "run", scored / "pictures", OPTIONS, say=quiet)
     options = replace(OPTIONS, reference=tmp_path / "other.npz")
     evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
     assert any("does not say which network made it" in line for line in said)
@@ -228,10 +229,10 @@ def test_references_that_cannot_be_used(scored: Path, tmp_path: Path) -> None:
         (OPTIONS, "no real pictures to compare with: add --data PICTURES"),
     ):
         with pytest.raises(BadInput, match=message):
-            evaluate(scored / "run", options=options, say=silent)
+            evaluate(scored / "run", options=options, say=quiet)
     good = replace(OPTIONS, reference=stored(scored, tmp_path), metrics=("fid", "pr", "intra-fid"))
     with pytest.raises(BadInput, match="--metrics pr, intra-fid: pictures are compared one by one"):
-        evaluate(scored / "run", options=good, say=silent)
+        evaluate(scored / "run", options=good, say=quiet)
 
 
 @pytest.mark.parametrize(
@@ -261,5 +262,5 @@ def test_other_classes_are_told_of_in_a_sentence(scored: Path, tmp_path: Path, s
     (line,) = evaluation.warnings[:1]
     assert line.startswith("the classes of the pictures (cat, dog) are not those that the run was trained on (dunkel ü")
     assert f"warning: {line}" in said
-    same = evaluate(scored / "run", scored / "pictures", options, say=silent)
+    same = evaluate(scored / "run", scored / "pictures", options, say=quiet)
     assert not any("classes" in each for each in same.warnings)

@@ -259,8 +259,7 @@ def _training_planner(said: list[str], small: str) -> TrainingPlanner:
 
 
 @pytest.mark.usefixtures("by_formula")
-def test_the_next_plan_takes_less_until_there_is_none(small: str) -> None:
-    said: list[str] = []
+def test_the_next_plan_takes_less_until_there_is_none(small: str, said: list[str]) -> None:
     planner = _training_planner(said, small)
     plan, sizes = Plan(32, FP32), list[int]()
 
