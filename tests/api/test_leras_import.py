@@ -1,7 +1,6 @@
 """DeepFaceLab models that are taken in: what is missing, misshapen, left out or told."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,11 +120,15 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write(tmp_path / "model", model_of(discriminators=False))
     (tmp_path / "run").mkdir()
 
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
+    write_text = Path.write_text
+
+    def full(path: Path, *given: Any, **more: Any) -> int:
+        if "recipe.json" in path.name:  # written last
+            raise OSError(28, "No space left on device")
+        return write_text(path, *given, **more)
 
     with monkeypatch.context() as broken:
-        broken.setattr(os, "fsync", full)
+        broken.setattr(Path, "write_text", full)
         with pytest.raises(OSError, match="No space left"):
             there(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]

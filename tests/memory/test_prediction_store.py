@@ -97,10 +97,12 @@ class Helping:
 
     def __init__(self, lasts: int) -> None:
         self.jobs: list[Job] = []
+        self.asked = 0
         self.lasts = lasts
 
     def submit(self, job: Job) -> None:
         self.jobs.append(job)
+        self.asked += 1
 
     def take(self) -> dict[str, Any] | None:
         self.lasts -= 1
@@ -114,10 +116,12 @@ def test_a_helper_helps_and_may_go(lasts: int, limit: Limit) -> None:
     limit("seconds that a helper saves", 0.0)
     plans = [plan_of(OF, size) for size in (2, 4, 6)]
     alone, helped = store(), store()
-    helped.helper, helped.expected_seconds = Helping(lasts), lambda: 1.0
+    helper = Helping(lasts)
+    helped.helper, helped.expected_seconds = helper, lambda: 1.0
     helped.ahead([(plan, STAGE, True) for plan in plans])
     for plan in plans:
         assert helped(plan, STAGE, rough=True) == alone(plan, STAGE, rough=True)
+    assert helper.asked == 1  # every other plan of three
 
 
 @pytest.mark.usefixtures("by_formula")
