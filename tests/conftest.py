@@ -2,11 +2,15 @@
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from hypothesis import settings
+
+from limits import Limit, place_of
 
 # before anything imports torch: a training forked from a test would wait for ever for threads that it did not inherit
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,3 +34,49 @@ def _base_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in ("PREPARED", "RUNS", "MOMENTS", "CACHE"):
         monkeypatch.delenv(f"FRUGAN_{name}", raising=False)
     return base
+
+
+@pytest.fixture
+def said() -> list[str]:
+    """Lines that something says: `say=said.append`."""
+    return []
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Change one of the limits for a test."""
+
+    def change(name: str, value: object) -> None:
+        monkeypatch.setattr(*place_of(name), value)
+
+    return change
+
+
+@pytest.fixture
+def bf16_units(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Let this processor have units for bf16, or none, whatever it has."""
+
+    def let(there: bool) -> None:
+        for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+            monkeypatch.setattr(f"torch.cpu.{name}", lambda: there)
+
+    return let
+
+
+@pytest.fixture
+def predictions_by(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> Callable[[Callable[..., Any]], None]:
+    """Take predictions from something else than a run of the step; a helping process would not know of it."""
+
+    def take(predict: Callable[..., Any]) -> None:
+        monkeypatch.setattr("frugan.memory.prediction_store.predict", predict)
+        limit("seconds that a helper saves", 1e9)
+
+    return take
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this computer have no driver of cards, whatever it has."""
+    from frugan.doctor.cards import Driver  # noqa: PLC0415  (other tests do without torch)
+
+    monkeypatch.setattr("frugan.doctor.machine.ask_driver", lambda: Driver(found=False))

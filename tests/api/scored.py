@@ -9,6 +9,7 @@ from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
 from frugan.api.evaluate.scorer import EvaluationOptions
+from frugan.api.progress import quiet
 from frugan.api.sample.generation import DrawRequest, generating
 from frugan.api.sample.networks import Opened, open_networks
 from frugan.api.train.run import TrainingOptions
@@ -42,10 +43,6 @@ def other_colours(pictures: Tensor) -> Tensor:
     return 1 - colours(pictures)[0]
 
 
-def silent(_: str) -> None:
-    pass
-
-
 @pytest.fixture(scope="session")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of four steps, and its pictures."""
@@ -53,13 +50,13 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FRUGAN_BASE", str(made / "base"))
         pictures = write_pictures(made / "pictures", each=30)
-        train(write_recipe(made), pictures, made / "run", options=CPU, say=silent)
+        train(write_recipe(made), pictures, made / "run", options=CPU, say=quiet)
     return made
 
 
 @pytest.fixture
 def opened(scored: Path) -> Opened:
-    return open_networks(scored / "run", "cpu", silent)
+    return open_networks(scored / "run", "cpu", quiet)
 
 
 def drawn(opened: Opened, request: DrawRequest, first: int = 0, count: int = 40) -> tuple[Tensor, Tensor]:

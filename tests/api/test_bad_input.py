@@ -147,14 +147,13 @@ def test_data_folders(tmp_path: Path) -> None:
     refused(pictures, "broken.png")
 
 
-def test_one_bad_picture_in_many_is_named_and_left_out(tmp_path: Path) -> None:
+def test_one_bad_picture_in_many_is_named_and_left_out(tmp_path: Path, said: list[str]) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures", each=60)
     (pictures / "hell" / "broken.png").write_bytes(b"not a picture")
-    lines: list[str] = []
     overrides = ["training.duration=1 step"]
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=overrides, say=lines.append)
-    assert any("broken.png" in line for line in lines)
-    assert any("120 pictures of 32 pixels" in line for line in lines)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=overrides, say=said.append)
+    assert any("broken.png" in line for line in said)
+    assert any("120 pictures of 32 pixels" in line for line in said)
 
 
 @pytest.mark.parametrize("micro_batch", [0, 3, 6, 12])

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from api.biggan_conversions import from_biggan_pytorch
-from api.test_biggan_checkpoints import FILES, GOLDEN, changed_state, copied, loaded, quiet
+from api.test_biggan_checkpoints import FILES, GOLDEN, changed_state, copied, loaded
+from frugan.api.progress import quiet
 from frugan.errors import BadInput
 
 

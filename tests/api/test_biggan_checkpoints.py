@@ -19,6 +19,7 @@ from api.test_training import CPU
 from families.snapshots import SCRUBBED
 from frugan.api.convert.functions import from_stylegan_pickle
 from frugan.api.convert.written import write_run
+from frugan.api.progress import quiet
 from frugan.api.setup import training_of
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import newest_whole, restore
@@ -38,10 +39,6 @@ from parity.traces import snapshot
 GOLDEN = Path(__file__).parents[1] / "golden" / "biggan" / "checkpoint"
 FILES = ("G", "D", "G_ema", "G_optim", "D_optim", "state_dict")
 TOY = Plan(micro_batch=2, precision=Precision("fp32", torch.float32, "parity"))
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
 
 
 def loaded(path: Path) -> Any:
@@ -67,13 +64,12 @@ def assert_same(one: Any, other: Any, at: str) -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, pytest.param(False, marks=pytest.mark.long)], ids=["zip", "legacy"])
-def test_there_and_back_number_for_number(tmp_path: Path, zipped: bool) -> None:
+def test_there_and_back_number_for_number(tmp_path: Path, zipped: bool, said: list[str]) -> None:
     source = tmp_path / "weights" / "toy"
     source.mkdir(parents=True)
     for name in FILES:
         content = loaded(GOLDEN / f"{name}.pth")
         torch.save(content, source / f"{name}.pth", _use_new_zipfile_serialization=zipped)
-    said: list[str] = []
     made = from_biggan_pytorch(source, tmp_path / "run", say=said.append)
     assert (made.step, made.networks) == (4, ("G", "D", "G_ema"))
     assert said == [
@@ -188,11 +184,10 @@ def test_a_recorded_training_goes_on_within_its_noise(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_training_goes_on_from_the_command(tmp_path: Path) -> None:
+def test_training_goes_on_from_the_command(tmp_path: Path, said: list[str]) -> None:
     made = from_biggan_pytorch(GOLDEN, tmp_path / "run", overrides=["training.duration=6 steps"], say=quiet)
     pictures = write_pictures(tmp_path / "pictures", classes=("a", "b", "c"), each=4)
     shutil.copytree(pictures / "a", pictures / "d")
-    said: list[str] = []
     result = train(str(made.path / "recipe.toml"), pictures, made.path, options=CPU, say=said.append)
     assert (result.step, result.finished) == (6, True)
     assert f"resuming {made.path} at step 4" in said
@@ -226,9 +221,8 @@ def copied(tmp_path: Path, *left_out: str) -> Path:
     return source
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_what_is_not_there(tmp_path: Path, said: list[str]) -> None:
     source = copied(tmp_path, "G_ema", "G_optim")
-    said: list[str] = []
     from_biggan_pytorch(source, tmp_path / "run", say=said.append)
     assert f"{source / 'G_ema.pth'} is not there: the average starts as a copy of G" in said
     assert f"{source / 'G_optim.pth'} is not there: the optimizer's statistics start afresh" in said
@@ -365,11 +359,10 @@ def test_weights_of_another_family_are_not_written(tmp_path: Path) -> None:
         to_biggan_pytorch(tmp_path / "style.safetensors", tmp_path / "out", say=quiet)
 
 
-def test_a_run_of_ours_goes_over_with_what_that_program_has_no_option_for(tmp_path: Path) -> None:
+def test_a_run_of_ours_goes_over_with_what_that_program_has_no_option_for(tmp_path: Path, said: list[str]) -> None:
     recipe = write_recipe(tmp_path)
     words = ["objective.loss=relativistic", "training.duration=2 steps", "networks.discriminator_attention=[]"]
     train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU, overrides=words)
-    said: list[str] = []
     made = to_biggan_pytorch(tmp_path / "run", tmp_path / "files", say=said.append)
     assert said == ["objective.loss: that program has no option for it"]
     assert made.step == 2

@@ -10,16 +10,13 @@ from safetensors.torch import load_file
 import frugan
 from api.biggan_conversions import from_biggan_tfhub
 from api.hub_modules import EMA, Module, draw, make_module
-from bundles.test_bundle import GOLDEN
-from bundles.written import write_bundle
+from frugan.api.progress import quiet
 from frugan.errors import BadInput
 from frugan.families.biggan.hub import hub_networks, hub_table, means_of_sums
 from frugan.recipe.loading import load_recipe
 from frugan.tf_checkpoint import read_bundle
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
+from tf_checkpoint.test_bundle import GOLDEN
+from tf_checkpoint.written import write_bundle
 
 
 def latents(size: int) -> torch.Tensor:
@@ -63,9 +60,8 @@ def test_outputs_beside_a_module_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_folder_has_both_and_a_recipe_to_fine_tune_by(tmp_path: Path) -> None:
+def test_a_folder_has_both_and_a_recipe_to_fine_tune_by(tmp_path: Path, said: list[str]) -> None:
     source = write_bundle(tmp_path / "biggan-128", make_module().variables)
-    said: list[str] = []
     made = from_biggan_tfhub(source, tmp_path / "folder", say=said.append)
     assert said == [f"BigGAN at 128 pixels, imported, from {source / 'variables' / 'variables.index'}"]
     recipe = load_recipe(str(tmp_path / "folder" / "recipe.toml"))
@@ -170,9 +166,8 @@ def test_other_models_and_names_left_over(tmp_path: Path, changes: dict[str, np.
     assert not (tmp_path / "out").exists()
 
 
-def test_a_module_without_averages(tmp_path: Path) -> None:
+def test_a_module_without_averages(tmp_path: Path, said: list[str]) -> None:
     source = write_bundle(tmp_path / "module", make_module(averages=False).variables)
-    said: list[str] = []
     made = from_biggan_tfhub(source, tmp_path / "one.safetensors", say=said.append)
     assert said[0] == "the module has no EMA: the generator as it was trained is used instead"
     assert made.facts["averaged"] is False

@@ -173,7 +173,7 @@ def test_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_stylegan2s_mappings_are_such_tables(tmp_path: Path) -> None:
+def test_stylegan2s_mappings_are_such_tables(tmp_path: Path, said: list[str]) -> None:
     """Their embeddings have a column for each class; what is shared by all classes is taken as it is."""
     from api.test_starting_weights import RECIPE  # noqa: PLC0415
 
@@ -184,7 +184,6 @@ def test_stylegan2s_mappings_are_such_tables(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "two", classes=("a", "b"), each=4)
     recipe = write_recipe(tmp_path, text.replace("classes = 3", "classes = 2"), "two.toml")
     (tmp_path / "map.txt").write_text("a = 2\nb = 0\n", "utf-8")
-    said: list[str] = []
     with pytest.raises(BadInput, match="these weights know 3 classes, and this run has 2"):
         train(recipe, pictures, tmp_path / "refused", options=CPU, init=tmp_path / "w.safetensors", say=said.append)
     assert not any("in their places" in line for line in said)

@@ -11,10 +11,11 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from api.pictures import write_pictures
-from api.scored import OPTIONS, colours, drawn, low, no_scores, silent
+from api.scored import OPTIONS, colours, drawn, low, no_scores
 from frugan.api.evaluate import evaluation
 from frugan.api.evaluate.evaluation import evaluate, plot_truncation_curve, save_evaluations, truncation_curve
 from frugan.api.evaluate.reference import reference_of
+from frugan.api.progress import quiet
 from frugan.api.sample.generation import DrawRequest
 from frugan.api.sample.networks import Opened
 from frugan.cli.application import application
@@ -24,10 +25,9 @@ from frugan.metrics.feature_network import NamedFeatures
 from frugan.metrics.scores import Provenance
 
 
-def test_scores_and_their_card(scored: Path) -> None:
-    lines: list[str] = []
+def test_scores_and_their_card(scored: Path, said: list[str]) -> None:
     options = replace(OPTIONS, metrics=("fid", "is", "kid", "pr", "intra-fid"))
-    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
     names = ["fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "intra_fid"]
     assert list(evaluation.scores) == names
     assert all(np.isfinite(value) for value in evaluation.scores.values())
@@ -40,28 +40,26 @@ def test_scores_and_their_card(scored: Path) -> None:
         True,
         "fp32",
     )
-    assert any("subsets of 60 instead of 1000" in line for line in lines)
+    assert any("subsets of 60 instead of 1000" in line for line in said)
 
 
-def test_the_usual_metrics_are_those_that_the_network_can_give(scored: Path) -> None:
-    lines: list[str] = []
+def test_the_usual_metrics_are_those_that_the_network_can_give(scored: Path, said: list[str]) -> None:
     options = replace(OPTIONS, network="api.scored:no_scores")
-    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
     assert {"fid", "kid_mean", "precision"} <= evaluation.scores.keys()
     assert "is_mean" not in evaluation.scores
-    (line,) = [line for line in lines if line.startswith("no inception score: feature network")]
+    (line,) = [line for line in said if line.startswith("no inception score: feature network")]
     assert "gives no class probabilities" in line
 
 
 def test_what_recall_says_is_told_at_the_largest_truncation_alone(
-    scored: Path, monkeypatch: pytest.MonkeyPatch
+    scored: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     monkeypatch.setattr(evaluation, "low_recall", low)
-    lines: list[str] = []
     options = replace(OPTIONS, metrics=("pr",))
-    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 1.0, 0.6), options, say=lines.append)
+    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 1.0, 0.6), options, say=said.append)
     assert [each.warnings[-1] for each in curve] == ["words at 0.2", "words at 1", "words at 0.6"]
-    assert [line for line in lines if "words" in line] == ["warning: words at 1"]
+    assert [line for line in said if "words" in line] == ["warning: words at 1"]
 
 
 def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
@@ -69,7 +67,7 @@ def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
     pictures, labels = drawn(opened, DrawRequest(), count=70)
     array, numbers = pictures.numpy(), labels.numpy()
     own = PictureSet(array, numbers, ("a", "b"), True, picture_digest(array, numbers))
-    evaluation = evaluate(scored / "run", own, OPTIONS, say=silent)
+    evaluation = evaluate(scored / "run", own, OPTIONS, say=quiet)
     assert evaluation.scores["fid"] == pytest.approx(0, abs=1e-9)
     assert evaluation.scores["precision"] == evaluation.scores["recall"] == 1
 
@@ -77,7 +75,7 @@ def test_a_set_against_itself(scored: Path, opened: Opened) -> None:
 @pytest.mark.long
 def test_a_curve_over_truncations(scored: Path, tmp_path: Path) -> None:
     options = replace(OPTIONS, metrics=("fid", "is"))
-    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 0.6, 1.0), options, say=silent)
+    curve = truncation_curve(scored / "run", scored / "pictures", (0.2, 0.6, 1.0), options, say=quiet)
     assert [each.provenance.truncation for each in curve] == [0.2, 0.6, 1.0]
     assert len({each.scores["fid"] for each in curve}) == 3
     plot_truncation_curve(curve, tmp_path / "curve.png")
@@ -134,7 +132,7 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
 )
 def test_requests_that_make_no_sense(scored: Path, changed: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        evaluate(scored / "run", scored / "pictures", replace(OPTIONS, **changed), say=silent)  # type: ignore[arg-type]
+        evaluate(scored / "run", scored / "pictures", replace(OPTIONS, **changed), say=quiet)  # type: ignore[arg-type]
 
 
 def test_a_diverged_generator_has_no_score(scored: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,15 +143,15 @@ def test_a_diverged_generator_has_no_score(scored: Path, opened: Opened, monkeyp
 
     monkeypatch.setattr(evaluation, "networks_from", broken)
     with pytest.raises(BadInput, match="70 of 70 pictures hold values that are not finite"):
-        evaluate(scored / "run", scored / "pictures", OPTIONS, say=silent)
+        evaluate(scored / "run", scored / "pictures", OPTIONS, say=quiet)
 
 
 def test_networks_of_one_module_are_told_apart(scored: Path) -> None:
     """Moments of real pictures that one made are not another's."""
     options = replace(OPTIONS, metrics=("fid",))
-    one = evaluate(scored / "run", scored / "pictures", options, say=silent)
+    one = evaluate(scored / "run", scored / "pictures", options, say=quiet)
     other = replace(options, network="api.scored:other_colours")
-    two = evaluate(scored / "run", scored / "pictures", other, say=silent)
+    two = evaluate(scored / "run", scored / "pictures", other, say=quiet)
     assert one.provenance.network_digest != two.provenance.network_digest
     assert two.scores["fid"] == pytest.approx(one.scores["fid"], rel=1e-5)  # mirrored features are as far apart
 
@@ -161,16 +159,16 @@ def test_networks_of_one_module_are_told_apart(scored: Path) -> None:
 def test_the_card_tells_averages_and_classes(scored: Path) -> None:
     checkpoint = scored / "run" / "checkpoints" / "step-000000004"
     options = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(classes=(1,)))
-    trained = evaluate(checkpoint / "networks.safetensors", scored / "pictures", options, say=silent).provenance
+    trained = evaluate(checkpoint / "networks.safetensors", scored / "pictures", options, say=quiet).provenance
     assert (trained.ema, trained.classes) == (False, "1")
     standing = replace(OPTIONS, metrics=("fid",), draw=DrawRequest(statistics="standing", standing_size=8))
-    provenance = evaluate(scored / "run", scored / "pictures", standing, say=silent).provenance
+    provenance = evaluate(scored / "run", scored / "pictures", standing, say=quiet).provenance
     assert (provenance.ema, provenance.statistics) == (True, "standing, 16 batches of 8")
     assert trained.data_digest == provenance.data_digest
 
 
 def test_too_few_pictures_are_warned_of(scored: Path) -> None:
-    evaluation = evaluate(scored / "run", scored / "pictures", replace(OPTIONS, samples=12), say=silent)
+    evaluation = evaluate(scored / "run", scored / "pictures", replace(OPTIONS, samples=12), say=quiet)
     assert any("12 generated pictures for 12 feature dimensions" in line for line in evaluation.warnings)
 
 
@@ -185,17 +183,16 @@ def stored(scored: Path, tmp_path: Path, network: str = "colours") -> Path:
 
 
 def test_moments_made_ahead_give_the_score_of_the_pictures(
-    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     monkeypatch.setenv("FRUGAN_BASE", str(tmp_path / "base"))
     options = replace(OPTIONS, metrics=("fid", "is"))
-    whole = evaluate(scored / "run", scored / "pictures", options, say=silent)
+    whole = evaluate(scored / "run", scored / "pictures", options, say=quiet)
     file = stored(scored, tmp_path)
-    lines: list[str] = []
-    evaluation = evaluate(scored / "run", options=replace(OPTIONS, reference=file), say=lines.append)
+    evaluation = evaluate(scored / "run", options=replace(OPTIONS, reference=file), say=said.append)
     assert evaluation.scores == pytest.approx(whole.scores, rel=1e-9)
-    assert any(line.startswith("no kid, pr: pictures are compared one by one") for line in lines)
-    assert any(line.endswith("60 pictures of 32 pixels") for line in lines)
+    assert any(line.startswith("no kid, pr: pictures are compared one by one") for line in said)
+    assert any(line.endswith("60 pictures of 32 pixels") for line in said)
     provenance = evaluation.provenance
     assert (provenance.data, provenance.data_digest, provenance.real, provenance.rows) == ("none", "none", 0, 0)
     assert (provenance.reference, len(provenance.reference_digest)) == (str(file), 64)
@@ -205,14 +202,13 @@ def test_moments_made_ahead_give_the_score_of_the_pictures(
     assert Provenance.from_json(older) == whole.provenance
 
 
-def test_with_pictures_as_well_the_file_is_for_fid_alone(scored: Path, tmp_path: Path) -> None:
+def test_with_pictures_as_well_the_file_is_for_fid_alone(scored: Path, tmp_path: Path, said: list[str]) -> None:
     rows = colours(torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8))[0].numpy()
     np.savez(tmp_path / "other.npz", mu=rows.mean(0), sigma=np.cov(rows, rowvar=False))
-    plain = evaluate(scored / "run", scored / "pictures", OPTIONS, say=silent)
-    lines: list[str] = []
+    plain = evaluate(scored / "run", scored / "pictures", OPTIONS, say=quiet)
     options = replace(OPTIONS, reference=tmp_path / "other.npz")
-    evaluation = evaluate(scored / "run", scored / "pictures", options, say=lines.append)
-    assert any("does not say which network made it" in line for line in lines)
+    evaluation = evaluate(scored / "run", scored / "pictures", options, say=said.append)
+    assert any("does not say which network made it" in line for line in said)
     assert evaluation.scores["fid"] != plain.scores["fid"]
     assert {k: v for k, v in evaluation.scores.items() if k != "fid"} == {
         k: v for k, v in plain.scores.items() if k != "fid"
@@ -233,10 +229,10 @@ def test_references_that_cannot_be_used(scored: Path, tmp_path: Path) -> None:
         (OPTIONS, "no real pictures to compare with: add --data PICTURES"),
     ):
         with pytest.raises(BadInput, match=message):
-            evaluate(scored / "run", options=options, say=silent)
+            evaluate(scored / "run", options=options, say=quiet)
     good = replace(OPTIONS, reference=stored(scored, tmp_path), metrics=("fid", "pr", "intra-fid"))
     with pytest.raises(BadInput, match="--metrics pr, intra-fid: pictures are compared one by one"):
-        evaluate(scored / "run", options=good, say=silent)
+        evaluate(scored / "run", options=good, say=quiet)
 
 
 @pytest.mark.parametrize(
@@ -260,12 +256,11 @@ def test_preparations_of_moments_that_make_no_sense(
     assert [path.name for path in tmp_path.iterdir()] == ["there.npz"]
 
 
-def test_other_classes_are_told_of_in_a_sentence(scored: Path, tmp_path: Path) -> None:
+def test_other_classes_are_told_of_in_a_sentence(scored: Path, tmp_path: Path, said: list[str]) -> None:
     options = replace(OPTIONS, metrics=("fid",))
-    lines: list[str] = []
-    evaluation = evaluate(scored / "run", write_pictures(tmp_path, classes=("cat", "dog")), options, say=lines.append)
+    evaluation = evaluate(scored / "run", write_pictures(tmp_path, classes=("cat", "dog")), options, say=said.append)
     (line,) = evaluation.warnings[:1]
     assert line.startswith("the classes of the pictures (cat, dog) are not those that the run was trained on (dunkel ü")
-    assert f"warning: {line}" in lines
-    same = evaluate(scored / "run", scored / "pictures", options, say=silent)
+    assert f"warning: {line}" in said
+    same = evaluate(scored / "run", scored / "pictures", options, say=quiet)
     assert not any("classes" in each for each in same.warnings)

@@ -243,13 +243,12 @@ def test_faces_of_a_type_that_models_do_not_have(tmp_path: Path) -> None:
         train("saehd-demo-64", data, tmp_path / "run", overrides=words, options=CPU)
 
 
-def test_a_run_is_its_own_recipe(tmp_path: Path) -> None:
+def test_a_run_is_its_own_recipe(tmp_path: Path, said: list[str]) -> None:
     run = tmp_path / "run"
     _train(run, "objective.gan_power=0.1", "optimizers.default.kind=rmsprop", steps=1)
-    lines: list[str] = []
-    result = train(str(run), DATA, overrides=["training.duration=2 steps"], options=CPU, say=lines.append)
+    result = train(str(run), DATA, overrides=["training.duration=2 steps"], options=CPU, say=said.append)
     assert (result.run, result.step) == (run, 2)
-    told = [line.replace(str(FACES), "").replace(str(tmp_path), "") for line in lines]  # a path may say so too
+    told = [line.replace(str(FACES), "").replace(str(tmp_path), "") for line in said]  # a path may say so too
     assert [line for line in told if "changed" in line or "fresh" in line] == [
         "changed from step 1 on: training.duration: 1 steps -> 2 steps"
     ]

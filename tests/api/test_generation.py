@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 from typer.testing import CliRunner
 
-from api.scored import drawn, silent
+from api.scored import drawn
+from frugan.api.progress import quiet
 from frugan.api.sample.drawing import animate, check_memorisation, draw
 from frugan.api.sample.generation import DrawRequest, Sampler, generating
 from frugan.api.sample.networks import Opened
@@ -79,7 +80,7 @@ def test_sample_takes_the_standing_statistics_asked_for(scored: Path, tmp_path: 
 
 
 def test_samples_for_other_programs(scored: Path, opened: Opened, tmp_path: Path) -> None:
-    paths = draw(scored / "run", tmp_path, DrawRequest(), npz=70, pngs=9, sheet=(2, 3), device="cpu", say=silent)
+    paths = draw(scored / "run", tmp_path, DrawRequest(), npz=70, pngs=9, sheet=(2, 3), device="cpu", say=quiet)
     assert [path.name for path in paths] == ["samples.npz", "pngs", "random.png"]
     expected, labels = drawn(opened, DrawRequest(), count=70)
     with np.load(paths[0]) as archive:
@@ -91,11 +92,11 @@ def test_samples_for_other_programs(scored: Path, opened: Opened, tmp_path: Path
         np.testing.assert_array_equal(np.asarray(picture), expected[0].permute(1, 2, 0).numpy())
         assert "synthetic" in picture.info["Description"]
     with pytest.raises(BadInput, match="holds something already"):
-        draw(scored / "run", tmp_path, DrawRequest(), pngs=1, device="cpu", say=silent)
+        draw(scored / "run", tmp_path, DrawRequest(), pngs=1, device="cpu", say=quiet)
 
 
 def test_black_pictures_are_counted_for_each_file_by_itself(
-    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     made = Sampler._drawn
 
@@ -104,7 +105,6 @@ def test_black_pictures_are_counted_for_each_file_by_itself(
         return sheet.index_fill(0, torch.tensor([0]), torch.nan), labels
 
     monkeypatch.setattr(Sampler, "_drawn", with_one_bad)
-    said: list[str] = []
     draw(scored / "run", tmp_path, DrawRequest(), npz=5, pngs=4, sheet=(2, 3), device="cpu", say=said.append)
     warned = [line for line in said if line.startswith("warning: ")]
     assert [
@@ -116,7 +116,7 @@ def test_black_pictures_are_counted_for_each_file_by_itself(
 @pytest.mark.parametrize("kind", ["gif", "mp4"])
 def test_a_film_goes_there_and_back(scored: Path, tmp_path: Path, kind: str) -> None:
     request = SheetRequest(interpolate="latent", columns=6, rows=3, spherical=True)
-    path = animate(scored / "run", tmp_path / f"film.{kind}", request, device="cpu", say=silent)
+    path = animate(scored / "run", tmp_path / f"film.{kind}", request, device="cpu", say=quiet)
     if kind == "gif":
         with Image.open(path) as film:
             assert film.n_frames == 10  # type: ignore[attr-defined]
@@ -124,7 +124,7 @@ def test_a_film_goes_there_and_back(scored: Path, tmp_path: Path, kind: str) -> 
     else:
         assert cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FRAME_COUNT) == 10
     with pytest.raises(BadInput, match=r"ends in \.gif or \.mp4"):
-        animate(scored / "run", tmp_path / "film.avi", request, device="cpu", say=silent)
+        animate(scored / "run", tmp_path / "film.avi", request, device="cpu", say=quiet)
 
 
 def test_copies_of_training_pictures_are_found(scored: Path, opened: Opened, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_copies_of_training_pictures_are_found(scored: Path, opened: Opened, tmp
     array = np.concatenate([noise, pictures[:3].numpy(), pictures[3:4].flip(-1).numpy()])
     labels = np.arange(len(array), dtype=np.int64) % 2
     own = PictureSet(array, labels, ("a", "b"), True, picture_digest(array, labels))
-    check = check_memorisation(scored / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=silent)
+    check = check_memorisation(scored / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=quiet)
     assert check.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
     assert set(check.suspicious) >= {1, 2, 3, 4}
     with Image.open(check.sheet) as sheet:

@@ -18,6 +18,7 @@ from frugan.api.evaluate.evaluation import evaluate
 from frugan.api.evaluate.scorer import EvaluationOptions
 from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.plan.planner import subject
+from frugan.api.progress import quiet
 from frugan.api.report import page_of
 from frugan.api.sample.drawing import animate, check_memorisation, draw
 from frugan.api.sample.generation import DrawRequest
@@ -41,10 +42,6 @@ def colours(pictures: Tensor) -> Tensor:
     return torch.nn.functional.adaptive_avg_pool2d(pictures.float() / 255, 2).flatten(1)  # [N, 12]
 
 
-def silent(_: str) -> None:
-    pass
-
-
 def turned_grey(pictures: Path, folder: Path) -> Path:
     """The same pictures in grey."""
     for path in pictures.rglob("*.png"):
@@ -65,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         turned_grey(colour, made / "grey")
         words = [GREY, "evaluation.every=2 steps", 'evaluation.metrics=["fid"]', "evaluation.samples=10"]
         words.append(f"evaluation.network={EVALUATION.network}")
-        train(write_recipe(made), made / "grey", made / "run", overrides=words, options=CPU, say=silent)
+        train(write_recipe(made), made / "grey", made / "run", overrides=words, options=CPU, say=quiet)
     return made
 
 
@@ -80,9 +77,9 @@ def modes(paths: Sequence[Path]) -> set[str]:
 def test_everything_drawn_is_grey(folder: Path, tmp_path: Path) -> None:
     run = folder / "run"
     sheets = list((run / "samples").glob("*.png"))
-    sheets += sample(run, tmp_path / "own", device="cpu", say=silent)
-    sheets += sample(run, tmp_path / "asked", SheetRequest(interpolate="both", columns=3), device="cpu", say=silent)
-    drawn = draw(run, tmp_path / "many", DrawRequest(), npz=5, pngs=5, sheet=(1, 2), device="cpu", say=silent)
+    sheets += sample(run, tmp_path / "own", device="cpu", say=quiet)
+    sheets += sample(run, tmp_path / "asked", SheetRequest(interpolate="both", columns=3), device="cpu", say=quiet)
+    drawn = draw(run, tmp_path / "many", DrawRequest(), npz=5, pngs=5, sheet=(1, 2), device="cpu", say=quiet)
     pngs = sorted(drawn[1].rglob("*.png"), key=lambda path: path.name)
     assert len(sheets) == 7  # of the run: after the first step and at its end
     assert modes([*sheets, drawn[2], *pngs]) == {"L"}
@@ -97,7 +94,7 @@ def test_everything_drawn_is_grey(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["gif", "mp4"])
 def test_films(folder: Path, tmp_path: Path, kind: str) -> None:
     request = SheetRequest(interpolate="latent", columns=3, rows=2)
-    path = animate(folder / "run", tmp_path / f"film.{kind}", request, device="cpu", say=silent)
+    path = animate(folder / "run", tmp_path / f"film.{kind}", request, device="cpu", say=quiet)
     if kind == "gif":
         with Image.open(path) as film:
             assert film.n_frames == 4  # type: ignore[attr-defined]
@@ -123,13 +120,12 @@ def test_loaded_networks_and_their_cost(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("data", ["grey", "colour"])
-def test_scores_and_nearest_pictures(folder: Path, tmp_path: Path, data: str) -> None:
+def test_scores_and_nearest_pictures(folder: Path, tmp_path: Path, data: str, said: list[str]) -> None:
     """Pictures in colour are compared as the network was shown them: grey."""
-    lines: list[str] = []
-    evaluation = evaluate(folder / "run", folder / data, EVALUATION, say=lines.append)
-    assert any("turned grey" in line for line in lines) is (data == "colour")
+    evaluation = evaluate(folder / "run", folder / data, EVALUATION, say=said.append)
+    assert any("turned grey" in line for line in said) is (data == "colour")
     assert all(np.isfinite(value) for value in evaluation.scores.values())
-    near = check_memorisation(folder / "run", folder / data, tmp_path, samples=2, nearest=2, device="cpu", say=silent)
+    near = check_memorisation(folder / "run", folder / data, tmp_path, samples=2, nearest=2, device="cpu", say=quiet)
     assert modes([near.sheet]) == {"L"}
 
 
@@ -140,7 +136,7 @@ def test_colours_do_not_count_in_scores_of_grey_networks(folder: Path) -> None:
 
     def scored(pictures: np.ndarray) -> frugan.Evaluation:
         made = PictureSet(pictures, labels, ("a", "b"), True, picture_digest(pictures, labels))
-        return evaluate(folder / "run", made, EVALUATION, say=silent)
+        return evaluate(folder / "run", made, EVALUATION, say=quiet)
 
     luma = np.stack([np.asarray(Image.fromarray(each.transpose(1, 2, 0)).convert("L")) for each in colour])
     one, other = scored(colour), scored(np.repeat(luma[:, None], 3, 1))
@@ -152,9 +148,9 @@ def test_colours_do_not_count_in_scores_of_grey_networks(folder: Path) -> None:
 def test_digits_score_grey_networks(folder: Path, tmp_path: Path) -> None:
     digits = digits_set(32, np.arange(40))
     words = [GREY, "networks.classes=10", "training.duration=1 step"]
-    train(str(folder / "tiny.toml"), {"images": digits}, tmp_path / "run", overrides=words, options=CPU, say=silent)
+    train(str(folder / "tiny.toml"), {"images": digits}, tmp_path / "run", overrides=words, options=CPU, say=quiet)
     options = replace(EVALUATION, network="digits")
-    evaluation = evaluate(tmp_path / "run", "digits", options, say=silent)
+    evaluation = evaluate(tmp_path / "run", "digits", options, say=quiet)
     assert np.isfinite(evaluation.scores["fid"])
     assert evaluation.provenance.data_digest != digits.digest  # the unseen ones
 
@@ -171,23 +167,22 @@ def test_a_run_in_colour_is_offered_grey_once_and_stays_in_colour(folder: Path, 
     ]
     assert not any("networks.channels" in line for line in said[1])
     with pytest.raises(BadInput, match=r"networks\.channels: 3 in the run, 1 now"):
-        train(recipe, data, run, overrides=[GREY], options=CPU, say=silent)
-    sheets = sample(run, tmp_path / "own", device="cpu", say=silent)
-    _, pngs = draw(run, tmp_path / "many", npz=2, pngs=2, device="cpu", say=silent)
+        train(recipe, data, run, overrides=[GREY], options=CPU, say=quiet)
+    sheets = sample(run, tmp_path / "own", device="cpu", say=quiet)
+    _, pngs = draw(run, tmp_path / "many", npz=2, pngs=2, device="cpu", say=quiet)
     assert modes([*sheets, *(run / "samples").glob("*.png"), *pngs.rglob("*.png")]) == {"RGB"}
     with np.load(tmp_path / "many" / "samples.npz") as archive:
         assert archive["x"].shape == (2, 3, 32, 32)
 
 
 @pytest.mark.parametrize(("data", "channels"), [("grey", 3), ("grey", 1), ("colour", 3), ("colour", 1)])
-def test_what_is_said_of_channels(folder: Path, data: str, channels: int) -> None:
+def test_what_is_said_of_channels(folder: Path, data: str, channels: int, said: list[str]) -> None:
     recipe = load_recipe(str(folder / "tiny.toml"), [f"networks.channels={channels}"])
-    lines: list[str] = []
-    opened = open_sources(recipe, folder / data, lines.append, None)
+    opened = open_sources(recipe, folder / data, said.append, None)
     (pictures,) = opened.values()
     assert isinstance(pictures, PictureSet)
     assert pictures.channels == channels
-    turned = [line for line in lines if "turned grey" in line]
+    turned = [line for line in said if "turned grey" in line]
     offered = list(recipe.kind.sources(recipe.networks, recipe.objective)["images"].advice(pictures))
     assert (len(turned), len(offered)) == (int((data, channels) == ("colour", 1)), int((data, channels) == ("grey", 3)))
 
@@ -203,4 +198,4 @@ def test_other_numbers_of_channels_are_refused() -> None:
         load_recipe("biggan-digits-32", ["networks.channels=4"])
     grey = digits_set(32, np.arange(20)).in_grey()
     with pytest.raises(BadInput, match="read in grey, but the recipe needs colour"):
-        train("biggan-digits-32", {"images": grey}, Path("never"), options=CPU, say=silent)
+        train("biggan-digits-32", {"images": grey}, Path("never"), options=CPU, say=quiet)

@@ -121,11 +121,15 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write(tmp_path / "model", model_of(discriminators=False))
     (tmp_path / "run").mkdir()
 
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+    write_text = Path.write_text
+
+    def full(path: Path, *given: Any, **more: Any) -> int:
+        if "recipe.json" in path.name:  # written last
+            raise OSError(28, "No space left on device")
+        return write_text(path, *given, **more)
 
     with monkeypatch.context() as broken:
-        broken.setattr("frugan.api.convert.written.write_json", full)
+        broken.setattr(Path, "write_text", full)
         with pytest.raises(OSError, match="No space left"):
             there(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]

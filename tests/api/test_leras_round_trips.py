@@ -122,13 +122,12 @@ def test_what_is_not_used_at_present_is_kept(tmp_path: Path, archi: str, options
 
 
 @pytest.mark.long
-def test_a_parked_discriminator_is_taken_up_again(tmp_path: Path) -> None:
+def test_a_parked_discriminator_is_taken_up_again(tmp_path: Path, said: list[str]) -> None:
     run, _ = there(tmp_path, model_of(batch_size=2), "training.precision=fp32")
     before, updates = tensors(run), int(tensors(run, "optimizers")["patch_discriminator/updates"])
-    lines: list[str] = []
     words = ["objective.gan_power=0.1", "training.duration=1235 steps"]
-    train(str(run / "recipe.toml"), DATA, run, overrides=words, options=CPU, say=lines.append)
-    assert not [line for line in lines if "fresh" in line]
+    train(str(run / "recipe.toml"), DATA, run, overrides=words, options=CPU, say=said.append)
+    assert not [line for line in said if "fresh" in line]
     after, moved = tensors(run), tensors(run, "optimizers")
     assert int(moved["patch_discriminator/updates"]) == updates + 1
     assert before.keys() == after.keys()

@@ -25,12 +25,13 @@ from frugan.engine.precision import resolve_precision
 from frugan.memory.prediction_store import least_work
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
+from limits import Limit
 
 CPU = TrainingOptions(device="cpu")
 
 
 @pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def timed(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> list[int]:
     """A machine of 2 cores on which 1 thread is the fastest, and any step is worth timing; takes the timings.
 
     Only the number is set: two threads that wait for each other would make the tests slow, as they do trainings.
@@ -41,8 +42,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("frugan.engine.threads.available_cores", lambda: 2)
     monkeypatch.setattr("frugan.engine.threads.machine_name", lambda: "this machine")
-    monkeypatch.setattr("frugan.api.train.opening.WORTH_TIMING", 0)
-    monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 1)
+    limit("steps worth timing", 0)
+    limit("steps worth an estimate", 1)
     ran: list[int] = []
 
     def time_counts(time_step: Callable[[], float], counts: Sequence[int], _: Callable[[], bool]) -> dict[int, float]:
@@ -95,13 +96,13 @@ def test_threads_are_timed_once_kept_and_looked_at_again_elsewhere(
 
 
 @pytest.mark.long
-def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch, limit: Limit) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     words = ["training.duration=2 steps"]
     train(recipe, pictures, tmp_path / "timed", options=CPU, overrides=words)
     assert timed
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 100)
+    limit("steps worth an estimate", 100)
     train(recipe, pictures, tmp_path / "plain", options=CPU, overrides=words)
     mine, other = (tmp_path / run / "checkpoints" / "step-000000002" for run in ("timed", "plain"))
     for file in ("networks", "ema", "optimizers"):
@@ -112,27 +113,25 @@ def test_timing_changes_no_bit(tmp_path: Path, timed: list[int], monkeypatch: py
 
 @pytest.mark.long
 def test_steps_that_become_slow_are_timed_again(
-    tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     monkeypatch.setattr("frugan.engine.step_log.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
     monkeypatch.setattr("frugan.engine.threads.fastest", lambda seconds_of: 2 if len(timed) == 1 else 1)
-    lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=said.append)
     assert (
         "threads at step 1: steps take 12.0 times as long as they did "
         "(timed again: 0.15 s a step with 1, 3.7 s with 2): 1 from here on"
-    ) in lines
+    ) in said
     assert _threads(tmp_path / "run") == {"number": 1, "machine": "this machine"}
 
 
-def test_a_short_run_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("frugan.api.train.opening.rehearse", lambda *_: 1 / 0)
-    lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"], say=lines.append)
-    assert not [line for line in lines if line.startswith(("threads", "estimate"))]
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"], say=said.append)
+    assert not [line for line in said if line.startswith(("threads", "estimate"))]
 
 
 def test_a_long_training_is_told_what_would_be_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,12 +211,11 @@ def test_no_recipe_that_ships_is_warned_of() -> None:
 
 
 @pytest.mark.long
-def test_the_warning_opens_the_training_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frugan.api.train.opening.WORTH_AN_ESTIMATE", 3)
+def test_the_warning_opens_the_training_once(tmp_path: Path, limit: Limit, said: list[str]) -> None:
+    limit("steps worth an estimate", 3)
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
-    assert sum(line.startswith("warning: the average, from which samples are drawn") for line in lines) == 1
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=said.append)
+    assert sum(line.startswith("warning: the average, from which samples are drawn") for line in said) == 1
 
 
 def test_predictions_made_before_the_ramp_was_a_field_still_hold() -> None:

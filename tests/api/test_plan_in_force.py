@@ -17,13 +17,13 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
 from frugan.errors import TrainingFailed
-from frugan.memory import prediction_store
 from frugan.recipe.loading import load_recipe
 from frugan.wording import GIB, MIB
-from memory.formula import predicted_by_formula
+from memory.formula import PredictionsBy, predicted_by_formula
 
 BF16 = Precision("bf16", torch.bfloat16, "test")
 CUDA = torch.device("cuda", 0)
+Planned = Callable[..., TrainingPlanner]
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB.\nSee documentation"
 
 
@@ -39,11 +39,10 @@ class Pretended:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
+def card(monkeypatch: pytest.MonkeyPatch, predictions_by: PredictionsBy, tmp_path: Path) -> Pretended:
     pretended = Pretended()
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
-    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
+    predictions_by(predicted_by_formula)
     monkeypatch.setattr("frugan.memory.cards.load_libraries", lambda device: None)
     answers: dict[str, Callable[..., Any]] = {
         "get_device_name": lambda device: pretended.name,
@@ -60,10 +59,12 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pretended:
     return pretended
 
 
-def _planner(tmp_path: Path, said: list[str], **options: Any) -> TrainingPlanner:
+@pytest.fixture
+def planned(card: Pretended, tmp_path: Path, said: list[str]) -> Planned:
+    """A planner of a batch of 512 in groups of 8, by training options."""
     recipe_file = write_recipe(tmp_path)
     recipe = load_recipe(recipe_file, ["training.batch=512", "training.normalisation_batch=8"])
-    return TrainingPlanner(recipe, recipe_file, TrainingOptions(**options), CUDA, BF16, said.append)
+    return lambda **options: TrainingPlanner(recipe, recipe_file, TrainingOptions(**options), CUDA, BF16, said.append)
 
 
 def _first(planner: TrainingPlanner, saved: dict[str, Any] | None) -> Plan:
@@ -75,9 +76,8 @@ def _saved(plan: Plan, planner: TrainingPlanner, changed: dict[str, Any]) -> dic
     return saved | changed
 
 
-def test_a_run_goes_on_by_its_plan_on_the_same_card(card: Pretended, tmp_path: Path) -> None:
-    said: list[str] = []
-    planner = _planner(tmp_path, said)
+def test_a_run_goes_on_by_its_plan_on_the_same_card(planned: Planned, said: list[str]) -> None:
+    planner = planned()
     plan = Plan(24, BF16)
     assert _first(planner, _saved(plan, planner, {})) == plan
     assert said[0].startswith("plan: the one that this run has used")
@@ -93,19 +93,17 @@ def test_a_run_goes_on_by_its_plan_on_the_same_card(card: Pretended, tmp_path: P
     ],
 )
 def test_a_plan_is_for_one_card_and_precision(
-    changed: dict[str, Any], why: str, card: Pretended, tmp_path: Path
+    changed: dict[str, Any], why: str, planned: Planned, said: list[str]
 ) -> None:
     """A plan for 24 GB would fail at once on 6, and one for 6 would waste 24."""
-    said: list[str] = []
-    planner = _planner(tmp_path, said)
-    assert not planner._goes_on(_saved(Plan(512, BF16), planner, changed))
-    assert len(said) == 1
+    planner = planned()
+    _first(planner, _saved(Plan(512, BF16), planner, changed))
     assert why in said[0]
+    assert any(line.startswith("plan: predicted peak") for line in said)  # made anew
 
 
-def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, tmp_path: Path) -> None:
-    said: list[str] = []
-    planner = _planner(tmp_path, said)
+def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, planned: Planned, said: list[str]) -> None:
+    planner = planned()
     saved = _saved(Plan(512, BF16), planner, {"memory_budget_bytes": 11 * GIB})
     card.name, card.total_memory, card.free = "NVIDIA GeForce RTX 2060", 6 * GIB, 1 * GIB
     assert _first(planner, saved).micro_batch < 512
@@ -113,9 +111,8 @@ def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, tmp_path: Path
     assert any(line.startswith("plan: predicted peak") for line in said)
 
 
-def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, tmp_path: Path) -> None:
-    said: list[str] = []
-    planner = _planner(tmp_path, said)
+def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, planned: Planned) -> None:
+    planner = planned()
     card.free, card.reserved = 100 * MIB, 620 * MIB  # 720 for torch, of which libraries take 320
     plan = planner.next(Plan(512, BF16), "G", FULL)
     reserved_bytes = planner.planner().search.run(plan).prediction.reserved_bytes
@@ -126,15 +123,14 @@ def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, tmp
         planner.next(plan, "G", FULL)
 
 
-def test_a_budget_holds_for_the_next_plan_too(card: Pretended, tmp_path: Path) -> None:
-    planner = _planner(tmp_path, [])
+def test_a_budget_holds_for_the_next_plan_too(planned: Planned) -> None:
+    planner = planned()
     planner.asked_bytes = 1000 * MIB
     plan = planner.next(Plan(512, BF16), "G", FULL)
     assert planner.planner().search.run(plan).prediction.reserved_bytes <= (1000 - 450 - 320) * MIB
 
 
-def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(card: Pretended, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(planned: Planned, said: list[str]) -> None:
     tried: list[Plan] = []
 
     def load(plan: Plan) -> str:
@@ -143,7 +139,7 @@ def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(car
             raise torch.OutOfMemoryError(FULL)
         return "loaded"
 
-    loaded, plan = load_fitting(load, Plan(512, BF16), _planner(tmp_path, said))
+    loaded, plan = load_fitting(load, Plan(512, BF16), planned())
     assert loaded == "loaded"
     assert tried == [Plan(512, BF16), plan]
     assert plan.ema_on_host
@@ -151,12 +147,12 @@ def test_loading_that_finds_no_room_is_done_once_more_with_state_on_the_host(car
 
 
 @pytest.mark.long
-def test_loading_that_never_finds_room_ends_in_a_sentence(card: Pretended, tmp_path: Path) -> None:
+def test_loading_that_never_finds_room_ends_in_a_sentence(planned: Planned) -> None:
     def load(plan: Plan) -> None:
         raise RuntimeError("CUDA driver error: out of memory")
 
     with pytest.raises(TrainingFailed, match=r"by the smaller plan as well \(CUDA driver.*room for 11.00 GiB.*again"):
-        load_fitting(load, Plan(512, BF16), _planner(tmp_path, []))
+        load_fitting(load, Plan(512, BF16), planned())
 
 
 def test_other_errors_are_passed_on() -> None:
@@ -172,21 +168,21 @@ def _ranks(planner: TrainingPlanner, rank: int, size: int, proportions: tuple[in
     return OneRank(rank, size, proportions)
 
 
-def test_each_rank_plans_for_its_own_share(card: Pretended, tmp_path: Path) -> None:
+def test_each_rank_plans_for_its_own_share(planned: Planned) -> None:
     """The larger share takes more micro-batches of the same size, or larger ones; what is asked for holds for both."""
     plans = {}
     for rank in (0, 1):
-        planner = _planner(tmp_path, [])
+        planner = planned()
         plans[rank] = own_plan(planner, _ranks(planner, rank, 2, (480, 32)), Plan(8, BF16))
         assert planner.planner().search.space.training.batch == (480, 32)[rank]
     assert plans[1].micro_batch == 32
     assert plans[0].micro_batch > 32
-    planner = _planner(tmp_path, [], micro_batch=64)
+    planner = planned(micro_batch=64)
     assert own_plan(planner, _ranks(planner, 1, 2, (480, 32)), Plan(64, BF16)).micro_batch == 32
 
 
-def test_what_does_not_divide_is_planned_for_the_largest_share(card: Pretended, tmp_path: Path) -> None:
-    planner = _planner(tmp_path, [])
+def test_what_does_not_divide_is_planned_for_the_largest_share(planned: Planned) -> None:
+    planner = planned()
     planner.ranks = 3  # 22, 21 and 21 groups
     assert _first(planner, None).micro_batch <= 176
     assert planner.planner().search.space.training.batch == 176
@@ -204,19 +200,18 @@ def test_parts_of_a_group_are_planned_as_such(card: Pretended, tmp_path: Path) -
 
 @pytest.mark.parametrize("shared_out", [True, False])
 def test_the_optimizers_state_stays_shared_out_as_all_ranks_have_it(
-    shared_out: bool, card: Pretended, tmp_path: Path
+    shared_out: bool, card: Pretended, planned: Planned
 ) -> None:
     """In a rank's own plan, and when memory runs out on it alone."""
-    planner = _planner(tmp_path, [])
+    planner = planned()
     common = Plan(512, BF16, shard_optimizer=shared_out)
     assert own_plan(planner, _ranks(planner, 1, 2), common).shard_optimizer == shared_out
     card.free, card.reserved = 100 * MIB, 620 * MIB
     assert planner.next(common, "G", FULL).shard_optimizer == shared_out
 
 
-def test_a_process_that_trains_alone_shares_nothing_out(card: Pretended, tmp_path: Path) -> None:
-    said: list[str] = []
-    assert not _first(_planner(tmp_path, said, shard_optimizer=True), None).shard_optimizer
+def test_a_process_that_trains_alone_shares_nothing_out(planned: Planned, said: list[str]) -> None:
+    assert not _first(planned(shard_optimizer=True), None).shard_optimizer
     assert "--shard-optimizer is ignored: this process trains alone" in said
 
 

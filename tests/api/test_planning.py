@@ -1,6 +1,7 @@
 """`plan`: what it answers, what it refuses, and that training runs by it."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +18,13 @@ from frugan.engine.checkpoint import newest_whole
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
-from frugan.memory import prediction_store
 from frugan.memory.cards import named_card, unnamed_card
 from frugan.memory.prediction_store import PredictionStore
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards
 from frugan.wording import GIB, MIB
-from memory.formula import predicted_by_formula
+from memory.formula import PredictionsBy, predicted_by_formula
 
 FP32 = Precision("fp32", torch.float32, "test")
 
@@ -42,11 +42,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def by_formula(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def by_formula(monkeypatch: pytest.MonkeyPatch, predictions_by: PredictionsBy, tmp_path: Path) -> None:
     """Predictions by a formula, where many are asked for and what they are does not matter."""
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache of formulas"))
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
-    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)  # a helping process knows no formula
+    predictions_by(predicted_by_formula)
 
 
 @pytest.mark.parametrize("shipped", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -77,25 +76,24 @@ def test_it_does_not_fit(small: str) -> None:
 
 @pytest.mark.usefixtures("by_formula")
 def test_that_it_does_not_fit_is_said_before_a_change_is_looked_for(
-    small: str, monkeypatch: pytest.MonkeyPatch
+    small: str, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     """The search is given so much time, and begins nothing that would not be done by then."""
-    seen: list[str] = []
     now = [0.0]
 
     def too_large(recipe: Recipe, _: str) -> Iterator[tuple[tuple[str, ...], Recipe]]:
         for number in range(9):
-            seen.append(f"tried {number}")
+            said.append(f"tried {number}")
             now[0] += 1.25
             yield (), recipe
 
     monkeypatch.setattr("frugan.api.plan.planner.smaller_recipes", too_large)
-    monkeypatch.setattr("frugan.api.plan.planner.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(PredictionStore, "learn", lambda *_: now.__setitem__(0, now[0] + 0.5))
-    report = frugan.plan(small, 850 * MIB, options=PlanOptions(say=seen.append))
-    assert seen[0].startswith("does NOT fit 850 MiB: it takes ")
+    report = frugan.plan(small, 850 * MIB, options=PlanOptions(say=said.append))
+    assert said[0].startswith("does NOT fit 850 MiB: it takes ")
     # at 1.25 s the first, until 1.75; at 3 s the second would not be done by 3
-    assert seen[1:] == ["tried 0", "tried 1"]
+    assert said[1:] == ["tried 0", "tried 1"]
     assert report.nearest_change is None
 
 
@@ -207,13 +205,12 @@ each_prediction = pytest.mark.parametrize("by", ["formula", pytest.param("run", 
 
 @each_prediction
 def test_training_keeps_to_a_budget_and_resumes_by_its_plan(
-    by: str, tmp_path: Path, small: str, request: pytest.FixtureRequest
+    by: str, tmp_path: Path, small: str, request: pytest.FixtureRequest, said: list[str]
 ) -> None:
     if by == "formula":
         request.getfixturevalue("by_formula")
     budget_mib = {"formula": 205, "run": 5}[by]
     write_pictures(tmp_path / "pictures")
-    said: list[str] = []
     words = ["training.batch=16", "training.duration=2 steps"]
     tight = TrainingOptions(device="cpu", memory=f"{budget_mib}MiB")
     frugan.train(small, tmp_path / "pictures", tmp_path / "run", overrides=words, options=tight, say=said.append)
@@ -262,8 +259,7 @@ def _training_planner(said: list[str], small: str) -> TrainingPlanner:
 
 
 @pytest.mark.usefixtures("by_formula")
-def test_the_next_plan_takes_less_until_there_is_none(small: str) -> None:
-    said: list[str] = []
+def test_the_next_plan_takes_less_until_there_is_none(small: str, said: list[str]) -> None:
     planner = _training_planner(said, small)
     plan, sizes = Plan(32, FP32), list[int]()
 

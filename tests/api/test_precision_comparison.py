@@ -7,23 +7,21 @@ import pytest
 
 from api.pictures import write_pictures, write_recipe
 from faults.small_runs import OUTSIDE, minigan_and_pictures
+from frugan.api.progress import quiet
 from frugan.api.train.precision_comparison import WINDOWS, Drift, _advice, _drift, compare_precision
 from frugan.api.train.run import TrainingOptions
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
+from limits import Limit
 
 CPU = TrainingOptions(device="cpu")
 
 
-def silent(_: object) -> None:
-    pass
-
-
-def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frugan.api.train.precision_comparison.WINDOWS", 3)
+def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit) -> None:
+    limit("windows of a comparison", 3)
     monkeypatch.syspath_prepend(str(OUTSIDE))
     recipe, pictures = minigan_and_pictures(tmp_path)
-    comparison = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
+    comparison = compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=quiet)
     assert comparison.precisions == ("fp32", "bf16")
     assert {drift.phase for drift in comparison.drifts} == {"D", "G"}
     assert {drift.what for drift in comparison.drifts} >= {"real", "fake", "gradient norm"}
@@ -31,7 +29,7 @@ def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert max(drift.first for drift in comparison.drifts) < 0.1
     assert all((run / "events.jsonl").is_file() for run in comparison.runs)
     with pytest.raises(BadInput, match="a comparison is there already"):
-        compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=silent)
+        compare_precision(recipe, pictures, tmp_path / "compared", "bf16", steps=6, options=CPU, say=quiet)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +43,7 @@ def test_two_precisions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_comparisons_that_say_nothing(tmp_path: Path, precision: str, steps: int, message: str) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     with pytest.raises(BadInput, match=message):
-        compare_precision(recipe, pictures, tmp_path / "compared", precision, steps=steps, options=CPU, say=silent)
+        compare_precision(recipe, pictures, tmp_path / "compared", precision, steps=steps, options=CPU, say=quiet)
 
 
 @pytest.mark.parametrize(

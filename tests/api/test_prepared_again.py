@@ -77,11 +77,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_is_damaged_is_made_again_and_said_in_one_line(source: Path, kept: Path, damage: str) -> None:
+def test_what_is_damaged_is_made_again_and_said_in_one_line(
+    source: Path, kept: Path, damage: str, said: list[str]
+) -> None:
     change, reason = DAMAGE[damage]
     before = open_prepared(kept).digest
     change(kept)
-    said: list[str] = []
     again = opened(source, said)
     lines = [line for line in said if "made again" in line]
     assert len(lines) == 1
@@ -89,18 +90,16 @@ def test_what_is_damaged_is_made_again_and_said_in_one_line(source: Path, kept: 
     assert again.digest == picture_digest(again[ALL], again.labels) == before
 
 
-def test_a_whole_set_is_kept(source: Path, kept: Path) -> None:
+def test_a_whole_set_is_kept(source: Path, kept: Path, said: list[str]) -> None:
     written = (kept / "set.json").stat().st_mtime_ns
-    said: list[str] = []
     opened(source, said)
     assert "data: prepared before from the same files" in said
     assert (kept / "set.json").stat().st_mtime_ns == written
 
 
-def test_a_flipped_bit_is_mended_when_it_is_read(source: Path, kept: Path) -> None:
+def test_a_flipped_bit_is_mended_when_it_is_read(source: Path, kept: Path, said: list[str]) -> None:
     whole = (kept / "pictures.npy").read_bytes()
     flip(kept / "pictures.npy", -1)
-    said: list[str] = []
     mended = opened(source, said)
     assert not any("made again" in line for line in said)
     pictures = mended[np.array([11])]

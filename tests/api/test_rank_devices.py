@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.api import devices
+from doctor.machines import RTX_3060, pretend
 from frugan.api.devices import device_of_rank, misspelt_cards
 from frugan.api.train.precision_comparison import compare_precision
 from frugan.engine.ranks.place import Place
@@ -16,10 +16,8 @@ THIRD = Place(rank=6, size=8, local_rank=2, local_size=4)
 def cards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A machine with four cards; which were made current."""
     current: list[str] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    pretend(monkeypatch, *[RTX_3060] * 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: current.append(str(device)))
-    monkeypatch.setattr(devices, "choose_device", lambda asked: (torch.device(asked), "asked for"))
     return current
 
 

@@ -98,9 +98,8 @@ def saved_data(run: Path) -> dict[str, Any]:
     return dict(json.loads((newest / "state.json").read_text("utf-8"))["data"]["images"])
 
 
-def test_a_run_keeps_its_classes_and_the_first_digest(tmp_path: Path) -> None:
+def test_a_run_keeps_its_classes_and_the_first_digest(tmp_path: Path, said: list[str]) -> None:
     recipe, source, run = write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run"
-    said: list[str] = []
 
     def go(steps: int, **options: Any) -> None:
         said.clear()
@@ -143,14 +142,13 @@ def test_weights_files_name_their_classes(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_init_from_other_classes_is_said(tmp_path: Path) -> None:
+def test_init_from_other_classes_is_said(tmp_path: Path, said: list[str]) -> None:
     recipe, source = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     words = ["training.duration=1 step"]
     train(recipe, source, tmp_path / "first", options=CPU, overrides=words)
     (source / "hell").rename(source / "licht")
-    lines: list[str] = []
-    train(recipe, source, tmp_path / "b", options=CPU, overrides=words, init=tmp_path / "first", say=lines.append)
-    assert any("its classes are dunkel ü, hell; this run's are dunkel ü, licht" in line for line in lines)
+    train(recipe, source, tmp_path / "b", options=CPU, overrides=words, init=tmp_path / "first", say=said.append)
+    assert any("its classes are dunkel ü, hell; this run's are dunkel ü, licht" in line for line in said)
 
 
 def test_pictures_of_other_classes_than_the_runs_are_told_of() -> None:

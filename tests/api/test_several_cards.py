@@ -15,12 +15,11 @@ from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import deal
 from frugan.engine.training import Stage, Training
 from frugan.errors import BadInput
-from frugan.memory import prediction_store
 from frugan.memory.cards import GUESSED
 from frugan.memory.prediction import Prediction, Target
 from frugan.recipe.loading import load_recipe
 from frugan.wording import MIB
-from memory.formula import prediction
+from memory.formula import PredictionsBy, prediction
 
 
 def by_samples(
@@ -34,10 +33,9 @@ def by_samples(
 
 
 @pytest.fixture(autouse=True)
-def _by_formula(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _by_formula(monkeypatch: pytest.MonkeyPatch, predictions_by: PredictionsBy, tmp_path: Path) -> None:
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prediction_store, "predict", by_samples)
-    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)  # a helping process knows no formula
+    predictions_by(by_samples)
 
 
 @pytest.fixture(scope="module")

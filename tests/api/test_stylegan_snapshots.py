@@ -1,6 +1,7 @@
 """Snapshots of StyleGAN2's authors become weights that draw the same pictures, and go back under the same names."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,9 @@ from frugan.recipe.loading import load_recipe
 from parity.stylegan2.golden import load
 
 
-def test_a_converted_snapshot_draws_the_releases_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converted_snapshot_draws_the_releases_pictures(tmp_path: Path, bf16_units: Callable[[bool], None]) -> None:
     """Of recorded networks, with recorded latents: through a snapshot, the converter and a weights file, in fp32."""
-    monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: False)
+    bf16_units(False)
     case = load("res32")
     built = case.build()
     source = write_snapshot(tmp_path / "s.pkl", case.networks, built)
@@ -48,9 +49,8 @@ def test_a_converted_snapshot_draws_the_releases_pictures(tmp_path: Path, monkey
     assert (drawn_seed - (expected + 1) * 127.5).abs().max() < 0.6  # rounded
 
 
-def test_the_releases_own_file_number_for_number(tmp_path: Path) -> None:
+def test_the_releases_own_file_number_for_number(tmp_path: Path, said: list[str]) -> None:
     expected = load_file(GOLDEN / "expected_tensors.safetensors")
-    said: list[str] = []
     made = from_stylegan_pickle(SCRUBBED, tmp_path / "folder", say=said.append)
     assert said == [f"StyleGAN2 at 16 pixels, imported; G, D, G_ema from {SCRUBBED}"]
     assert made.networks == ("G", "D", "G_ema")
@@ -78,7 +78,7 @@ def test_sheets_of_a_converted_snapshot(tmp_path: Path) -> None:
     assert np.asarray(sheets[0]).std() > 10
 
 
-def test_back_under_the_authors_names(tmp_path: Path) -> None:
+def test_back_under_the_authors_names(tmp_path: Path, said: list[str]) -> None:
     from_stylegan_pickle(SCRUBBED, tmp_path / "folder", say=lambda _: None)
     made = to_stylegan_safetensors(tmp_path / "folder", tmp_path / "states.safetensors", say=lambda _: None)
     assert sorted(made.networks) == ["D", "G", "G_ema"]
@@ -104,7 +104,6 @@ def test_back_under_the_authors_names(tmp_path: Path) -> None:
     }
     with pytest.raises(BadInput, match="is there already"):
         to_stylegan_safetensors(tmp_path / "folder", made.path)
-    said: list[str] = []
     from_stylegan_pickle(SCRUBBED, tmp_path / "one.safetensors", say=lambda _: None)
     to_stylegan_safetensors(tmp_path / "one.safetensors", made.path, replace=True, say=said.append)
     assert said == [f"{tmp_path / 'one.safetensors'}: has one generator, which is written as G and as G_ema"]
@@ -139,11 +138,10 @@ def test_snapshots_that_cannot_be_converted_leave_nothing(tmp_path: Path) -> Non
         from_stylegan_pickle(SCRUBBED, out)
 
 
-def test_a_snapshot_of_a_generator_alone(tmp_path: Path) -> None:
+def test_a_snapshot_of_a_generator_alone(tmp_path: Path, said: list[str]) -> None:
     """As some are handed on; the discriminator would be trained anew."""
     case = load("res32")
     source = write_snapshot(tmp_path / "s.pkl", case.networks, case.build(), alone=True)
-    said: list[str] = []
     made = from_stylegan_pickle(source, tmp_path / "one.safetensors", say=said.append)
     assert made.networks == ("G_ema",)
     assert "the snapshot has no D: in training it starts afresh" in said

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,13 +119,12 @@ def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> N
         torch.testing.assert_close(sheet[:, -1], ends, rtol=0, atol=1e-5)
 
 
-def test_run_resumes_bit_for_bit(made: Made, begun: Path) -> None:
+def test_run_resumes_bit_for_bit(made: Made, begun: Path, said: list[str]) -> None:
     result = train(made.recipe, made.pictures, begun, options=CPU)
     assert (result.step, result.finished) == (4, True)
     _assert_same(made.whole, begun)
-    lines: list[str] = []
-    assert train(made.recipe, made.pictures, begun, options=CPU, say=lines.append).finished
-    assert any("is finished: step 4 of 4. To train longer" in line and "=8 steps" in line for line in lines)
+    assert train(made.recipe, made.pictures, begun, options=CPU, say=said.append).finished
+    assert any("is finished: step 4 of 4. To train longer" in line and "=8 steps" in line for line in said)
     changed = [e for e in read_events(begun / "events.jsonl") if e["event"] == "changed"]
     assert [(e["step"], e["field"], e["before"], e["now"]) for e in changed] == [
         (2, "training.duration", "2 steps", "4 steps")
@@ -219,23 +219,23 @@ def test_built_and_loaded_networks_are_safe_to_call(tmp_path: Path) -> None:
     assert not torch.allclose(raw, generator.linear.working_weight("weight", raw))  # type: ignore[operator, union-attr]
 
 
-def test_run_without_its_pictures_changed_is_said(made: Made, begun: Path, tmp_path: Path) -> None:
+def test_run_without_its_pictures_changed_is_said(made: Made, begun: Path, tmp_path: Path, said: list[str]) -> None:
     others = write_pictures(tmp_path / "pictures", each=8)
-    lines: list[str] = []
-    train(made.recipe, others, begun, options=CPU, overrides=["training.duration=3 steps"], say=lines.append)
-    assert any("not those the run was begun with" in line for line in lines)
+    train(made.recipe, others, begun, options=CPU, overrides=["training.duration=3 steps"], say=said.append)
+    assert any("not those the run was begun with" in line for line in said)
 
 
-def test_precision_that_auto_chose_is_kept_at_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_that_auto_chose_is_kept_at_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bf16_units: Callable[[bool], None], said: list[str]
+) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     _, pictures = minigan_and_pictures(tmp_path)
     recipe = write_recipe(tmp_path, MINIGAN.replace('precision = "fp32"', 'precision = "auto"'))
-    monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: False)
+    bf16_units(False)
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"])
-    monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: True)
-    lines: list[str] = []
-    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=TWO, say=lines.append)
-    assert "precision: fp32 (as this run began)" in lines
+    bf16_units(True)
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=TWO, say=said.append)
+    assert "precision: fp32 (as this run began)" in said
     saved = json.loads((sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "state.json").read_text())
     assert saved["plan"]["precision"] == "fp32"
 

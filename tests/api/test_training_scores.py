@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from api.pictures import RECIPE, write_pictures, write_recipe
-from api.scored import CPU, EVALUATED, OPTIONS, low, silent
+from api.scored import CPU, EVALUATED, OPTIONS, low
 from frugan.api.evaluate.scorer import Scorer
+from frugan.api.progress import quiet
 from frugan.api.train import scores as training_scores
 from frugan.api.train.training import train
 from frugan.engine import loop as training_loop
@@ -24,7 +25,7 @@ from frugan.errors import BadInput
 def test_scores_while_training_take_the_standing_statistics_of_the_recipe(tmp_path: Path) -> None:
     text = RECIPE + EVALUATED + 'statistics = "standing"\nstanding_batches = 3\nstanding_size = 8\n'
     recipe = write_recipe(tmp_path, text.replace('metrics = ["fid", "is"]', 'metrics = ["fid"]'))
-    train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU, say=silent)
+    train(recipe, write_pictures(tmp_path / "pictures"), tmp_path / "run", options=CPU, say=quiet)
     cards = [e["provenance"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "metrics"]
     assert cards
     assert {provenance["statistics"] for provenance in cards} == {"standing, 3 batches of 8"}
@@ -35,7 +36,7 @@ def test_training_does_not_notice_that_it_is_scored(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(training_scores, "low_recall", low)
     pictures = write_pictures(tmp_path / "pictures")
     for name, text in (("plain", RECIPE), ("scored", RECIPE + EVALUATED)):
-        train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=silent)
+        train(write_recipe(tmp_path, text, f"{name}.toml"), pictures, tmp_path / name, options=CPU, say=quiet)
     newest = "checkpoints/step-000000004"
     for file in ("networks", "ema", "optimizers"):
         plain, scored = (load_file(tmp_path / n / newest / f"{file}.safetensors") for n in ("plain", "scored"))
@@ -61,9 +62,9 @@ def test_a_disk_without_room_for_the_best_ends_no_training_that_may_go_on(
     monkeypatch.setattr(training_loop, "save_checkpoint", full)
     recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "p")
     with pytest.raises(OSError, match="No space left"):
-        train(recipe, pictures, tmp_path / "stops", options=CPU, say=silent)
+        train(recipe, pictures, tmp_path / "stops", options=CPU, say=quiet)
     going_on = ["saving.when_full=go-on"]
-    assert train(recipe, pictures, tmp_path / "run", overrides=going_on, options=CPU, say=silent).finished
+    assert train(recipe, pictures, tmp_path / "run", overrides=going_on, options=CPU, say=quiet).finished
     failed = [e for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "checkpoint_failed"]
     assert [e["step"] for e in failed] == [2, 4]
     assert "training goes on" in failed[0]["reason"]
@@ -79,7 +80,7 @@ def test_a_score_that_fails_ends_no_training(
 
     monkeypatch.setattr(Scorer, "score", failing)
     recipe = write_recipe(tmp_path, RECIPE + EVALUATED)
-    result = train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
+    result = train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=quiet)
     assert result.finished
     warnings = [e["line"] for e in read_events(tmp_path / "run" / "events.jsonl") if e["event"] == "warning"]
     assert len(warnings) == 2
@@ -98,19 +99,18 @@ def test_a_score_that_fails_ends_no_training(
 def test_settings_that_make_no_sense_are_refused_before_the_first_step(tmp_path: Path, text: str, message: str) -> None:
     recipe = write_recipe(tmp_path, RECIPE + text)
     with pytest.raises(BadInput, match=message):
-        train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=silent)
+        train(recipe, write_pictures(tmp_path / "p"), tmp_path / "run", options=CPU, say=quiet)
 
 
 @pytest.mark.long
-def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path) -> None:
+def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path, said: list[str]) -> None:
     recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "pictures")
     run = tmp_path / "run"
-    train(recipe, pictures, run, options=CPU, say=silent)
+    train(recipe, pictures, run, options=CPU, say=quiet)
     shutil.rmtree(run / "checkpoints" / "step-000000004")
     (kept,) = [p for p in (run / "best").iterdir() if p.is_dir()]
     kept.replace(run / "best" / "step-000000004")
-    lines: list[str] = []
-    train(recipe, pictures, run, options=CPU, say=lines.append)
-    assert any("deleted" in line and "step-000000004" in line for line in lines)
+    train(recipe, pictures, run, options=CPU, say=said.append)
+    assert any("deleted" in line and "step-000000004" in line for line in said)
     events = [e for e in read_events(run / "events.jsonl") if e["event"] == "metrics"]
     assert [e["step"] for e in events] == [2, 4, 4]

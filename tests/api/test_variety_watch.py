@@ -16,7 +16,6 @@ from torch import Tensor
 from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.networks import Weights, networks_from
 from frugan.api.report import view
-from frugan.api.train import observers
 from frugan.api.train.observers import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
@@ -29,9 +28,9 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.weights import prepared
 from frugan.metrics.diversity import DiversityRatios
 from frugan.recipe.loading import load_recipe
-from frugan.report import signs
 from frugan.report.run_view import VARIETY
 from frugan.report.signs import CollapseSigns
+from limits import Limit, place_of
 
 DRAWS = 20
 FIXTURES = Path(__file__).parents[1] / "golden" / "collapse"
@@ -135,16 +134,16 @@ def test_classes_with_pictures_enough_are_looked_at_evenly() -> None:
     assert none.classes == ()
 
 
-def test_real_pictures_are_read_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_pictures_are_read_within_bounds(limit: Limit) -> None:
     def read() -> list[int]:
         return [len(ranked) + 1 for ranked in digits()._real.ranked.values()]
 
     assert min(read()) > 80
-    monkeypatch.setattr(observers, "MOST_REAL", 50)
+    limit("real pictures of a class", 50)
     assert set(read()) == {50}
-    monkeypatch.setattr(observers, "MOST_REAL_BYTES", 10 * 40 * 3 * 32 * 32)
+    limit("bytes of real pictures", 10 * 40 * 3 * 32 * 32)
     assert set(read()) == {40}
-    monkeypatch.setattr(observers, "MOST_REAL_BYTES", 1)
+    limit("bytes of real pictures", 1)
     assert set(read()) == {SAMPLES}
 
 
@@ -175,9 +174,9 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     options = TrainingOptions(device="cpu")
     train(recipe, pictures, result.folder / "plain", options=options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(observers, "FIRST_LOOK_STEPS", 2)  # sheets are drawn after the first step too
-        patch.setattr(observers, "FIRST_LOOK_IMAGES", 1)
-        patch.setattr(signs, "LEAST_VARIETY", 1000.0)
+        patch.setattr(*place_of("steps before a first look"), 2)  # sheets are drawn after the first step too
+        patch.setattr(*place_of("images before a first look"), 1)
+        patch.setattr(*place_of("least variety"), 1000.0)
         patch.setattr(VarietyWatch, "compare", comparing)
         train(recipe, pictures, result.folder / "watched", options=options, say=result.lines.append)
     return result

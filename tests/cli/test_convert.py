@@ -8,12 +8,12 @@ import pytest
 
 from api.hub_modules import make_module
 from api.leras_models import allow_narrow, assert_same_model, model_of, write
-from bundles.written import write_bundle
 from cli.calling import Frugan, Result
 from families.snapshots import SCRUBBED
 from frugan.families.saehd.leras_files import read_model
 from frugan.recipe.loading import load_recipe
 from parity.saehd.golden import FOLDER
+from tf_checkpoint.written import write_bundle
 
 FACES = FOLDER / "faceset" / "aligned"
 

@@ -9,13 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from frugan.cli.application import application
-from frugan.doctor import machine
-from frugan.doctor.cards import Driver
 
-
-@pytest.fixture(autouse=True)
-def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "ask_driver", lambda: Driver(found=False))
+pytestmark = pytest.mark.usefixtures("no_driver")
 
 
 def test_training_is_possible_here(tmp_path: Path) -> None:

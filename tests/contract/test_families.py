@@ -22,7 +22,6 @@ from frugan.contract.family import Family
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_needs import PictureNeeds
 from frugan.doctor.trial import MadePictures
-from frugan.engine import host_memory
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.optimizers import OptimizerSettings, named_parameters, networks_of
 from frugan.engine.streams import derive_seed
@@ -34,6 +33,7 @@ from frugan.families.biggan.family import BigGANFamily
 from frugan.families.stylegan2.config import StyleGAN2Networks, StyleGAN2Objective
 from frugan.families.stylegan2.family import StyleGAN2Family
 from frugan.memory.prediction import BlankPictures
+from limits import Limit
 
 SPLIT = 1e-5
 """In float64, where losses alone are fp32: 1.4e-6 was seen beside moments of 24. In fp32 a ReLU at its kink turns
@@ -199,8 +199,8 @@ def test_recompute_equals_plain(family: Family) -> None:
 
 
 @pytest.mark.parametrize("family", in_short("saehd"))
-def test_what_is_sent_to_the_host_comes_back_the_same(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
+def test_what_is_sent_to_the_host_comes_back_the_same(family: Family, limit: Limit) -> None:
+    limit("bytes sent to the host", 1)
     _assert_recompute_equals_plain(family, sent_to_host=True)
 
 

@@ -11,15 +11,14 @@ from torch import Tensor, nn
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks
 from contract.rig import BF16, FP32, Rig, adabelief, adam, assert_same, largest_difference, rmsprop
 from contract.trainings import ROUNDING, plain, trained
-from frugan.contract import layers
 from frugan.contract.layers import Observer
-from frugan.engine import gradients, host_memory
 from frugan.engine.gradients import GradientReport
 from frugan.engine.host_memory import HostCopies
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.families import families
 from frugan.memory.work import MacCounter
+from limits import Limit
 
 
 class Dense(MadeUpFamily):
@@ -75,20 +74,22 @@ def test_recompute_that_keeps_products_is_bit_equal() -> None:
     assert_same(plain(), trained(recompute=True, keep_products=True).tensors())
 
 
-def test_products_are_kept_wherever_the_room_for_observations_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_are_kept_wherever_the_room_for_observations_ends(
+    limit: Limit,
+) -> None:
     """Normalisations share it from block to block, and torch asks that a repetition begins as the block began."""
     biggan = families()["biggan"]
     whole = Rig.create(biggan)
     whole.run(1)
-    monkeypatch.setattr(layers, "ROOM", 112)  # seven of the tiny network's normalisations, two a block
+    limit("room for observations", 112)  # seven of the tiny network's normalisations, two a block
     kept = Rig.create(biggan, recompute=True, keep_products=True)
     kept.run(1)
     assert largest_difference(whole.tensors(), kept.tensors())[0] < 1e-6
 
 
-def test_offload_is_bit_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offload_is_bit_equal(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> None:
     """Under the penalty's double backward too; and what goes to the host comes back."""
-    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
+    limit("bytes sent to the host", 1)
     sent, brought = 0, 0
     send, bring = HostCopies.send, HostCopies.bring
 
@@ -133,8 +134,8 @@ def test_optimizer_on_host_is_bit_equal(optimizers: Callable[[float], OptimizerS
 
 
 @pytest.mark.parametrize("recompute", [pytest.param(False, marks=pytest.mark.long), True])
-def test_dense_layers_in_slices_change_nothing(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "SLICE_ELEMENTS", 100 * LATENT)  # 100 of 512 rows, the last slice smaller
+def test_dense_layers_in_slices_change_nothing(recompute: bool, limit: Limit) -> None:
+    limit("elements of a slice", 100 * LATENT)  # 100 of 512 rows, the last slice smaller
     family = Dense()
     whole, sliced = (Rig.create(family, recompute=recompute, in_slices=s, micro_batch=4) for s in (False, True))
     assert any(sliced.plan.in_slices.values())
@@ -144,9 +145,9 @@ def test_dense_layers_in_slices_change_nothing(recompute: bool, monkeypatch: pyt
     assert difference < ROUNDING, where
 
 
-def test_slices_keep_the_gradient_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_keep_the_gradient_in_fp32(limit: Limit) -> None:
     """In bf16, beside fp32: no further away than the layer whose gradients are added up whole."""
-    monkeypatch.setattr(gradients, "SLICE_ELEMENTS", 100 * LATENT)
+    limit("elements of a slice", 100 * LATENT)
 
     def reported(precision: Precision, in_slices: bool) -> GradientReport:
         rig = Rig.create(Dense(), precision=precision, in_slices=in_slices, batch=64, micro_batch=4)

@@ -19,11 +19,11 @@ from contract.stand_in import META, Watcher
 from contract.test_families import Augmented
 from frugan.contract.family import Family
 from frugan.doctor.trial import HostDraws
-from frugan.engine import host_memory
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.step_log import Readout
 from frugan.engine.streams import Streams
 from frugan.families import families
+from limits import Limit
 
 ALL = [MadeUpFamily(), *families().values()]
 
@@ -79,10 +79,12 @@ def test_a_step_mixes_no_devices_and_waits_for_none(
     "optimizers", [pytest.param(kind, marks=[] if kind is adam else pytest.mark.long) for kind in OPTIMIZERS]
 )
 def test_what_is_kept_on_the_host_comes_and_goes_without_waiting(
-    optimizers: Callable[[float], OptimizerSettings], monkeypatch: pytest.MonkeyPatch
+    optimizers: Callable[[float], OptimizerSettings],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: Limit,
 ) -> None:
     """Averages, optimizer state and what blocks are given; the average waits once, for an event and not for a copy."""
-    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
+    limit("bytes sent to the host", 1)
     away = {"offload": True, "ema_on_host": True, "optimizer_on_host": True}
     with beside_a_card(monkeypatch) as faults:
         rig = rig_on(META, ALL[0], optimizers=optimizers, precision=BF16, recompute=True, **away)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data import picture_set as picture_sets
 from frugan.data.batches import Batches
 from frugan.data.colours import is_grey, luma
 from frugan.data.digits import digits_set
@@ -63,10 +62,10 @@ def test_a_set_of_an_earlier_version_is_looked_through(
     folder: MakeFolder,
     tmp_path: Path,
     coloured: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(picture_sets, "LOOKED_AT", 2)
+    """By blocks of 64; the last picture lies in the second."""
     colour = mixed.pop("1.png")
+    mixed |= {f"5-{number:02}.png": mixed["2.png"] for number in range(64)}
     prepare(folder(mixed | ({"9.png": colour} if coloured else {})), tmp_path / "out", resolution=16)
     about = json.loads((tmp_path / "out" / "set.json").read_text("utf-8"))
     del about["grey"]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.data.formats import archives
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.source import Unreadable
 from frugan.errors import BadInput
+from limits import Limit
 
 Encode = Callable[..., bytes]
 MakePicture = Callable[..., Image.Image]
@@ -180,8 +180,8 @@ def test_damaged_member_is_one_bad_picture(pack: Pack) -> None:
         assert source.picture(1).size == (16, 16)
 
 
-def test_bomb_is_refused_by_its_declared_size(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MOST_FILE_BYTES", 1000)
+def test_bomb_is_refused_by_its_declared_size(pack: Pack, limit: Limit) -> None:
+    limit("bytes of a file in a zip", 1000)
     path = pack((), zipfile.ZIP_DEFLATED, bomb_png=b"\0" * 2000)
     with open_source(path) as source:
         for read in (source.picture, source.size):
@@ -199,8 +199,8 @@ def test_bomb_that_lies_about_its_size_unpacks_no_more_than_it_said(pack: Pack, 
         source.picture(0)
 
 
-def test_bomb_in_dataset_json(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MOST_JSON_BYTES", 1000)
+def test_bomb_in_dataset_json(pack: Pack, limit: Limit) -> None:
+    limit("bytes of labels in a zip", 1000)
     with pytest.raises(BadInput, match=r"dataset.json of .* cannot be read: 9,000 bytes"):
         open_source(pack(method=zipfile.ZIP_DEFLATED, dataset_json=" " * 9000))
 

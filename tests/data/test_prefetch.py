@@ -111,7 +111,7 @@ def test_pinned_memory_where_there_is_a_gpu(recording: Recording) -> None:
 
 
 def test_pictures_that_cannot_be_pinned_go_from_pageable_memory_and_it_is_said_once(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
+    recording: Recording, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     """WSL2 lets little be pinned and calls it "out of memory": it must not be taken for the card's."""
     attempts: list[int] = []
@@ -123,7 +123,6 @@ def test_pictures_that_cannot_be_pinned_go_from_pageable_memory_and_it_is_said_o
     monkeypatch.setattr(torch.Tensor, "pin_memory", refused)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    said: list[str] = []
     with Prefetcher(recording, pin_memory=True, say=said.append) as prefetcher:
         for first in (0, 4):
             assert len(prefetcher.take(first, 4)["labels"]) == 4

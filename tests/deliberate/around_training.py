@@ -216,7 +216,7 @@ FAULTS = (
         "safe_pickle/reader.py",
         "MOST_LEVELS = 16",
         "MOST_LEVELS = 1600",
-        "pickles/test_reader.py -k hostile",
+        "safe_pickle/test_reader.py -k hostile",
     ),
     Fault(
         "FID without the covariances' common part",

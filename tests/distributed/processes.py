@@ -78,12 +78,18 @@ def together(
     ]
 
 
-def _as_rank(module: str, words: list[str], place: dict[str, str], said: Path) -> None:
-    """What a process does that is started as one of several."""
-    os.environ.update(place)
-    written = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def speak_into(said: Path) -> None:
+    """Let what this process says from here on be added to a file."""
+    written = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(written, stream)
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+
+
+def _as_rank(module: str, words: list[str], place: dict[str, str], said: Path) -> None:
+    """What a process does that is started as one of several."""
+    os.environ.update(place)
+    said.unlink(missing_ok=True)
+    speak_into(said)
     torch.set_num_threads(1)  # a pool of threads does not come along in a fork, and would be waited for
     importlib.import_module(module).main(words)

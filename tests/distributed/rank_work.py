@@ -17,7 +17,6 @@ from distributed.critic import by_ddp
 from distributed.run_work import full_disk, go_back, train_by_shares, train_first
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine import optimizer_shards
 from frugan.engine.checkpoint import newest_whole, restore, save_checkpoint
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.plan import Plan
@@ -28,6 +27,7 @@ from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.errors import TrainingFailed
 from frugan.families import families
+from limits import change
 
 CPU = torch.device("cpu")
 STEPS = 2
@@ -121,8 +121,8 @@ def shard(ranks: RankGroup, folder: Path, *names: str) -> None:
 
     The made-up family, which must be among the names, by one step, in which every phase is due.
     """
-    setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
-    setattr(optimizer_shards, "BUCKET_BYTES", 1 << 12)  # noqa: B010
+    change("elements shared out", 1)
+    change("bytes of a bucket", 1 << 12)
     known = every_family()
     results: dict[str, Any] = {}
     for name in names:

@@ -10,16 +10,17 @@ import torch
 
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine import loop, optimizer_shards, step_log
+from frugan.engine import loop
 from frugan.engine.checkpoint import Checkpoint, save_checkpoint
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.recipe.loading import load_recipe
+from limits import change
 
 
 def train_by_shares(folder: Path, run: str, shares: str, steps: str, optimizer: str, group: str) -> None:
     """A run by the Python interface."""
-    setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)  # noqa: B010  (networks are tiny here)
+    change("elements shared out", 1)
     longer = [f"training.normalisation_batch={group}", f"training.duration={steps} steps"]
     said: list[str] = []
     options = TrainingOptions(device="cpu", shares=shares or None, shard_optimizer=optimizer == "shared out")
@@ -68,7 +69,7 @@ def go_back(folder: Path) -> None:
         return terms, shares
 
     setattr(Step, "_backward", backward)  # noqa: B010  (mypy knows the method by its types)
-    setattr(step_log, "MOST_SKIPS", 2)  # noqa: B010
+    change("skips in a row", 2)
     recipe, cpu = str(folder / "tiny.toml"), TrainingOptions(device="cpu")
     result = train(recipe, folder / "pictures", folder / "run", overrides=["training.duration=6 steps"], options=cpu)
     told = {"step": result.step, "over": result.finished}

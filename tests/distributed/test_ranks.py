@@ -159,7 +159,7 @@ def test_a_rank_that_falls_silent_is_lost_within_a_minute(tmp_path: Path) -> Non
         assert f") is lost: no sign of life for 30 seconds; rank {rank} (" in done.stdout
 
 
-def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path, said: list[str]) -> None:
     """Two ranks train to step 4, one goes on to step 6: as one does all by itself."""
     ranks(2)  # has trained the recipe first
     first, other = (json.loads((folder / f"train-{rank}.json").read_text()) for rank in (0, 1))
@@ -171,11 +171,10 @@ def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path)
     assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
     assert [event for event in events if event["event"] == "warning"] == []
 
-    lines: list[str] = []
     longer = ["training.duration=6 steps"]
     recipe, pictures, cpu = str(folder / "tiny.toml"), folder / "pictures", TrainingOptions(device="cpu")
-    train(recipe, pictures, folder / "run", overrides=longer, options=cpu, say=lines.append)
-    assert any("the batch is now shared by 1, and was by 2" in line for line in lines)
+    train(recipe, pictures, folder / "run", overrides=longer, options=cpu, say=said.append)
+    assert any("the batch is now shared by 1, and was by 2" in line for line in said)
     train(recipe, pictures, tmp_path / "alone", overrides=longer, options=cpu)
     weights = Path("checkpoints", "step-000000006", "networks.safetensors")
     both = (load_file(run / weights) for run in (folder / "run", tmp_path / "alone"))

@@ -100,9 +100,8 @@ def test_a_recipe_whose_batch_is_one_group(tmp_path: Path) -> None:
     assert difference < 1e-3, where  # in fp32 at Adam's own eps
 
 
-def test_a_micro_batch_is_refused_where_groups_are_shared() -> None:
+def test_a_micro_batch_is_refused_where_groups_are_shared(said: list[str]) -> None:
     recipe = load_recipe("biggan-digits-32", ["training.batch=32", "training.normalisation_batch=32"])
-    said: list[str] = []
 
     def first(micro_batch: int | None) -> Plan:
         options = TrainingOptions(micro_batch)

@@ -108,7 +108,11 @@ def test_a_cpu_build_beside_a_card_names_the_build(monkeypatch: pytest.MonkeyPat
     pretend(monkeypatch)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
     monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr(cards, "torch_says", lambda: says)
+
+    def refused() -> None:
+        raise AssertionError(says)
+
+    monkeypatch.setattr(torch.cuda, "init", refused)
     reason, cure = why_no_card(says, with_driver("580.1", RTX_3060), {})
     assert "CPU build" in reason
     assert "cu130" in cure

@@ -2,7 +2,10 @@
 
 import errno
 import os
+import resource
 import shutil
+import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -11,7 +14,6 @@ import torch
 from torch import distributed
 
 from frugan.api.devices import misspelt
-from frugan.doctor import machine
 from frugan.doctor.machine import (
     EXTRAS,
     environment_findings,
@@ -67,10 +69,10 @@ def test_a_folder_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written(
     error: int, cure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> float:
+    def refused(_: int) -> None:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(machine, "_time_writing", refused)
+    monkeypatch.setattr(os, "fsync", refused)
     finding = run_folder_finding(tmp_path, MIB)
     assert finding.state == "impossible"
     assert str(finding.cure).startswith(cure)
@@ -88,26 +90,27 @@ def test_a_folder_that_cannot_be_written(
 def test_slow_and_full_disks(
     speed: float, free: int, state: str, cure: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_time_writing", lambda _, size_bytes: size_bytes / speed)
+    clock = iter((0.0, MIB / speed))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
-    finding = run_folder_finding(tmp_path)
+    finding = run_folder_finding(tmp_path, MIB)
     assert finding.state == state
     assert cure is None or cure in str(finding.cure)
 
 
 def test_few_open_files_and_little_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_open_files", lambda: (256, 10240))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 10240))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 64 * MIB}))
     files, shared = limits_findings(tmp_path)
     assert (files.state, files.cure) == ("limited", "ulimit -n 4096")
     assert (shared.state, shared.values["free_bytes"]) == ("limited", 64 * MIB)
     assert "--shm-size" in str(shared.cure)
-    monkeypatch.setattr(machine, "_open_files", lambda: None)  # Windows
+    monkeypatch.setitem(sys.modules, "resource", None)  # Windows
     assert limits_findings(tmp_path / "missing") == []
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "physical_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 64 * GIB}.__getitem__)
     limit = tmp_path / "memory.max"
     limit.write_text("max\n")
     assert host_memory_finding(limit).values["total_bytes"] == 64 * GIB

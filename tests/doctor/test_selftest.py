@@ -16,8 +16,7 @@ from contract.made_up import Looking, MadeUpFamily
 from doctor.made_up_card import MadeUpCard
 from frugan.cli.application import application
 from frugan.contract.family import Family
-from frugan.doctor import checks, machine, selftest
-from frugan.doctor.cards import Driver
+from frugan.doctor import checks, selftest
 from frugan.doctor.checks import (
     Taken,
     fp32_arithmetic,
@@ -32,7 +31,7 @@ from frugan.doctor.checks import (
 )
 from frugan.doctor.finding import Finding, judged, left_out
 from frugan.doctor.selftest import MEASURED, measured_recipe, run_self_test, self_test
-from frugan.doctor.trial import FP32, Trial, Way, begin, recipe_subject, tiny_subject
+from frugan.doctor.trial import FP32, Sent, Trial, Way, begin, recipe_subject, tiny_subject
 from frugan.engine import recompute, update
 from frugan.engine.gradients import SliceSum
 from frugan.engine.precision import Precision
@@ -210,7 +209,7 @@ def test_a_saving_that_changes_the_result_is_reported(
 def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "ONLY_BESIDE_A_CARD", ())
     assert memory_saving(tiny, CPU, "offload").state == "passed"
-    monkeypatch.setattr("frugan.doctor.trial.Sent.is_worth_it", lambda *_: False)
+    monkeypatch.setattr(Sent, "is_worth_it", lambda *_: False)
     assert memory_saving(tiny, CPU, "offload").line == "nothing went to host memory"
 
 
@@ -281,12 +280,7 @@ HOLDS = judged("memory saving recompute", "made-up", "largest difference 0", pas
 LEFT_OUT = left_out("time as predicted", "made-up", "only a card can show it")
 
 
-@pytest.fixture
-def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "ask_driver", lambda: Driver(found=False))
-
-
-@pytest.mark.usefixtures("_no_driver")
+@pytest.mark.usefixtures("no_driver")
 def test_the_command_ends_with_a_table_and_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "self_test", lambda *_: [HOLDS, LEFT_OUT])
     file = tmp_path / "record.json"
@@ -304,7 +298,7 @@ def test_the_command_ends_with_a_table_and_a_record(tmp_path: Path, monkeypatch:
     assert str(Path.home()) not in file.read_text("utf-8")
 
 
-@pytest.mark.usefixtures("_no_driver")
+@pytest.mark.usefixtures("no_driver")
 def test_a_failed_check_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = judged("memory as predicted", "made-up", "off", passed=False)
     monkeypatch.setattr(selftest, "self_test", lambda *_: [failed])

@@ -20,12 +20,13 @@ from contract.rig import BF16, FP16, Rig, assert_same, largest_difference
 from frugan.api.train.plan_in_force import missing_compiler
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.engine import compiled_phases, host_memory
+from frugan.engine import compiled_phases
 from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases, Operations, PhaseGraph, is_cuda_graph
 from frugan.engine.weights import is_working
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective
 from frugan.families.biggan.family import BigGANFamily
+from limits import Limit
 
 AS_TRACED = "eager"
 """The graph's operations one by one, without the seconds that a compiler takes."""
@@ -184,8 +185,8 @@ def test_another_plan_begins_anew() -> None:
     assert warnings(said) == []
 
 
-def test_too_many_graphs_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_phases, "MANY_GRAPHS", 1)
+def test_too_many_graphs_are_said_once(limit: Limit) -> None:
+    limit("graphs of a phase", 1)
     written, compiled, _, said = pair(FAMILIES["made-up"], phase="maker", batch=8, micro_batch=3, group=None)
     assert_equal_steps(written, compiled, 2, tolerance=ROUNDING)
     (line,) = [line for line in warnings(said) if "phase maker" in line]
@@ -212,10 +213,8 @@ def test_a_phase_that_cannot_be_compiled_runs_as_written() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_savings_that_cannot_be_compiled(
-    settings: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
+def test_savings_that_cannot_be_compiled(settings: dict[str, Any], reason: str, limit: Limit) -> None:
+    limit("bytes sent to the host", 1)
     written, compiled, _, said = pair(Dense(), **settings)
     assert_equal_steps(written, compiled, 1)
     refused = warnings(said)

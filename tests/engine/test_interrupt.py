@@ -17,8 +17,7 @@ def heard() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_request_is_acknowledged_at_once_and_the_second_stops() -> None:
-    said: list[str] = []
+def test_a_request_is_acknowledged_at_once_and_the_second_stops(said: list[str]) -> None:
     with stop_on_signals(said.append) as stop:
         stop.doing = "step 12"
         signal.raise_signal(signal.SIGINT)

@@ -17,10 +17,10 @@ from engine.runs import train
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
 from frugan.engine.checkpoint import list_checkpoints, newest_whole, restore, save_checkpoint, verify
 from frugan.engine.events import read_events
-from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
 from frugan.report.progress_line import describe
+from limits import Limit
 
 
 def test_resume_is_bit_for_bit_after_a_kill(tmp_path: Path) -> None:
@@ -146,24 +146,6 @@ def test_damaged_checkpoint_is_named_and_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(tmp_path, 4)
-
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr("frugan.engine.tensor_files.flush", full)
-    with pytest.raises(OSError, match="No space left"):
-        train(tmp_path, 8)
-    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-000000004"]
-    monkeypatch.undo()
-    assert newest_whole(tmp_path / "checkpoints") is not None
-    resumed, _, _ = train(tmp_path, 8)
-    whole, _, _ = train(tmp_path / "whole", 8)
-    assert_same(whole.tensors(), resumed.tensors())
-
-
-@pytest.mark.long
 def test_skips_in_a_row_stop_the_run_and_name_the_cause(tmp_path: Path) -> None:
     rig = Rig.create(MadeUpFamily())
     maker = next(p for p in rig.phases if p.name == "maker")
@@ -234,26 +216,15 @@ def test_the_time_left_follows_recent_steps(tmp_path: Path) -> None:
     assert max(left[1:]) < 60
 
 
-def test_a_stop_draws_no_slow_sheets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_draws_no_slow_sheets(tmp_path: Path, limit: Limit) -> None:
     pictured: list[int] = []
     train(tmp_path / "quick", 9, stop_after=2, pictured=pictured)
     assert pictured == [1, 3]
-    monkeypatch.setattr("frugan.engine.loop.QUICK_SECONDS", -1.0)
+    limit("seconds of sheets at a stop", -1.0)
     train(tmp_path / "slow", 9, stop_after=2, pictured=pictured)
     assert pictured == [1, 3, 1]
     train(tmp_path / "slow", 9, pictured=pictured)  # to the end: drawn, however long it takes
     assert pictured[-1] == 9
-
-
-def test_one_writer_per_run(tmp_path: Path) -> None:
-    with (
-        RunFolder(tmp_path).locked(),
-        pytest.raises(BadInput, match="another process is training"),
-        RunFolder(tmp_path).locked(),
-    ):
-        pass
-    with RunFolder(tmp_path).locked():
-        pass
 
 
 def test_a_loss_scale_goes_on_where_it_was(tmp_path: Path) -> None:

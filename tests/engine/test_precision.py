@@ -1,5 +1,6 @@
 """How precision is chosen, and the loss scale."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -104,11 +105,11 @@ def test_a_run_goes_on_in_its_precision_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize("units", [True, False])
-def test_cpu_goes_by_its_units(units: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frugan.engine.precision.cpu_has_bf16_units", lambda: units)
+def test_cpu_goes_by_its_units(units: bool, bf16_units: Callable[[bool], None]) -> None:
+    bf16_units(units)
+    assert cpu_has_bf16_units() is units
     assert resolve_precision("auto", CPU).name == ("bf16" if units else "fp32")
     assert (resolve_precision("bf16", CPU).warning is None) == units
-    assert isinstance(cpu_has_bf16_units(), bool)
 
 
 def test_fp16_on_a_cpu_is_said_and_kept() -> None:

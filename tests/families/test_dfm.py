@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from frugan.errors import BadInput
-from frugan.families.saehd import dfm
 from frugan.families.saehd.archi import Archi
 from frugan.families.saehd.config import SAEHDNetworks
 from frugan.families.saehd.dfm import check_dfm, write_dfm
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
+from limits import Limit
 from parity.saehd import weights
 from parity.saehd.weights import Array
 
@@ -193,10 +193,8 @@ def test_unfit_weights_are_named(tmp_path: Path, name: str, value: Array | None,
 @pytest.mark.parametrize(
     ("most", "cure"), [(500_000, r"Export in half precision \(0.0 GB\)"), (1000, "Train networks with smaller ae_dims")]
 )
-def test_what_exceeds_the_format_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, cure: str
-) -> None:
-    monkeypatch.setattr(dfm, "MOST_BYTES", most)
+def test_what_exceeds_the_format_is_refused(tmp_path: Path, limit: Limit, most: int, cure: str) -> None:
+    limit("bytes of a DFM file", most)
     with pytest.raises(BadInput, match=f"at most 2.1 GB. {cure}"):
         write_dfm(tmp_path / "x.dfm", config("df"), parameters(networks("df")), half=False, note={})
 

@@ -13,25 +13,22 @@ import pytest
 from PIL import Image
 from torch import nn
 
-from frugan.api.plan import network_costs
 from frugan.cli.main import run
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.memory import prediction_store
-from frugan.memory.calibration import Peaks
 from frugan.memory.prediction import predict
-from memory.formula import predicted_by_formula
+from limits import Limit
+from memory.formula import PredictionsBy, predicted_by_formula
 
 OUTSIDE = Path(__file__).parents[1] / "outside"
 RECIPE = str(OUTSIDE / "minigan.toml")
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def installed(monkeypatch: pytest.MonkeyPatch, predictions_by: PredictionsBy, tmp_path: Path) -> None:
     """Predictions are runs of the family's step, which others' tests see to: here formulas do."""
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
-    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 1e9)
+    predictions_by(predicted_by_formula)
     monkeypatch.syspath_prepend(str(OUTSIDE))
     monkeypatch.setenv("FRUGAN_CACHE", str(tmp_path / "cache"))
 
@@ -61,8 +58,14 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return call
 
 
+def _measure_little(limit: Limit) -> None:
+    """Of this processor, which takes a second."""
+    limit("side of a measured product", {"cpu": 128})
+    limit("bytes of a measured copy", {"cpu": 2**20})
+
+
 def test_it_is_planned_trained_resumed_sampled_and_reported(
-    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frugan: Callable[..., str], pictures: Path, tmp_path: Path, limit: Limit
 ) -> None:
     plan = json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))
     assert plan["fits"]
@@ -77,7 +80,7 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
     frugan("sample", folder, "--out", tmp_path / "sheets", "--device", "cpu")
     sheets = list((tmp_path / "sheets").glob("*.png"))
     assert sheets
-    monkeypatch.setattr(network_costs, "measure_peaks", lambda *_: Peaks(1e11, 1e10))  # takes a second
+    _measure_little(limit)
     printed = json.loads(frugan("info", folder, "--device", "cpu", "--json"))
     assert (printed["family"], printed["networks"]["G"]["latency_seconds"] > 0) == ("minigan", True)
     assert "do not give latency" in printed["note"]
@@ -86,20 +89,25 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
 
 
 def test_every_command_works_on_a_family_of_one_short_file(
-    frugan: Callable[..., str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frugan: Callable[..., str],
+    pictures: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: Limit,
+    predictions_by: PredictionsBy,
 ) -> None:
     """Networks, phases and a grid of samples; the rest are defaults."""
     assert len((OUTSIDE / "minigan" / "__init__.py").read_text("utf-8").splitlines()) <= 120
     (tmp_path / "seen.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(network_costs, "measure_peaks", lambda *_: Peaks(1e11, 1e10))
+    _measure_little(limit)
     fields = {field["key"] for field in json.loads(frugan("recipes", RECIPE, "--json"))}
     assert {"networks.channels", "optimizers.D.learning_rate"} <= fields
     info = json.loads(frugan("info", RECIPE, "--device", "cpu", "--json"))["networks"]
     assert info["D"]["macs"] == 8 * 8 * 8 * 3 * 9 + 4 * 4 * 8 * 8 * 9 + 8  # of pictures as its phases give them
-    with monkeypatch.context() as truly:
-        truly.setattr(prediction_store, "predict", predict)
-        assert json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))["fits"]
+    predictions_by(predict)
+    assert json.loads(frugan("plan", RECIPE, "--memory", "1GiB", "--json"))["fits"]
+    predictions_by(predicted_by_formula)
     run, cpu = tmp_path / "run", ("--device", "cpu")
     frugan("train", RECIPE, "--data", pictures, "--out", run, *cpu)
     again = tmp_path / "again"
@@ -209,7 +217,11 @@ def test_a_layer_that_no_loss_reaches_is_told_of_once(
 
 
 def test_what_was_predicted_holds_for_one_text_of_a_family(
-    frugan: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    frugan: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    predictions_by: PredictionsBy,
 ) -> None:
     """A family that was mended is planned anew; one that is broken is told by its own line."""
     package = tmp_path / "edited" / "edited"
@@ -226,7 +238,7 @@ def test_what_was_predicted_holds_for_one_text_of_a_family(
     line = '    return {"fake": hinge_fake(networks["D"](pictures))}'
     assert code.count(line) == 1
     (package / "__init__.py").write_text(code.replace(line, f"    pictures.sum().item()\n{line}"), "utf-8")
-    monkeypatch.setattr(prediction_store, "predict", predict)
+    predictions_by(predict)
     monkeypatch.setattr(sys, "argv", ["frugan", "plan", str(recipe), "--memory", "1GiB"])
     monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit):
@@ -239,7 +251,7 @@ def test_what_was_predicted_holds_for_one_text_of_a_family(
     for name in [name for name in sys.modules if name.partition(".")[0] == "edited"]:
         del sys.modules[name]
     importlib.invalidate_caches()
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
+    predictions_by(predicted_by_formula)
     assert json.loads(frugan("plan", recipe, "--memory", "1GiB", "--json"))["fits"]
 
 

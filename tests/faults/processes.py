@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor
 
+from distributed.processes import speak_into
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import list_checkpoints
@@ -68,10 +68,7 @@ class Training:
         return path.read_text("utf-8") if path.is_file() else ""
 
     def _train(self) -> None:
-        said = os.open(self.run.with_suffix(".said"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for stream in (1, 2):
-            os.dup2(said, stream)
-        sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+        speak_into(self.run.with_suffix(".said"))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.before()
         train(

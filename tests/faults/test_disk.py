@@ -184,12 +184,11 @@ def test_damage_to_the_newest_checkpoint(
 
 
 @pytest.mark.long
-def test_a_manifest_that_agrees_with_the_damage(tmp_path: Path, recipe: tuple[str, Path]) -> None:
+def test_a_manifest_that_agrees_with_the_damage(tmp_path: Path, recipe: tuple[str, Path], said: list[str]) -> None:
     """Then it is no accident; the files are still only read as what they are."""
     run = tmp_path / "run"
     train(*recipe, run, overrides=["training.duration=4 steps"], options=CPU)
     newest = list_checkpoints(run / "checkpoints")[-1].path
     (newest / MANIFEST_FILE).write_text(json.dumps({}), "utf-8")
-    said: list[str] = []
     train(*recipe, run, overrides=["training.duration=5 steps"], options=CPU, say=said.append)
     assert any("lists no networks.safetensors" in line for line in said)

@@ -12,7 +12,7 @@ from frugan.api.report import page_of
 from frugan.api.train import beginning
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine import precision, step_log
+from frugan.engine import precision
 from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import Precision
@@ -21,6 +21,7 @@ from frugan.engine.step import Step
 from frugan.engine.step_log import Diverged
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_tensors
+from limits import Limit
 
 CPU = TrainingOptions(device="cpu")
 PERSISTS = 3
@@ -49,9 +50,9 @@ def bad_weight(state: TrainingState, terms: dict[str, torch.Tensor]) -> None:
 
 
 @pytest.fixture
-def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[[Inject, Callable[[int, int], bool]], None]:
+def inject(monkeypatch: pytest.MonkeyPatch, limit: Limit) -> Callable[[Inject, Callable[[int, int], bool]], None]:
     """Put something bad into the updates of G, where `when(step, seed of the draws)` says so."""
-    monkeypatch.setattr(step_log, "MOST_SKIPS", PERSISTS)
+    limit("skips in a row", PERSISTS)
     whole: Any = Step._backward
 
     def put(what: Inject, when: Callable[[int, int], bool]) -> None:
@@ -122,10 +123,13 @@ def test_what_persists_is_gone_back_from(
 
 
 def test_a_bad_weight_in_a_checkpoint_that_seems_sound(
-    tmp_path: Path, recipe: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    recipe: tuple[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: Limit,
 ) -> None:
     """It went bad after the last update before the checkpoint: only its values tell."""
-    monkeypatch.setattr(step_log, "MOST_SKIPS", PERSISTS)
+    limit("skips in a row", PERSISTS)
     whole = Step.run
 
     def run_and_spoil(self: Step, state: TrainingState, *rest: Any, **more: Any) -> Any:

@@ -16,6 +16,7 @@ from frugan.api.train.training import train
 from frugan.engine import run_folder
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
+from limits import Limit
 
 SHORT = ("training.duration=2 steps",)
 
@@ -26,7 +27,9 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     return minigan_and_pictures(tmp_path)
 
 
-def test_the_second_process_is_refused_and_the_first_named(tmp_path: Path, recipe: tuple[str, Path]) -> None:
+def test_the_second_process_is_refused_and_the_first_named(
+    tmp_path: Path, recipe: tuple[str, Path], said: list[str]
+) -> None:
     run = tmp_path / "run"
     first = Training(*recipe, run, ("training.duration=100k steps",)).start()
     first.wait_for("step", 1)
@@ -36,7 +39,6 @@ def test_the_second_process_is_refused_and_the_first_named(tmp_path: Path, recip
     first.kill()
     first.ended()
     assert (run / run_folder.OWNER).is_file()  # what a killed process leaves
-    said: list[str] = []
     train(*recipe, run, overrides=("training.duration=100k steps",), options=CPU, say=said.append, show=_stop_at_once)
     assert any("did not end by itself; its lock is taken over" in line for line in said)
     assert not any("watching" in line for line in said)  # on this machine the system knows
@@ -71,8 +73,8 @@ def _owner_elsewhere(run: Path, *, alive: bool) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_an_owner_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool) -> None:
-    monkeypatch.setattr(run_folder, "WATCH_SECONDS", 0.8)
+def test_an_owner_on_another_machine(tmp_path: Path, limit: Limit, alive: bool) -> None:
+    limit("seconds without a sign of life", 0.8)
     run, said = RunFolder(tmp_path / "run"), list[str]()
     with _owner_elsewhere(run.path, alive=alive):
         if alive:
@@ -85,8 +87,8 @@ def test_an_owner_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "its lock is taken over" in said[1]
 
 
-def test_an_owner_shows_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "BEAT_SECONDS", 0.02)
+def test_an_owner_shows_that_it_lives(tmp_path: Path, limit: Limit) -> None:
+    limit("seconds between signs of life", 0.02)
     with RunFolder(tmp_path).locked():
         path = tmp_path / run_folder.OWNER
         os.utime(path, (1, 1))
@@ -99,10 +101,9 @@ def _becomes(so: object) -> bool:
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", '{"host": 5}'])
 def test_a_damaged_owner_is_taken_for_one_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+    tmp_path: Path, limit: Limit, content: str, said: list[str]
 ) -> None:
-    monkeypatch.setattr(run_folder, "WATCH_SECONDS", 0.05)
+    limit("seconds without a sign of life", 0.05)
     (tmp_path / run_folder.OWNER).write_text(content, "utf-8")
-    said: list[str] = []
     with RunFolder(tmp_path).locked(said.append):
         assert "taken over" in said[-1]

@@ -12,7 +12,6 @@ from faults.processes import CPU, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.report import page_of
 from frugan.api.train.training import train
-from frugan.data import set_file
 from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import Faceset, open_faceset, pack_faceset
 from frugan.data.faces.needs import FaceBatches, FaceOrder
@@ -21,6 +20,7 @@ from frugan.data.faces.sample_processes import SampleProcesses
 from frugan.data.picture_set import refuse_many_lost
 from frugan.engine.events import Event
 from frugan.errors import BadInput
+from limits import Limit
 
 ALIGNED = GOLDEN / "faceset" / "aligned"
 SETTINGS = SampleSettings(resolution=64, face_type=FaceType.HALF, random_warp=False, random_flip=False)
@@ -124,10 +124,10 @@ def test_a_face_that_is_cut_off_is_found_before_training(faces: Path, tmp_path: 
 
 
 def test_a_prepared_picture_that_turns_bad_is_skipped_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit, prepared: Path
 ) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
-    monkeypatch.setattr(set_file, "BLOCK_BYTES", 1)  # a block is a picture
+    limit("bytes of a block of pictures", 1)  # a block is a picture
     recipe, pictures = minigan_and_pictures(tmp_path)
 
     def spoil(event: Event) -> None:

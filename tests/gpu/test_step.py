@@ -10,7 +10,6 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32, OPTIMIZERS, Rig, largest_difference
 from frugan.contract.family import Family
 from frugan.doctor.trial import HostDraws
-from frugan.engine import host_memory
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.precision import Precision
 from frugan.engine.step_log import Readout
@@ -18,6 +17,7 @@ from frugan.families import families
 from frugan.memory.prediction import BlankPictures
 from frugan.metrics.feature_network import InceptionFeatures
 from frugan.metrics.inception import Inception
+from limits import Limit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 ALL = [MadeUpFamily(), *families().values()]
@@ -80,9 +80,9 @@ def test_ema_on_host_agrees(family: Family) -> None:
             torch.testing.assert_close(value.cpu(), other, rtol=1e-5, atol=1e-6)
 
 
-def test_offload_agrees_and_frees_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offload_agrees_and_frees_the_card(limit: Limit) -> None:
     """What blocks are given goes through pinned memory and comes back the same."""
-    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 1)
+    limit("bytes sent to the host", 1)
     family = families()["biggan"]
     here, there = (Rig.create(family, device=CUDA, recompute=True, offload=sent) for sent in (False, True))
     here.run(2)

@@ -1,5 +1,7 @@
 """Predictions by a formula instead of a run, so that many questions can be asked."""
 
+from collections.abc import Callable
+
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage, Training
 from frugan.memory.plan_space import keeping_of
@@ -7,6 +9,9 @@ from frugan.memory.prediction import Prediction, Target
 from frugan.memory.work import Work
 
 MIB = 2**20
+
+PredictionsBy = Callable[[Callable[..., Prediction]], None]
+"""The fixture `predictions_by`."""
 
 
 def prediction(plan: Plan, stage: Stage, batch: int, *, rough: bool, sample_bytes: int = MIB) -> Prediction:

@@ -24,6 +24,7 @@ from frugan.memory.cards import (
 from frugan.memory.tracker import Tracker
 from frugan.memory.work import MacCounter, Work, WorkCounter
 from frugan.wording import GIB, MIB
+from limits import Limit
 
 
 @pytest.mark.parametrize("name", ["rtx-3060", "RTX 3060", "NVIDIA GeForce RTX 3060", " rtx-3060 "])
@@ -193,9 +194,9 @@ def test_a_calibration_is_kept_by_the_devices_name(tmp_path: Path) -> None:
     assert load_calibration("rtx-3060", tmp_path) is None
 
 
-def test_this_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frugan.memory.calibration._MATRIX", {"cpu": 128})
-    monkeypatch.setattr("frugan.memory.calibration._COPY_BYTES", {"cpu": 2**20})
+def test_this_cpu_is_measured(limit: Limit) -> None:
+    limit("side of a measured product", {"cpu": 128})
+    limit("bytes of a measured copy", {"cpu": 2**20})
     cpu = torch.device("cpu")
     card = calibrate(cpu)
     assert card.name == device_name(cpu)

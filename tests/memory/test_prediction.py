@@ -11,7 +11,6 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16, FP32
 from frugan.augment.augmentation import OPERATIONS, AugmentationSettings
 from frugan.contract.family import Family
-from frugan.engine import gradients, host_memory, optimizer_shards
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
@@ -23,6 +22,7 @@ from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import predict, step_memory
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.tracker import Tracker
+from limits import Limit
 from memory.tasks import measured, measured_once, plan_of, predicted_once, real_step, task
 
 MADE_UP = MadeUpFamily()
@@ -123,9 +123,9 @@ SHORT = (SAVED[2], SAVED[4])
         for savers in SAVED
     ],
 )
-def test_savers(family: Family, savers: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "SLICE_ELEMENTS", 512)
-    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 512)
+def test_savers(family: Family, savers: dict[str, object], limit: Limit) -> None:
+    limit("elements of a slice", 512)
+    limit("bytes sent to the host", 512)
     of = task(family)
     plan = plan_of(of, 2, **savers)  # type: ignore[arg-type]
     if plan.keep_products and family.name in ("saehd", "stylegan2"):  # activations write into what would be kept
@@ -172,11 +172,9 @@ def test_naming_what_is_saved_changes_no_memory(family: Family, savers: dict[str
 
 
 @made_up_in_short
-def test_the_way_of_what_is_offloaded_is_counted_for_the_whole_step(
-    family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_way_of_what_is_offloaded_is_counted_for_the_whole_step(family: Family, limit: Limit) -> None:
     """On the card less is kept; the made-up family has nothing to save there that its peak holds."""
-    monkeypatch.setattr(host_memory, "SMALLEST_BYTES", 512)
+    limit("bytes sent to the host", 512)
     of = task(family, batch=8)
     plans = (plan_of(of, 2, keeping=keeping) for keeping in ("nothing", "nothing here"))
     kept, sent = (step_memory(of, plan, "cuda", of.stages[0], rough=True) for plan in plans)
@@ -257,9 +255,9 @@ def _statistics(state: TrainingState) -> list[torch.Tensor]:
 
 
 @made_up_in_short
-def test_a_card_has_its_share_of_the_state_alone(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizer_shards, "SMALLEST_ELEMENTS", 1)
-    monkeypatch.setattr(optimizer_shards, "ALIGNED", 1)
+def test_a_card_has_its_share_of_the_state_alone(family: Family, limit: Limit) -> None:
+    limit("elements shared out", 1)
+    limit("alignment of shares", 1)
     of = replace(task(family), ranks=4)
     shards = replace(plan_of(of, of.group), shard_optimizer=True)
     whole, mine = predicted_once(family.name, "cuda"), step_memory(of, shards, "cuda", of.stages[0])

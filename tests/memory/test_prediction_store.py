@@ -10,10 +10,10 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16
 from frugan.contract.family import Family
 from frugan.families import families
-from frugan.memory import prediction_store
 from frugan.memory.prediction import predict
 from frugan.memory.prediction_store import Job, PredictionStore, outcome
-from memory.formula import predicted_by_formula
+from limits import Limit
+from memory.formula import PredictionsBy, predicted_by_formula
 from memory.tasks import plan_of, task
 
 MADE_UP = MadeUpFamily()
@@ -22,9 +22,9 @@ STAGE = OF.stages[0]
 
 
 @pytest.fixture
-def by_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_formula(predictions_by: PredictionsBy) -> None:
     """For what is kept it does not matter what a prediction says."""
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
+    predictions_by(predicted_by_formula)
 
 
 def store(*files: Path, version: str = "now", subject: str = "a") -> PredictionStore:
@@ -97,10 +97,12 @@ class Helping:
 
     def __init__(self, lasts: int) -> None:
         self.jobs: list[Job] = []
+        self.asked = 0
         self.lasts = lasts
 
     def submit(self, job: Job) -> None:
         self.jobs.append(job)
+        self.asked += 1
 
     def take(self) -> dict[str, Any] | None:
         self.lasts -= 1
@@ -110,14 +112,16 @@ class Helping:
 
 @pytest.mark.usefixtures("by_formula")
 @pytest.mark.parametrize("lasts", [9, 1])
-def test_a_helper_helps_and_may_go(lasts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_store, "HELPFUL_SECONDS", 0.0)
+def test_a_helper_helps_and_may_go(lasts: int, limit: Limit) -> None:
+    limit("seconds that a helper saves", 0.0)
     plans = [plan_of(OF, size) for size in (2, 4, 6)]
     alone, helped = store(), store()
-    helped.helper, helped.expected_seconds = Helping(lasts), lambda: 1.0
+    helper = Helping(lasts)
+    helped.helper, helped.expected_seconds = helper, lambda: 1.0
     helped.ahead([(plan, STAGE, True) for plan in plans])
     for plan in plans:
         assert helped(plan, STAGE, rough=True) == alone(plan, STAGE, rough=True)
+    assert helper.asked == 1  # every other plan of three
 
 
 @pytest.mark.usefixtures("by_formula")
@@ -146,12 +150,12 @@ def test_a_full_disk_keeps_the_file_before(tmp_path: Path, monkeypatch: pytest.M
     ],
     ids=["made-up", *families()],
 )
-def test_fp16_takes_what_bf16_takes(family: Family, keeping: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp16_takes_what_bf16_takes(family: Family, keeping: str, predictions_by: PredictionsBy) -> None:
     of = task(family)
     one, other = (predict(of, plan_of(of, 2, p, keeping=keeping), "cuda", of.stages[0]) for p in (BF16, FP16))
     assert abs(one.live_bytes - other.live_bytes) <= 64 * 512  # scalars of loss scales, rounded up to blocks
     assert other.reserved_bytes == pytest.approx(one.reserved_bytes, rel=0.002, abs=2**21)
-    monkeypatch.setattr(prediction_store, "predict", predicted_by_formula)
+    predictions_by(predicted_by_formula)
     kept = PredictionStore(of, "cuda", {}, "now")
     kept(plan_of(of, 2, BF16, keeping=keeping), of.stages[0], rough=False)
     kept(plan_of(of, 2, FP16, keeping=keeping), of.stages[0], rough=False)

@@ -13,11 +13,10 @@ from frugan.engine.precision import Precision
 from frugan.engine.training import Stage, Training
 from frugan.errors import BadInput
 from frugan.families import families
-from frugan.memory import prediction_store
 from frugan.memory.plan_space import SAVERS, Wishes, savers_of
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.search import Search
-from memory.formula import MIB, predicted_by_formula, prediction
+from memory.formula import MIB, PredictionsBy, predicted_by_formula, prediction
 from memory.tasks import measured, search, task
 
 
@@ -142,9 +141,9 @@ def test_savers_that_contradict_each_other_are_named(use: set[str], avoid: set[s
 
 
 @pytest.mark.parametrize("by", ["formula", pytest.param("run", marks=pytest.mark.long)])
-def test_a_saver_that_torch_refuses_is_named(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saver_that_torch_refuses_is_named(by: str, predictions_by: PredictionsBy) -> None:
     if by == "formula":
-        monkeypatch.setattr(prediction_store, "predict", _refusing)
+        predictions_by(_refusing)
     asked = search(task(families()["saehd"], batch=2, group=1), wishes=Wishes(use=frozenset({"keep-products"})))
     with pytest.raises(BadInput, match="memory saving keep-products: these networks write into results"):
         asked.within(10**12)

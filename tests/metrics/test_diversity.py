@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from frugan.metrics.diversity import WithinClass, pixel_rows, ratios, within_class
+from limits import Limit
 
 
 def samples(count: int, spread: float, seed: int) -> torch.Tensor:
@@ -68,10 +69,10 @@ def test_who_repeats_a_small_class_is_not_to_blame() -> None:
     assert ratios(measured(again), measured(real), real_share=0.01).nearest[0] > 0.7  # two of them, at least
 
 
-def test_many_samples_are_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_samples_are_measured_in_blocks(limit: Limit) -> None:
     rows = samples(50, 1.0, 7)
     at_once = measured(rows).ranked[0]
-    monkeypatch.setattr("frugan.metrics.diversity._ROWS_AT_ONCE", 8)
+    limit("rows of distances", 8)
     assert torch.allclose(measured(rows).ranked[0], at_once)
 
 

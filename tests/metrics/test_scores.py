@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.metrics import scores as blocks
 from frugan.metrics.scores import (
     Moments,
     StreamingInceptionScore,
@@ -21,6 +20,7 @@ from frugan.metrics.scores import (
     kernel_distance,
     precision_recall,
 )
+from limits import Limit
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics"
 INPUTS = dict(np.load(GOLDEN / "metric_inputs.npz"))
@@ -121,8 +121,8 @@ def test_kernel_distance() -> None:
 
 
 @pytest.mark.parametrize("block_rows", [2000, 64])
-def test_precision_and_recall(block_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", block_rows)
+def test_precision_and_recall(block_rows: int, limit: Limit) -> None:
+    limit("rows of a block", block_rows)
     precision, recall = precision_recall(A, B)
     assert precision == pytest.approx(EXPECTED["prc"]["precision"], rel=1e-6)
     assert recall == pytest.approx(EXPECTED["prc"]["recall"], rel=1e-6)

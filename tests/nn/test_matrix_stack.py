@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from frugan.contract.layers import Observer
 from frugan.engine.weights import Layout, working_weights
-from frugan.nn import spectral_norm as matrix_stack
 from frugan.nn.spectral_norm import FEWEST, SMALL_ELEMENTS, MatrixStack, SNConv2d, SNLinear, stackable
+from limits import Limit
 
 ROWS = (5, 3, 1, 4, 2, 3)
 PLACES = (0, 2, 3, 5)
@@ -67,7 +67,7 @@ class _Layers(nn.Module):
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("all_of_them", [True, False])
-def test_spectral_norm_is_the_same(monkeypatch: pytest.MonkeyPatch, channels_last: bool, all_of_them: bool) -> None:
+def test_spectral_norm_is_the_same(limit: Limit, channels_last: bool, all_of_them: bool) -> None:
     def run() -> tuple[list[Tensor], list[Tensor]]:
         torch.manual_seed(0)
         network = _Layers()
@@ -88,5 +88,5 @@ def test_spectral_norm_is_the_same(monkeypatch: pytest.MonkeyPatch, channels_las
 
     assert len(stackable(list(_Layers().parameters()))[0]) == 8
     stacked = run()
-    monkeypatch.setattr(matrix_stack, "FEWEST", 100)
+    limit("matrices in a stack", 100)
     torch.testing.assert_close(stacked, run(), rtol=1e-5, atol=1e-6)

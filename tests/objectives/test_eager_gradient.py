@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan import objectives as module
 from frugan.memory.tracker import Tracker
 from frugan.objectives import eager_gradient
+from limits import Limit
 from memory.storages import storages_bytes
 
 
@@ -27,8 +27,8 @@ def _inputs() -> tuple[list[Tensor], list[Tensor]]:
 
 
 @pytest.mark.parametrize("elements", [1, 150, 1 << 21])
-def test_values_and_gradients_are_those_of_plain_autograd(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_ELEMENTS", elements)
+def test_values_and_gradients_are_those_of_plain_autograd(elements: int, limit: Limit) -> None:
+    limit("elements of a piece", elements)
     made, given = _inputs()
     plain = _loss(made, given)
     wanted = torch.autograd.grad(torch.stack(list(plain.values())).sum() * 7, made)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageFont
+from PIL import Image
 
-from frugan.report.grids import BACKGROUND, _drawable, not_finite, sheet_width, write_sheet
+from frugan.report.grids import BACKGROUND, not_finite, sheet_width, write_sheet
 
 
 def read(path: Path) -> np.ndarray:
@@ -129,8 +129,14 @@ def test_rows_are_named_before_them_and_inside_the_file(tmp_path: Path) -> None:
         assert named.text["Rows"].splitlines() == list(names)  # type: ignore[attr-defined]
 
 
-def test_letters_that_the_font_lacks() -> None:
-    font = ImageFont.load_default(12)
-    assert _drawable("ünlü é", "row 1", font) == "unlu e"
-    assert _drawable("кот 7", "row 2", font) == "??? 7"
-    assert _drawable("猫", "row 3", font) == "row 3"
+def test_letters_that_the_font_lacks(tmp_path: Path) -> None:
+    def drawn(*labels: str) -> np.ndarray:
+        write_sheet(torch.zeros(3, 1, 3, 64, 64), tmp_path / "sheet.png", labels=labels)
+        return read(tmp_path / "sheet.png")
+
+    shown = drawn("ünlü é", "кот 7", "猫")
+    assert np.array_equal(shown, drawn("unlu e", "??? 7", "row 3"))
+    assert not any(
+        np.array_equal(shown, drawn(*other))
+        for other in (("unlu i", "??? 7", "row 3"), ("unlu e", "??? 8", "row 3"), ("unlu e", "??? 7", "row 4"))
+    )

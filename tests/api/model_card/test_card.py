@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import frugan
-from frugan.api.card import FILES, Scored, card_text, write_card
+from frugan.api.card import FILES, CardFacts, card_text, write_card
 from frugan.api.networks import Weights, build_networks, load, save
 from frugan.cli.application import application
 from frugan.engine.events import EventLog
@@ -45,6 +45,23 @@ PROVENANCE = Provenance(
     precision="fp32",
     weights="/home/someone/runs/x",
     step=400,
+)
+FACTS = CardFacts(
+    name="digits",
+    recipe=RECIPE,
+    recipe_digest="0123456789abcdef",
+    step=400,
+    images=None,
+    class_names=(),
+    parameters={"G": 1000},
+    scores=(),
+    plan={},
+    memory_bytes=None,
+    device="cpu",
+    versions="frugan 1, torch 2",
+    data={},
+    grid=None,
+    averaged=True,
 )
 
 
@@ -147,29 +164,19 @@ def test_a_card_without_licence_scores_or_samples_says_so(made: Path, tmp_path: 
     folder = write_card(made, tmp_path / "card")
     assert "license: unknown" in (folder / "README.md").read_text("utf-8")
     assert "Nobody has said" in (folder / "README.md").read_text("utf-8")
-    facts = _facts(made)
-    text = card_text(replace(facts, scores=(), grid=None, plan={}, memory_bytes=None, class_names=()), "")
+    text = card_text(FACTS, "")
     assert "None were measured." in text
     assert "samples.png" not in text
     assert "predicted peak" not in text
 
 
-def test_names_are_no_markup(made: Path) -> None:
-    facts = replace(_facts(made), name="<script>\n# x", class_names=("a|b", "<img>"))
+def test_names_are_no_markup() -> None:
+    facts = replace(FACTS, name="<script>\n# x", class_names=("a|b", "<img>"))
     text = card_text(facts, "for study | only\n---\nevil: true")
     assert "<script>" not in text
     assert "<img>" not in text
     assert "\nevil: true" not in text
     assert 'license: other\nlicense_name: "for study | only --- evil: true"' in text
-
-
-def _facts(run: Path) -> Any:
-    from frugan.api.card import _facts as facts_of  # noqa: PLC0415
-    from frugan.engine.run_folder import RunFolder  # noqa: PLC0415
-
-    facts = facts_of(RunFolder(run), Weights.open(run))
-    assert all(isinstance(each, Scored) for each in facts.scores)
-    return facts
 
 
 def test_what_no_card_can_be_made_of_is_refused(made: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import Pak, read_pak, write_pak
 from frugan.errors import BadInput
 from frugan.safe_pickle.writer import Global, dump_pickle
-from pickles.equality import opcodes
+from safe_pickle.equality import opcodes
 
 PACKED = GOLDEN / "faceset" / "packed" / "faceset.pak"
 JPEGS = sorted((GOLDEN / "faceset" / "aligned").glob("*.jpg"))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundles.written import block, entry, field, header, literals, masked, table, varint, write_bundle
 from frugan.errors import BadInput
 from frugan.tf_checkpoint import SNAPPY, crc32c, decompress, read_bundle, read_sorted_table, unmask
+from tf_checkpoint.written import block, entry, field, header, literals, masked, table, varint, write_bundle
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfhub"
 FIRST = {

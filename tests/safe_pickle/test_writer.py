@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import Global, dump_pickle
-from pickles.equality import opcodes, same
-from pickles.plain_values import PLAIN
+from safe_pickle.equality import opcodes, same
+from safe_pickle.plain_values import PLAIN
 
 FACE_TYPE, SAMPLE_TYPE = ("facelib.FaceType", "FaceType"), ("samplelib.Sample", "SampleType")
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from frugan.errors import BadInput
 from frugan.safe_pickle.reader import load_pickle
-from pickles.equality import same
-from pickles.plain_values import PLAIN
+from safe_pickle.equality import same
+from safe_pickle.plain_values import PLAIN
 
 
 class Kind(IntEnum):

@@ -1,0 +1,58 @@
+"""Constants of the package that are sized for real trainings, and no caller's to choose: tests reach them with little.
+
+Where a constant lies is said here alone. Processes that a test starts call `change`; tests take the fixture `limit`.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+Limit = Callable[[str, object], None]
+"""The fixture."""
+
+LIMITS = {
+    "bytes sent to the host": "frugan.engine.host_memory.SMALLEST_BYTES",
+    "elements of a slice": "frugan.engine.gradients.SLICE_ELEMENTS",
+    "room for observations": "frugan.contract.layers.ROOM",
+    "graphs of a phase": "frugan.engine.compiled_phases.MANY_GRAPHS",
+    "skips in a row": "frugan.engine.step_log.MOST_SKIPS",
+    "seconds of sheets at a stop": "frugan.engine.loop.QUICK_SECONDS",
+    "elements shared out": "frugan.engine.optimizer_shards.SMALLEST_ELEMENTS",
+    "alignment of shares": "frugan.engine.optimizer_shards.ALIGNED",
+    "bytes of a bucket": "frugan.engine.optimizer_shards.BUCKET_BYTES",
+    "seconds between signs of life": "frugan.engine.run_folder.BEAT_SECONDS",
+    "seconds without a sign of life": "frugan.engine.run_folder.WATCH_SECONDS",
+    "seconds that a helper saves": "frugan.memory.prediction_store.HELPFUL_SECONDS",
+    "side of a measured product": "frugan.memory.calibration._MATRIX",
+    "bytes of a measured copy": "frugan.memory.calibration._COPY_BYTES",
+    "windows of a comparison": "frugan.api.train.precision_comparison.WINDOWS",
+    "steps worth timing": "frugan.api.train.opening.WORTH_TIMING",
+    "steps worth an estimate": "frugan.api.train.opening.WORTH_AN_ESTIMATE",
+    "real pictures of a class": "frugan.api.train.observers.MOST_REAL",
+    "bytes of real pictures": "frugan.api.train.observers.MOST_REAL_BYTES",
+    "steps before a first look": "frugan.api.train.observers.FIRST_LOOK_STEPS",
+    "images before a first look": "frugan.api.train.observers.FIRST_LOOK_IMAGES",
+    "least variety": "frugan.report.signs.LEAST_VARIETY",
+    "bytes of a DFM file": "frugan.families.saehd.dfm.MOST_BYTES",
+    "bytes of a file in a zip": "frugan.data.formats.archives.MOST_FILE_BYTES",
+    "bytes of labels in a zip": "frugan.data.formats.archives.MOST_JSON_BYTES",
+    "bytes of a block of pictures": "frugan.data.set_file.BLOCK_BYTES",
+    "rows of distances": "frugan.metrics.diversity._ROWS_AT_ONCE",
+    "rows of a block": "frugan.metrics.scores.BLOCK_ROWS",
+    "matrices in a stack": "frugan.nn.spectral_norm.FEWEST",
+    "elements of a piece": "frugan.objectives.PIECE_ELEMENTS",
+}
+
+
+def place_of(name: str) -> tuple[Any, str]:
+    """The module that holds a limit, and its name there."""
+    module, _, constant = LIMITS[name].rpartition(".")
+    import_module(module)
+    assert hasattr(sys.modules[module], constant), LIMITS[name]
+    return sys.modules[module], constant
+
+
+def change(name: str, value: object) -> None:
+    """Change a limit for the rest of a process."""
+    setattr(*place_of(name), value)
