@@ -15,7 +15,8 @@ from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, EvaluationSettings, Interval
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, nearest
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences
+from frugan.wording import nearest
 
 MOST_BATCH = 1_000_000
 """Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""
