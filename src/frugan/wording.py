@@ -1,5 +1,6 @@
 """One way to say each thing to people: sizes, names, lists."""
 
+import difflib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,17 @@ def first_lines(lines: Sequence[str], between: str = "\n  ", most: int = 8) -> s
     """Return the first `most` of faults that a file may have by the hundred, and how many more there are."""
     more = [f"and {len(lines) - most} more"] if len(lines) > most else []
     return between.join([*lines[:most], *more])
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says first: torch goes on with a trace of its own C++ and advice."""
+    return str(error).partition("\n")[0]
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """The closest known word, as a hint to put behind a message; empty if none is close."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def count(number: int, noun: str) -> str:

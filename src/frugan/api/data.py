@@ -116,7 +116,7 @@ def open_sources(
     Raises:
         BadInput: missing, unknown, not what the recipe can be trained on, or of other classes than the run's.
     """
-    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    needs = recipe.sources
     options = SourceOptions(recipe.data, Folders.from_environment().prepared, say, progress, known, map_classes)
     opened: dict[str, Any] = {}
     paths: dict[str, Path] | Path | None = None
@@ -142,7 +142,7 @@ def open_sources(
 
 def advice(recipe: Recipe, sources: Mapping[str, Any]) -> Iterator[str]:
     """Lines for someone who begins a run on these sources: what would do better."""
-    for name, need in recipe.kind.sources(recipe.networks, recipe.objective).items():
+    for name, need in recipe.sources.items():
         yield from need.advice(sources[name])
 
 
@@ -152,7 +152,7 @@ def open_real(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress:
     Raises:
         BadInput: as `open_sources`, or they are no set of pictures.
     """
-    names = recipe.kind.sources(recipe.networks, recipe.objective)
+    names = recipe.sources
     given: Data = dict.fromkeys(names, data) if isinstance(data, PictureSet) else data
     opened = next(iter(open_sources(recipe, given, say, progress).values()))
     if not isinstance(opened, PictureSet):
@@ -186,7 +186,7 @@ def run_data_of(
         known: what it was trained on before; empty for a new run.
         map_classes: as for `train`.
     """
-    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    needs = recipe.sources
     run_data = {}
     for name, source in sources.items():
         before, names = known.get(name), needs[name].class_names(source)
@@ -304,7 +304,7 @@ class SourceFeed:
 
     def _reader(self, source: str, stream: str, workers: FeedWorkers | None, order: int | None = None) -> Reader:
         recipe = self.recipe
-        need = recipe.kind.sources(recipe.networks, recipe.objective)[source]
+        need = recipe.sources[source]
         opened: Any = self.sources[source]
         seed, settings = recipe.training.seed if order is None else order, recipe.data
         return need.reader(opened, self.sources, seed=seed, stream=stream, settings=settings, workers=workers)

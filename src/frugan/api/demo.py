@@ -121,7 +121,7 @@ def demo(
     """
     began = time.perf_counter()
     recipe = load_recipe(recipe_name)
-    resolution = next(iter(recipe.kind.sources(recipe.networks, recipe.objective).values())).resolution
+    resolution = next(iter(recipe.sources.values())).resolution
     fit_on, test_on = split_digits(SPLIT_SEED)
     real, unseen = digits_set(resolution, fit_on), digits_set(resolution, test_on)
     say(f"data: {len(real)} of 1,797 handwritten digits (UCI, CC BY 4.0) to learn from, {len(unseen)} kept unseen")

@@ -64,7 +64,7 @@ def _stages(recipe: Recipe) -> tuple[Stage, ...]:
             Stage(
                 phases=phases,
                 settings=now.optimizer_settings(),
-                sources=now.kind.sources(now.networks, now.objective),
+                sources=now.sources,
                 name=f"from step {step:,} on" if step else "from the start",
                 begins=step,
                 share=(until - step) / end,
@@ -76,7 +76,7 @@ def _stages(recipe: Recipe) -> tuple[Stage, ...]:
 
 def _check_sources(recipe: Recipe, phases: Sequence[Phase]) -> None:
     """A family is other people's code: names that do not agree are told before anything runs."""
-    sources = recipe.kind.sources(recipe.networks, recipe.objective)
+    sources = recipe.sources
     for phase in phases:
         for name in phase.sources:
             if name not in sources:

@@ -14,6 +14,7 @@ from frugan.contract.data import Reader
 from frugan.data.picture_set import PictureSet, refuse_many_lost
 from frugan.data.streams import random_bits, random_order
 from frugan.errors import BadInput
+from frugan.wording import first_line
 
 
 class Batches:
@@ -222,7 +223,7 @@ class Prefetcher:
             self._pin_memory = False  # every further attempt would fail again, slowly
             self._refusal = (
                 f"pictures go to the card from pageable memory, which takes about twice as long: this system pins no "
-                f"more ({str(error).partition(chr(10))[0]}). Training is the same"
+                f"more ({first_line(error)}). Training is the same"
             )
             return batch
 

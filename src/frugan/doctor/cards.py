@@ -20,7 +20,7 @@ from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
 from frugan.memory.cards import free_bytes
-from frugan.wording import MIB, show_size
+from frugan.wording import MIB, first_line, show_size
 
 ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")
 WSL_PROGRAM = Path("/usr/lib/wsl/lib/nvidia-smi")
@@ -415,7 +415,7 @@ def calibration_finding(device: torch.device, folder: Path) -> Finding:
 
 def _trouble(error: RuntimeError) -> tuple[str, str]:
     """What a card answered instead, and what to do."""
-    reason = str(error).partition("\n")[0]
+    reason = first_line(error)
     if ran_out_of_memory(error):
         return f"there is no room on it: {reason}", "close other programs on the card; nvidia-smi lists them"
     return known_trouble(reason) or (reason, "restart the computer; if that does not help, update the driver")

@@ -27,7 +27,7 @@ from frugan.errors import TrainingFailed
 from frugan.memory.cards import TIME_ERROR, Card, room_bytes
 from frugan.memory.plan_space import SaverName
 from frugan.memory.prediction import BlankPictures, Prediction, predict
-from frugan.wording import show_size
+from frugan.wording import first_line, show_size
 
 
 @dataclass
@@ -144,7 +144,7 @@ def real_size_on_a_card(subject: Training, card: CudaCard, figures: Card, precis
     try:
         outcomes.append(_run_out(subject, begun, plan, card, taken))
     except RuntimeError as error:  # what was found before it is kept
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         outcomes.append(judged(RUNS_OUT, subject.name, f"not survived: {reason}", passed=False))
     return outcomes
 
@@ -269,7 +269,7 @@ def waits_on_a_card(subject: Training, card: CudaCard, precision: Precision = FP
             readout = Readout.start(trial.state.step, trial.run(), {})
         readout.read()
     except RuntimeError as error:
-        refusal = f"{str(error).partition(chr(10))[0]} ({_where(error)})"
+        refusal = f"{first_line(error)} ({_where(error)})"
     return judged(
         WAITS,
         subject.family,

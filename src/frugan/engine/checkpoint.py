@@ -22,6 +22,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
 from frugan.errors import BadInput
 from frugan.files import read_regular
+from frugan.wording import first_lines
 
 FORMAT = 1
 MANIFEST_FILE = "MANIFEST.json"
@@ -263,8 +264,7 @@ def refuse_others(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
     ]
     if missing or unknown or wrong:
         faults = [f"missing {k}" for k in missing] + [f"unknown {k}" for k in unknown] + wrong
-        shown = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
-        raise BadInput(f"{where}: these weights are of another network than the recipe's:\n  {shown}")
+        raise BadInput(f"{where}: these weights are of another network than the recipe's:\n  {first_lines(faults)}")
 
 
 def restore(

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frugan.wording import first_line
+
 # How many tensors share few pieces of pinned host memory.
 #
 # Torch rounds every pinned allocation up to a power of two, to use it again: 640 MiB take 1 GiB (torch 2.13,
@@ -178,7 +180,7 @@ def _views(block: PackedBlock, likes: Sequence[Tensor], memory: Tensor) -> dict[
 def _warn(error: RuntimeError, what: str) -> None:
     """Systems limit how much may be pinned; WSL2 to about a gigabyte, and calls it "out of memory"."""
     warnings.warn(
-        f"no more host memory can be pinned ({str(error).partition(chr(10))[0]}): {what} lies in pageable memory, and "
+        f"no more host memory can be pinned ({first_line(error)}): {what} lies in pageable memory, and "
         "its way to the card takes about twice as long",
         stacklevel=4,
     )

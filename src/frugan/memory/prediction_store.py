@@ -17,6 +17,7 @@ from frugan.files import whole_file
 from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.work import Work
+from frugan.wording import first_line
 
 FORMAT = 2
 
@@ -55,7 +56,7 @@ def outcome(
 
 def _reason(error: RuntimeError) -> str:
     """Why a plan is refused, and by which line of a family of another package, if it is one."""
-    reason = str(error).partition("\n")[0]
+    reason = first_line(error)
     if "_local_scalar_dense" in reason:
         reason = "a forward or a part looks at a tensor's value (.item(), float(), `if`); in a plan tensors have none"
     frames = traceback.extract_tb(error.__traceback__)

@@ -22,6 +22,7 @@ from torch import Tensor
 from frugan.errors import BadInput
 from frugan.files import read_regular
 from frugan.metrics.inception import Inception
+from frugan.wording import first_line
 
 INCEPTION_FILE = "weights-inception-2015-12-05-6726825d.pth"
 INCEPTION_DIGEST = "6726825d"
@@ -205,7 +206,7 @@ def load_named(name: str, device: torch.device) -> NamedFeatures:
                 warnings.simplefilter("ignore", DeprecationWarning)  # the files that people have are TorchScript
                 network = torch.jit.load(str(path), map_location=device)
         except (RuntimeError, ValueError) as error:
-            raise BadInput(f"--network {name}: no TorchScript file ({str(error).partition(chr(10))[0]})") from error
+            raise BadInput(f"--network {name}: no TorchScript file ({first_line(error)})") from error
         return NamedFeatures(network.eval(), path.name, digest, device)
     module_name, colon, attribute = name.partition(":")
     if not colon:

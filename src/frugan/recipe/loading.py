@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
 from frugan.files import read_regular
-from frugan.recipe.overrides import apply_overrides, followed, nearest
+from frugan.recipe.overrides import apply_overrides, followed
 from frugan.recipe.recipe import Recipe, explain, known_keys
 from frugan.recipes import built_in, toml_of
+from frugan.wording import nearest
 
 MOST_RECIPE_BYTES = 1 << 20
 

@@ -1,6 +1,5 @@
 """`key.sub=value` words over a recipe's values, fields that follow from others, and in what two recipes differ."""
 
-import difflib
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pydantic import BaseModel
 from frugan.engine.optimizers import KINDS
 from frugan.errors import BadInput
 from frugan.families import family
+from frugan.wording import nearest
 
 DEFAULT_OPTIMIZER = "default"
 """Settings under this name hold for every optimizer of the family that has none of its own."""
@@ -29,12 +29,6 @@ def apply_overrides(values: dict[str, Any], words: Sequence[str], known: Sequenc
     for word in sorted(words, key=lambda word: not word.partition("=")[0].endswith(".kind")):
         _override(values, word, known)  # kinds first: what else is given belongs to them
     _leave_to_overrides(values, {word.partition("=")[0] for word in words})
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """The closest known word, as a hint to put behind a message; empty if none is close."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _value(text: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
+from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
 from frugan.contract.settings import CHANGEABLE, DataSettings
 from frugan.engine.ema import EmaSettings
@@ -14,7 +15,8 @@ from frugan.engine.precision import PrecisionName
 from frugan.engine.progress import ENDLESS, Duration, EvaluationSettings, Interval
 from frugan.errors import BadInput
 from frugan.families import family
-from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, nearest
+from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences
+from frugan.wording import nearest
 
 MOST_BATCH = 1_000_000
 """Far beyond what anyone trains with; the random inputs of a step are drawn for all of it."""
@@ -209,7 +211,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _data_fit(self) -> Self:
-        for need in self.kind.sources(self.networks, self.objective).values():
+        for need in self.sources.values():
             need.check_settings(self.data)
         if self.shows_given and self.evaluation.every is not None:
             raise ValueError(
@@ -248,14 +250,24 @@ class Recipe(BaseModel):
         return family(self.family)
 
     @property
+    def sources(self) -> Mapping[str, SourceSpec]:
+        """What the networks read, by the source's name."""
+        return self.kind.sources(self.networks, self.objective)
+
+    @property
+    def resolution(self) -> int:
+        """Side of the largest pictures that the networks read, in pixels."""
+        return max(need.resolution for need in self.sources.values())
+
+    @property
     def shows_given(self) -> bool:
         """Whether samples are made of given pictures, and not drawn from random inputs."""
-        return any(need.given for need in self.kind.sources(self.networks, self.objective).values())
+        return any(need.given for need in self.sources.values())
 
     @property
     def classes(self) -> int:
         """Classes that its networks know; 1: none."""
-        return max((n.classes or 1 for n in self.kind.sources(self.networks, self.objective).values()), default=1)
+        return max((n.classes or 1 for n in self.sources.values()), default=1)
 
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
         """Settings of every optimizer of the family to run with: defaults filled in, slowed down for lazy phases."""

@@ -228,7 +228,7 @@ def _given(path: Path, network: FeatureNetwork, recipe: Recipe, say: Say) -> Fil
             f"{network.digest[:8]}); name that one with --network, or make the file again"
         )
     say(f"reference: {path}, {given.digest[:8]}: {given.pictures:,} pictures of {given.resolution} pixels")
-    side = max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
+    side = recipe.resolution
     if given.resolution != side:
         say(f"warning: those pictures have {given.resolution} pixels, generated ones {side}: the distance counts that")
     return given
@@ -261,7 +261,7 @@ def _check(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Rec
 def _pictures(recipe: Recipe, data: str | Path | PictureSet, say: Say, progress: Progress | None) -> PictureSet:
     if str(data) == DIGITS and not Path(DIGITS).exists():
         known_classes(recipe)
-        (need,) = recipe.kind.sources(recipe.networks, recipe.objective).values()
+        (need,) = recipe.sources.values()
         _, unseen = split_digits(SPLIT_SEED)
         say(f"data: {len(unseen)} handwritten digits that the demo keeps unseen")
         data = digits_set(need.resolution, unseen)

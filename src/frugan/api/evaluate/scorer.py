@@ -327,5 +327,5 @@ class Scorer:
 
 def features_of(network: FeatureNetwork, recipe: Recipe) -> Features:
     """What a network makes of two blank pictures: how many features it has, and whether it knows classes."""
-    side = max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
+    side = recipe.resolution
     return network(torch.zeros(2, 3, side, side, dtype=torch.uint8))

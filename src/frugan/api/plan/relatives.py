@@ -86,6 +86,6 @@ def smaller_recipes(recipe: Recipe, precision: str) -> Iterator[tuple[tuple[str,
 def _size(recipe: Recipe, what: Largest) -> int:
     """By which relatives are told apart: parameters by width, pixels by resolution."""
     if what == "resolution":
-        needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+        needs = recipe.sources.values()
         return max(need.resolution for need in needs)
     return sum(p.numel() for n in recipe.kind.build(recipe.networks, "meta").values() for p in n.parameters())

@@ -43,7 +43,7 @@ def row_labels(request: SheetRequest, rows: int, names: Sequence[str]) -> tuple[
 
 def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
     """Add the pictures that a family shows on its sheets, if it shows given ones."""
-    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    needs = recipe.sources
     wanted = [name for name, need in needs.items() if need.given]
     if not wanted or previews is None:
         return request

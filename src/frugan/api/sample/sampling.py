@@ -66,7 +66,7 @@ def check_sheet(rows: int, columns: int, recipe: Recipe) -> None:
     Raises:
         BadInput: too many pictures or pixels.
     """
-    needs = recipe.kind.sources(recipe.networks, recipe.objective).values()
+    needs = recipe.sources.values()
     side = max(need.resolution for need in needs)
     if rows * columns > MOST_ON_A_SHEET or rows * columns * side**2 > MOST_PIXELS:
         most = min(MOST_ON_A_SHEET, MOST_PIXELS // side**2)
@@ -180,6 +180,6 @@ def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:
     if not data:
         raise BadInput(
             f"{recipe.family} shows what it makes of given pictures: add --data PATH, or "
-            + " ".join(f"--data {name}=PATH" for name in recipe.kind.sources(recipe.networks, recipe.objective))
+            + " ".join(f"--data {name}=PATH" for name in recipe.sources)
         )
     return open_sources(recipe, data, say, None)

@@ -37,7 +37,7 @@ from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.cards import room_bytes
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
-from frugan.wording import show_size
+from frugan.wording import first_line, show_size
 
 Loaded = TypeVar("Loaded")
 
@@ -78,7 +78,7 @@ def told_when_full(device: torch.device, what: str) -> Iterator[None]:
     except RuntimeError as error:
         if not ran_out_of_memory(error):
             raise
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise TrainingFailed(
             f"memory ran out while {what} ({reason}){_left(device)}. Nothing is lost: close other programs that use "
             "the card and run the same command again, or choose a smaller recipe: `frugan plan` says which would fit"

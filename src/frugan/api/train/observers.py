@@ -173,7 +173,7 @@ class VarietyWatch:
 
 def variety_watch_of(recipe: Recipe, sources: Mapping[str, OpenedSource]) -> VarietyWatch | None:
     """How to watch a training; None where it does not learn pictures by classes."""
-    needs = recipe.kind.sources(recipe.networks, recipe.objective)
+    needs = recipe.sources
     if len(needs) != 1:
         return None
     ((name, need),) = needs.items()

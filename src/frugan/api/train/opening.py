@@ -84,12 +84,12 @@ def _smaller(
 
     By arithmetic or by traffic, whichever says longer: small networks do not reach the arithmetic of large ones.
     """
-    side = _resolution(recipe)
+    side = recipe.resolution
     candidates = []
     for other_name in built_in():
         other = load_recipe(other_name)
         file = shipped_predictions(other_name)
-        if other.family != recipe.family or other_name == name or file is None or _resolution(other) > side:
+        if other.family != recipe.family or other_name == name or file is None or other.resolution > side:
             continue
         steps, theirs = other.training.duration.known_steps(other.training.batch), least_work(file)
         if steps is None or theirs is None:
@@ -97,7 +97,7 @@ def _smaller(
         share = max(theirs.macs / work.macs, theirs.bytes_moved / work.bytes_moved)
         seconds = share * step_seconds * steps
         if seconds <= most_seconds:
-            candidates.append((_resolution(other), theirs.macs, other_name, seconds))
+            candidates.append((other.resolution, theirs.macs, other_name, seconds))
     return max(candidates)[2:] if candidates else None
 
 
@@ -123,10 +123,6 @@ def _cards() -> Iterator[Card]:
     for key in sorted(PUBLISHED, key=lambda key: (PUBLISHED[key].gib, PUBLISHED[key].half)):
         if serving_build(PUBLISHED[key].capability) is not None:
             yield named_card(key)
-
-
-def _resolution(recipe: Recipe) -> int:
-    return max(need.resolution for need in recipe.kind.sources(recipe.networks, recipe.objective).values())
 
 
 WORTH_TIMING = 50

@@ -52,7 +52,7 @@ def refuse_too_large(recipe: Recipe) -> None:
     has = host_bytes()
     if has is None:
         return
-    samples = [need.sample_bytes for need in recipe.kind.sources(recipe.networks, recipe.objective).values()]
+    samples = [need.sample_bytes for need in recipe.sources.values()]
     batch = recipe.training.batch
     if (pictures := batch * max(samples, default=0)) > has:
         raise BadInput(

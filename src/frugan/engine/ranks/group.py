@@ -24,6 +24,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.update import no_way_back
 from frugan.engine.weights import memory_of
 from frugan.errors import TrainingFailed
+from frugan.wording import first_line
 
 
 def state_tensors(state: TrainingState) -> Iterator[Tensor]:
@@ -444,7 +445,7 @@ def _talking(watch: RankWatch, what: str) -> Iterator[None]:
         reason = watch.lost()
         if reason is not None and watch.told:
             raise TrainingFailed(f"{reason}; this rank ends as well") from error
-        reason = reason or f"the ranks lost each other ({str(error).partition(chr(10))[0]})"
+        reason = reason or f"the ranks lost each other ({first_line(error)})"
         raise TrainingFailed(
             f"{reason}; noticed while {what}. The run is whole up to its last checkpoint: the same command goes on "
             "from there, and `torchrun --max-restarts=3` gives it by itself"

@@ -20,6 +20,7 @@ from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.requests import StopRequest
 from frugan.engine.threads import available_cores
 from frugan.errors import BadInput, TrainingFailed
+from frugan.wording import first_line
 
 # How the ranks of one attempt find each other: what an earlier attempt has left in the store must not mislead them.
 #
@@ -105,7 +106,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
             device_id=device if device.type == "cuda" else None,
         )
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise TrainingFailed(f"the {place.size} ranks did not come together: {reason}") from error
     try:
         orders = dist.new_group(backend="gloo", timeout=timedelta(seconds=ORDER_SECONDS))
