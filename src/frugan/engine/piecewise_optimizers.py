@@ -65,11 +65,8 @@ class PiecewiseOptimizer(Optimizer):
             if self.on_host:
                 statistics = [[beside(each, like) for each, like in zip(slot, weights, strict=True)] for slot in kept]
             stays: list[tuple[Tensor, Tensor, Tensor]] = []
-            if random is not None and share is not None:  # drawn for whole pieces, whoever moves which part
-                mask = keep_mask(sum(piece.elements for piece in pieces), share, random, rate.device)
-                masks = mask.split([piece.elements for piece in pieces])
-                for each, piece, keep in zip(weights, pieces, masks, strict=True):
-                    stays.append((each, keep[piece.first : piece.first + each.numel()], each.clone()))
+            if random is not None and share is not None:
+                stays = _drawn_to_stay(weights, pieces, share, random, rate.device)
             self._move(weights, gradients, statistics, rate, held_back)
             for each, keep, before in stays:
                 torch.where(keep, each, before, out=each)
@@ -199,6 +196,21 @@ def _pieces(
         here = min(max(begins, first), last)
         a, b = here - begins, last - begins
         yield _Piece(last - first, here - first), tuple(tensor[max(a, 0) : max(b, 0)] for tensor in flat)
+
+
+def _drawn_to_stay(
+    weights: Sequence[Tensor], pieces: Sequence[_Piece], share: float, random: torch.Generator, device: torch.device
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Each piece of the weights that is here, which of its elements move (the rest stays), and what they were.
+
+    Drawn for whole pieces, whoever moves which part.
+    """
+    mask = keep_mask(sum(piece.elements for piece in pieces), share, random, device)
+    masks = mask.split([piece.elements for piece in pieces])
+    return [
+        (each, keep[piece.first : piece.first + each.numel()], each.clone())
+        for each, piece, keep in zip(weights, pieces, masks, strict=True)
+    ]
 
 
 def keep_mask(count: int, share: float, random: torch.Generator, device: torch.device) -> Tensor:

@@ -235,8 +235,11 @@ class WorkingWeights:
             else:
                 leaf = torch.div(master, divisor, out=torch.empty_like(master) if room is None else room)
             self._made[master] = self._leaf(leaf, master, divisor=divisor)
-        if not together:
-            return
+        if together:
+            self._divide_together(together)
+
+    def _divide_together(self, together: Sequence[tuple[nn.Parameter, float, Tensor | None]]) -> None:
+        """Make the weights of masters that numbers divide, in rooms where there are any: all in one operation."""
         divided = torch._foreach_div([m.detach() for m, _, _ in together], [divisor for _, divisor, _ in together])
         rooms = [(room, leaf) for (_, _, room), leaf in zip(together, divided, strict=True) if room is not None]
         if rooms:
@@ -311,25 +314,11 @@ class WorkingWeights:
     @torch.no_grad()
     def carry(self) -> None:
         """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
-        gradients: dict[nn.Parameter, Tensor] = {}
-        small: dict[nn.Parameter, Tensor] = {}
-        working: dict[nn.Parameter, Tensor] = {}
-        for master, gradient in self._gradients():
-            if isinstance(self._made[master].divisor, Tensor):
-                working[master] = gradient
-            elif gradient.numel() > SMALL_ELEMENTS:
-                gradients[master] = in_layout_of(master, gradient)
-            else:
-                small[master] = gradient
-        gradients |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
+        gradients, working = self._in_layouts_of_masters()
         divided = {each: d for each in gradients if isinstance(d := self._made[each].divisor, float) and d != 1}
         if divided:
             torch._foreach_div_([gradients[master] for master in divided], list(divided.values()))
-        for scaling, masters in self._scaled:
-            if any(master in working for master in masters):
-                given = [working.pop(master, None) for master in masters]
-                carried = scaling.carry([master.detach() for master in masters], given)
-                gradients |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
+        gradients |= self._through_norms(working)
         edges = [
             (made.back, gradients.pop(master))
             for master, made in self._made.items()
@@ -342,6 +331,31 @@ class WorkingWeights:
                 master.grad.add_(gradient)
         if edges:
             torch.autograd.backward([edge for edge, _ in edges], [gradient for _, gradient in edges])
+
+    def _in_layouts_of_masters(self) -> tuple[dict[nn.Parameter, Tensor], dict[nn.Parameter, Tensor]]:
+        """Gradients by master, laid out as these; and as they are those of weights that a tensor divides."""
+        gradients: dict[nn.Parameter, Tensor] = {}
+        small: dict[nn.Parameter, Tensor] = {}
+        working: dict[nn.Parameter, Tensor] = {}
+        for master, gradient in self._gradients():
+            if isinstance(self._made[master].divisor, Tensor):
+                working[master] = gradient
+            elif gradient.numel() > SMALL_ELEMENTS:
+                gradients[master] = in_layout_of(master, gradient)
+            else:
+                small[master] = gradient
+        gradients |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
+        return gradients, working
+
+    def _through_norms(self, working: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
+        """Gradients of masters from those of weights that were divided by their norms; given away."""
+        gradients: dict[nn.Parameter, Tensor] = {}
+        for scaling, masters in self._scaled:
+            if any(master in working for master in masters):
+                given = [working.pop(master, None) for master in masters]
+                carried = scaling.carry([master.detach() for master in masters], given)
+                gradients |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
+        return gradients
 
     def _gradients(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Gradients of the leaves that got any, given away, with what flows to them through their squares."""

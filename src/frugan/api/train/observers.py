@@ -284,17 +284,23 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
     """Numbers of an event by name ("D/real", "scores/fid"); what is not finite is left out."""
     numbers: dict[str, Any] = {}
     if event.get("event") == "step":
-        for phase, entry in event["phases"].items():
-            numbers |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
-            numbers |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
-        numbers |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
-        numbers |= event.get("carried", {})
-        numbers |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
+        numbers = _of_a_step(event)
     elif event.get("event") == "metrics":
         numbers = {f"scores/{name}": value for name, value in event["scores"].items()}
     elif event.get("event") == "variety" and event["mean"]:
         numbers = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
     return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
+
+
+def _of_a_step(event: Mapping[str, Any]) -> dict[str, Any]:
+    numbers: dict[str, Any] = {}
+    for phase, entry in event["phases"].items():
+        numbers |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
+        numbers |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
+    numbers |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
+    numbers |= event.get("carried", {})
+    numbers |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
+    return numbers
 
 
 @contextmanager
