@@ -5,15 +5,19 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frugan.engine.device import ran_out_of_memory
 from frugan.engine.ranks.place import Place
-from frugan.errors import BadInput
+from frugan.errors import BadInput, TrainingFailed
+from frugan.memory.cards import room_bytes
+from frugan.wording import show_size
 
 if TYPE_CHECKING:
     from frugan.engine.ranks.group import RankGroup
@@ -278,3 +282,32 @@ def container_limit(file: Path = CGROUP_LIMIT) -> int | None:
 def host_bytes() -> int | None:
     """Return what a process here may take: the computer's memory or its container's limit, whichever is less."""
     return min((each for each in (physical_bytes(), container_limit()) if each is not None), default=None)
+
+
+@contextmanager
+def told_when_full(device: torch.device, what: str) -> Iterator[None]:
+    """Say in a sentence that memory ran out while `what`.
+
+    Raises:
+        TrainingFailed: it did.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise TrainingFailed(
+            f"memory ran out while {what} ({reason}){_room_left(device)}. Nothing is lost: close other programs that "
+            "use the card and run the same command again, or choose a smaller recipe: `frugan plan` says which would "
+            "fit"
+        ) from None
+
+
+def _room_left(device: torch.device) -> str:
+    if device.type != "cuda":
+        return ""
+    try:
+        return f"; there is room for {show_size(room_bytes(device))} on the card"
+    except RuntimeError:  # too full to be asked
+        return ""

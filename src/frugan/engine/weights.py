@@ -455,20 +455,24 @@ def working_weights(
 
 
 @contextmanager
-def prepared(network: nn.Module, layout: Layout | None = None) -> Iterator[nn.Module]:
-    """Run a network for inference: evaluation mode, normalised and cast weights, nothing moves.
-
-    Args:
-        network: outside a phase.
-        layout: dtype and memory format; default: fp32 as it is.
-    """
-    was_training = network.training
-    network.eval()
+def prepared_together(networks: Mapping[str, nn.Module], layout: Layout) -> Iterator[None]:
+    """Run networks, outside a phase, for inference: evaluation mode, normalised and cast weights, nothing moves."""
+    training = {name: network.training for name, network in networks.items()}
+    for network in networks.values():
+        network.eval()
     try:
-        with working_weights({"network": network}, {"network": layout or Layout()}, (), None):
-            yield network
+        with working_weights(networks, dict.fromkeys(networks, layout), (), None):
+            yield
     finally:
-        network.train(was_training)
+        for name, network in networks.items():
+            network.train(training[name])
+
+
+@contextmanager
+def prepared(network: nn.Module, layout: Layout | None = None) -> Iterator[nn.Module]:
+    """As `prepared_together`, of one network; default layout: fp32 as it is."""
+    with prepared_together({"network": network}, layout or Layout()):
+        yield network
 
 
 def make_callable(network: nn.Module) -> nn.Module:
