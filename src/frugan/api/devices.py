@@ -75,16 +75,14 @@ def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
     return meant
 
 
-# Whether this build of torch has kernels for a card, and which build has.
-#
-# A build holds binaries ("sm_86": for 8.6 and later ones of the same major number) and sometimes code that the driver
-# compiles when it is first used ("compute_90": for 9.0 and everything later). A card that has neither is there, takes
-# memory and fails at its first kernel.
-
 Capability = tuple[int, int]
 
 BUILDS: tuple[tuple[str, Capability, Capability], ...] = (("cu130", (7, 5), (12, 99)), ("cu126", (5, 0), (9, 99)))
-"""Builds that torch 2.11 to 2.13 are published in, and the first and last capability that each has kernels for."""
+"""Builds that torch 2.11 to 2.13 are published in, and the first and last capability that each has kernels for.
+
+A build holds binaries ("sm_86": for 8.6 and later ones of the same major number) and sometimes code that the driver
+compiles when it is first used ("compute_90": for 9.0 and everything later). A card that has neither is there, takes
+memory and fails at its first kernel."""
 
 
 def cpu_build(*, wanted: bool) -> str | None:

@@ -114,14 +114,11 @@ class Optimizer(torch.optim.Optimizer):
         return None if self.shards.slices[number].is_whole else (number, self.shards.slices[number])
 
 
-# Optimizers' state: made at once, and kept in host memory where the plan says so.
-#
-# Torch makes it at the first update, in the pieces that activations have left: the next step then finds no room for the
-# same activations, and memory grows. Made before the first step, it costs what it costs.
-
-
 def make_state(optimizer: Optimizer, *, on_host: bool) -> None:
     """Give every parameter its statistics, all zero.
+
+    Torch makes them at the first update, in the pieces that activations have left: the next step then finds no room for
+    the same activations, and memory grows. Made before the first step, they cost what they cost.
 
     Args:
         on_host: in host memory (pinned beside a card); each then comes over for its parameter's update alone.

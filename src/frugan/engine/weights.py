@@ -135,13 +135,6 @@ def normalises_groups(networks: Mapping[str, nn.Module]) -> bool:
     return any(isinstance(module, GroupNormalised) for network in networks.values() for module in network.modules())
 
 
-# Working weights: what a network runs with during a phase, made once from its fp32 masters.
-#
-# The working weights are detached leaves that stand in for the parameters while the phase runs, backward included.
-# `torch.func.functional_call` would put the masters back when a forward returns, and a recomputation inside backward
-# would then run on the masters: wrong without a word in fp32.
-
-
 @dataclass(frozen=True)
 class _Made:
     """A working weight, and the way of its gradient back to the master."""
@@ -163,7 +156,12 @@ class _Made:
 
 @dataclass
 class WorkingWeights:
-    """The working weights of one network during one phase."""
+    """The working weights of one network during one phase.
+
+    They are detached leaves that stand in for the parameters while the phase runs, backward included.
+    `torch.func.functional_call` would put the masters back when a forward returns, and a recomputation inside backward
+    would then run on the masters: wrong without a word in fp32.
+    """
 
     network: nn.Module  # the network; its parameters are the leaves until `restore`
     layout: Layout  # dtype and memory format

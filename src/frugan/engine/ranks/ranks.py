@@ -82,12 +82,6 @@ def sharing(networks: Mapping[str, nn.Module], shared: SharedGroup | None) -> It
             layer.shared = None
 
 
-# The processes that share a training: which share of a batch each takes, and how they come to the same update.
-#
-# Every rank holds all networks, and all run the same program, of which the first alone writes. An update's batch is cut
-# into one run of samples a rank; gradients, losses and what was observed are added up over the ranks, and from there on
-# all of them do the same with the same numbers.
-
 Sent = TypeVar("Sent")
 
 Terms = dict[str, Tensor]
@@ -98,6 +92,10 @@ Shares = tuple[float, ...]
 
 class Ranks(Protocol):
     """The processes that train together, seen from one of them.
+
+    Every rank holds all networks, and all run the same program, of which the first alone writes. An update's batch is
+    cut into one run of samples a rank; gradients, losses and what was observed are added up over the ranks, and from
+    there on all of them do the same with the same numbers.
 
     Attributes:
         rank: this one, from 0; the first alone writes.
