@@ -16,13 +16,13 @@ from api.pictures import write_pictures, write_recipe
 from frugan.api.data import open_sources
 from frugan.api.evaluate.evaluation import evaluate
 from frugan.api.evaluate.scorer import EvaluationOptions
-from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.plan.planner import subject
 from frugan.api.progress import quiet
 from frugan.api.report import page_of
 from frugan.api.sample.drawing import animate, check_memorisation, draw
 from frugan.api.sample.generation import DrawRequest
 from frugan.api.sample.sampling import sample
+from frugan.api.setup import parameter_counts
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import SheetRequest

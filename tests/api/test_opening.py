@@ -129,7 +129,7 @@ def test_steps_that_become_slow_are_timed_again(
 def test_a_short_run_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("frugan.api.train.opening.rehearse", lambda *_: 1 / 0)
+    monkeypatch.setattr("frugan.engine.threads.rehearse", lambda *_: 1 / 0)
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"], say=said.append)
     assert not [line for line in said if line.startswith(("threads", "estimate"))]
 

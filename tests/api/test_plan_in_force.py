@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from api.pictures import write_recipe
+from frugan.api.devices import told_when_full
 from frugan.api.setup import training_of
-from frugan.api.train.beginning import load_fitting, own_plan, told_when_full
+from frugan.api.train.beginning import load_fitting, own_plan
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.plan import Plan

@@ -10,8 +10,8 @@ import torch
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.plan.planner import Planner, PlanOptions, planned_precision, shipped_predictions
+from frugan.api.setup import parameter_counts
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.checkpoint import newest_whole

@@ -35,8 +35,8 @@ FAULTS = (
     # what a run survives
     Fault(
         "a run goes back to the same order of data",
-        "api/train/opening.py",
-        "seed_after(training.seed, rollbacks)",
+        "api/train/beginning.py",
+        "seed_after(training.seed, start.decision.rollbacks)",
         "training.seed",
         "faults/test_divergence.py::test_it_stops_with_the_cause_at_last",
     ),

@@ -119,14 +119,14 @@ FAULTS = (
     ),
     Fault(
         "RMSprop's eps stands inside the root",
-        "engine/piecewise_optimizers.py",
+        "engine/optimizer.py",
         "gradients, self.decay, self.eps, rate",
         "[g + self.eps**0.5 for g in gradients], self.decay, 0.0, rate",
         "parity/saehd/test_optimizers.py",
     ),
     Fault(
         "AdaBelief forgets the mean",
-        "engine/piecewise_optimizers.py",
+        "engine/optimizer.py",
         "follow_and_subtract(ms, gradients, 1 - self.betas[0], held_back)",
         "follow_and_subtract(ms, [g.clone() for g in gradients], 1 - self.betas[0], held_back)",
         "parity/saehd/test_optimizers.py",

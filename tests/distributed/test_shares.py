@@ -12,13 +12,12 @@ from contract.made_up import MadeUpFamily
 from contract.rig import FP32, assert_same, largest_difference
 from distributed.processes import together, train_by_shares
 from distributed.rank_work import SHARED, every_family, trained
-from frugan.api.train.beginning import ShareChoice
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.checkpoint import list_checkpoints, verify
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import check_shares, parse_shares
-from frugan.engine.ranks.ranks import OneRank
+from frugan.engine.ranks.ranks import OneRank, ShareChoice
 from frugan.errors import BadInput
 
 ROUNDING = 1e-5

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.piecewise_optimizers import AdaBelief, PiecewiseOptimizer, RMSprop, keep_mask
+from frugan.engine.optimizer import AdaBelief, PiecewiseOptimizer, RMSprop, keep_mask
 
 YES, NO = torch.tensor(True), torch.tensor(False)
 

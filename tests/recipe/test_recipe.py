@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frugan.api.plan.network_costs import parameter_counts
+from frugan.api.setup import parameter_counts
 from frugan.engine.optimizers import AdamSettings
 from frugan.errors import BadInput
 from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe, stages_overridden

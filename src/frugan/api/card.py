@@ -11,8 +11,8 @@ from typing import Any
 from PIL import Image
 
 from frugan.api.networks import Weights, weights_metadata
-from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Say, quiet
+from frugan.api.setup import parameter_counts
 from frugan.contract.data import RunData
 from frugan.contract.formats import RECIPE_FILE
 from frugan.engine.checkpoint import EMA_FILE, STATE_FILE, step_in_name

@@ -5,15 +5,19 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frugan.engine.device import ran_out_of_memory
 from frugan.engine.ranks.place import Place
-from frugan.errors import BadInput
+from frugan.errors import BadInput, TrainingFailed
+from frugan.memory.cards import room_bytes
+from frugan.wording import first_line, show_size
 
 if TYPE_CHECKING:
     from frugan.engine.ranks.group import RankGroup
@@ -71,16 +75,14 @@ def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
     return meant
 
 
-# Whether this build of torch has kernels for a card, and which build has.
-#
-# A build holds binaries ("sm_86": for 8.6 and later ones of the same major number) and sometimes code that the driver
-# compiles when it is first used ("compute_90": for 9.0 and everything later). A card that has neither is there, takes
-# memory and fails at its first kernel.
-
 Capability = tuple[int, int]
 
 BUILDS: tuple[tuple[str, Capability, Capability], ...] = (("cu130", (7, 5), (12, 99)), ("cu126", (5, 0), (9, 99)))
-"""Builds that torch 2.11 to 2.13 are published in, and the first and last capability that each has kernels for."""
+"""Builds that torch 2.11 to 2.13 are published in, and the first and last capability that each has kernels for.
+
+A build holds binaries ("sm_86": for 8.6 and later ones of the same major number) and sometimes code that the driver
+compiles when it is first used ("compute_90": for 9.0 and everything later). A card that has neither is there, takes
+memory and fails at its first kernel."""
 
 
 def cpu_build(*, wanted: bool) -> str | None:
@@ -278,3 +280,32 @@ def container_limit(file: Path = CGROUP_LIMIT) -> int | None:
 def host_bytes() -> int | None:
     """Return what a process here may take: the computer's memory or its container's limit, whichever is less."""
     return min((each for each in (physical_bytes(), container_limit()) if each is not None), default=None)
+
+
+@contextmanager
+def told_when_full(device: torch.device, what: str) -> Iterator[None]:
+    """Say in a sentence that memory ran out while `what`.
+
+    Raises:
+        TrainingFailed: it did.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        reason = first_line(error)
+        raise TrainingFailed(
+            f"memory ran out while {what} ({reason}){_room_left(device)}. Nothing is lost: close other programs that "
+            "use the card and run the same command again, or choose a smaller recipe: `frugan plan` says which would "
+            "fit"
+        ) from None
+
+
+def _room_left(device: torch.device) -> str:
+    if device.type != "cuda":
+        return ""
+    try:
+        return f"; there is room for {show_size(room_bytes(device))} on the card"
+    except RuntimeError:  # too full to be asked
+        return ""

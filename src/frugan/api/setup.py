@@ -50,6 +50,12 @@ def training_of(recipe: Recipe) -> Training:
     return described
 
 
+def parameter_counts(recipe: Recipe) -> dict[str, int]:
+    """Parameters of each network that training uses, counted on networks without data."""
+    built = training_of(recipe).build("meta")
+    return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
+
+
 def _stages(recipe: Recipe) -> tuple[Stage, ...]:
     begins = [0, *recipe.stage_steps()]
     length = recipe.training.duration.known_steps(recipe.training.batch)

@@ -118,7 +118,6 @@ def train(
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
     from frugan.api.train.observers import has_tensorboard
-    from frugan.api.train.precision_comparison import compare_precision as compare
     from frugan.api.train.run import TrainingOptions
     from frugan.api.train.training import train as train_run
     from frugan.data.run_data import parse_class_map
@@ -146,6 +145,8 @@ def train(
             raise BadInput("--compare-precision needs --out: a folder for the two runs")
         if init is not None:
             raise BadInput(f"--init {init}: --compare-precision starts from fresh weights; leave out one of the two")
+        from frugan.api.train.precision_comparison import compare_precision as compare
+
         with LiveLine() as line, Bar("preparing") as move:
             comparison = compare(
                 recipe,

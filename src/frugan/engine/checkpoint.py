@@ -58,7 +58,8 @@ def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
     return tensors
 
 
-def _network_tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+def network_tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Tensors of networks as weights files name them, "network.parameter"; not copied."""
     return {f"{name}.{key}": value for name, network in networks.items() for key, value in network.state_dict().items()}
 
 
@@ -67,7 +68,7 @@ def checkpoint_tensors(state: TrainingState) -> Iterator[Tensor]:
     for parked in state.parked.values():
         yield from parked.values()
     for networks in (state.networks, state.ema.networks):
-        yield from _network_tensors(networks).values()
+        yield from network_tensors(networks).values()
     yield from _optimizer_tensors(state).values()
 
 
@@ -93,11 +94,9 @@ def save_checkpoint(
         beside.mkdir()
         parked = state.parked
         # networks first: reading them waits for the card, and with it for statistics that are on their way to the host
-        write_tensors(
-            beside / NETWORKS_FILE, _network_tensors(state.networks) | parked.get(NETWORKS_FILE, {}), metadata
-        )
+        write_tensors(beside / NETWORKS_FILE, network_tensors(state.networks) | parked.get(NETWORKS_FILE, {}), metadata)
         if state.ema.networks:
-            write_tensors(beside / EMA_FILE, _network_tensors(state.ema.networks), metadata)
+            write_tensors(beside / EMA_FILE, network_tensors(state.ema.networks), metadata)
         write_tensors(beside / OPTIMIZERS_FILE, _optimizer_tensors(state) | parked.get(OPTIMIZERS_FILE, {}), {})
         write_json(
             beside / STATE_FILE,
@@ -242,7 +241,7 @@ def load_networks(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
         BadInput: a tensor is missing, unknown or of another shape; nothing has been changed then.
     """
     refuse_others(networks, tensors, where)
-    own = _network_tensors(networks)
+    own = network_tensors(networks)
     with torch.no_grad():
         for key, value in own.items():
             value.copy_(tensors[key])
@@ -255,7 +254,7 @@ def refuse_others(networks: Mapping[str, nn.Module], tensors: Mapping[str, Tenso
     Raises:
         BadInput: a tensor is missing, unknown or of another shape.
     """
-    own = _network_tensors(networks)
+    own = network_tensors(networks)
     missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     wrong = [
         f"{k}: {tuple(tensors[k].shape)}, expected {tuple(own[k].shape)}"
@@ -285,19 +284,7 @@ def restore(
         BadInput: the checkpoint is of another network or objective.
     """
     path = checkpoint.path
-    lines: list[str] = []
-    tensors = read_tensors(path / NETWORKS_FILE)[0]
-    known = {key.split(".")[0] for key in tensors}
-    fresh = {name for name in state.networks if name in restarts or name not in known}
-    if fresh == set(state.networks):
-        raise BadInput(f"{path}: holds none of the networks {', '.join(state.networks)}; it is of another recipe")
-    going_on = {name: network for name, network in state.networks.items() if name not in fresh}
-    load_networks(going_on, {k: v for k, v in tensors.items() if k.split(".")[0] in going_on}, str(path))
-    # What starts anew is not worth keeping: its old weights may not even fit any more.
-    away = set(state.networks) | set(restarts)
-    state.parked[NETWORKS_FILE] = {k: v for k, v in tensors.items() if k.split(".")[0] not in away}
-    lines += [f"{name}: starts with fresh weights" for name in sorted(fresh)]
-    lines += [f"{name}: not used at present; kept as it is" for name in sorted(known - away)]
+    fresh, lines = _restore_networks(path, state, restarts)
     if state.ema.networks:
         load_networks(state.ema.networks, read_tensors(path / EMA_FILE)[0], str(path))
     lines += restore_optimizers(path, state, fresh | set(restarts))
@@ -313,6 +300,23 @@ def restore(
         )
     state.step = checkpoint.step
     return lines
+
+
+def _restore_networks(path: Path, state: TrainingState, restarts: Collection[str]) -> tuple[set[str], list[str]]:
+    """Load the networks that go on and park those that no phase uses: which start fresh, and what there is to tell."""
+    tensors = read_tensors(path / NETWORKS_FILE)[0]
+    known = {key.split(".")[0] for key in tensors}
+    fresh = {name for name in state.networks if name in restarts or name not in known}
+    if fresh == set(state.networks):
+        raise BadInput(f"{path}: holds none of the networks {', '.join(state.networks)}; it is of another recipe")
+    going_on = {name: network for name, network in state.networks.items() if name not in fresh}
+    load_networks(going_on, {k: v for k, v in tensors.items() if k.split(".")[0] in going_on}, str(path))
+    # What starts anew is not worth keeping: its old weights may not even fit any more.
+    away = set(state.networks) | set(restarts)
+    state.parked[NETWORKS_FILE] = {k: v for k, v in tensors.items() if k.split(".")[0] not in away}
+    lines = [f"{name}: starts with fresh weights" for name in sorted(fresh)]
+    lines += [f"{name}: not used at present; kept as it is" for name in sorted(known - away)]
+    return fresh, lines
 
 
 def _restore_numbers(saved: Mapping[str, Any], state: TrainingState, fresh: Collection[str]) -> None:
@@ -358,27 +362,38 @@ def load_optimizers(tensors: dict[str, Tensor], state: TrainingState, fresh: Col
     lines: list[str] = []
     for name, optimizer in state.optimizers.items():
         own = {key: tensors.pop(key) for key in list(tensors) if key.startswith(f"{name}/")}
-        found = {key.rsplit("/", 1)[1] for key in own if not _counts(key)}
-        if found and found != {*optimizer.slots, *optimizer.steps}:
-            lines.append(f"optimizer {name}: another kind than before ({', '.join(sorted(found))}); its state is fresh")
-            continue
-        if set(state.moves[name]) <= set(fresh):
-            continue
-        for count, value in optimizer.counts.items():
-            if (kept := own.get(f"{name}/{count}")) is not None and kept.shape == value.shape:
-                value.copy_(kept)
-        for key, parameter in named_parameters(state.networks, state.moves[name]).items():
-            prefix = f"{name}/{key}/"
-            slots = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
-            if slots and key.split(".")[0] not in fresh:
-                for slot, value in slots.items():
-                    if not optimizer.take_over(parameter, slot, value):
-                        raise BadInput(f"{where}: {prefix}{slot} is {tuple(value.shape)}, which no such state has")
-    left = {key for key in tensors if not _counts(key) and key.split("/")[1].split(".")[0] not in fresh}
-    owners = {key.split("/")[0] for key in left}  # a count of updates stays with what it counts
-    left |= {key for key in tensors if _counts(key) and key.split("/")[0] in owners}
-    state.parked[OPTIMIZERS_FILE] = {key: value for key, value in tensors.items() if key in left}
+        slots = {key.rsplit("/", 1)[1] for key in own if not _counts(key)}
+        if slots and slots != {*optimizer.slots, *optimizer.steps}:
+            lines.append(f"optimizer {name}: another kind than before ({', '.join(sorted(slots))}); its state is fresh")
+        elif not set(state.moves[name]) <= set(fresh):
+            _load_optimizer(name, own, state, fresh, where)
+    state.parked[OPTIMIZERS_FILE] = _to_park(tensors, fresh)
     return lines
+
+
+def _load_optimizer(
+    name: str, tensors: Mapping[str, Tensor], state: TrainingState, fresh: Collection[str], where: str
+) -> None:
+    """Put one optimizer's counts and statistics into it, but those of networks that start anew."""
+    optimizer = state.optimizers[name]
+    for count, value in optimizer.counts.items():
+        if (kept := tensors.get(f"{name}/{count}")) is not None and kept.shape == value.shape:
+            value.copy_(kept)
+    for parameter_key, parameter in named_parameters(state.networks, state.moves[name]).items():
+        if parameter_key.split(".")[0] in fresh:
+            continue
+        prefix = f"{name}/{parameter_key}/"
+        for key, value in tensors.items():
+            if key.startswith(prefix) and not optimizer.take_over(parameter, key.removeprefix(prefix), value):
+                raise BadInput(f"{where}: {key} is {tuple(value.shape)}, which no such state has")
+
+
+def _to_park(tensors: Mapping[str, Tensor], fresh: Collection[str]) -> dict[str, Tensor]:
+    """Statistics of networks that do not start anew, and counts of updates, which stay with what they count."""
+    left = {key for key in tensors if not _counts(key) and key.split("/")[1].split(".")[0] not in fresh}
+    owners = {key.split("/")[0] for key in left}
+    left |= {key for key in tensors if _counts(key) and key.split("/")[0] in owners}
+    return {key: value for key, value in tensors.items() if key in left}
 
 
 def _counts(key: str) -> bool:

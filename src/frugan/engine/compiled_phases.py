@@ -240,11 +240,6 @@ def _observed_by(networks: Networks, observer: Observer) -> Iterator[None]:
             layer.observer = own
 
 
-# Phases that run compiled: one graph each, made when a micro-batch of its size first comes, and kept.
-#
-# What is compiled is the work on a micro-batch (`phase_graph`); preparing weights, carrying gradients, judging and
-# committing stay as they are. A phase that cannot be compiled runs as it is written, and that is said once.
-
 INDUCTOR = "inductor"
 """Torch's own compiler to kernels."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
@@ -271,7 +266,12 @@ class _Compiled:
 
 @dataclass
 class CompiledPhases:
-    """Runs `forward_and_backward` of each phase as a compiled graph; the same results up to rounding."""
+    """Runs `forward_and_backward` of each phase as a compiled graph; the same results up to rounding.
+
+    A graph is made when a micro-batch of its size first comes, and kept. What is compiled is the work on a micro-batch
+    (`phase_graph`); preparing weights, carrying gradients, judging and committing stay as they are. A phase that cannot
+    be compiled runs as it is written, and that is said once.
+    """
 
     say: Callable[[str], None]  # is given a line before and after each phase is compiled
     warn: Callable[[str], None]  # is given a line where one is not, or again and again

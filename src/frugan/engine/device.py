@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
@@ -85,6 +86,18 @@ def ran_out_of_memory(error: BaseException) -> bool:
     return any(word in message for word in _CERTAIN) or (
         any(word in message for word in _WHERE_LITTLE_IS_FREE) and _little_is_free()
     )
+
+
+@contextmanager
+def out_of_memory_noted() -> Iterator[list[str]]:
+    """Go on behind the block where memory runs out in it: its message is then in the list. Other errors pass."""
+    messages: list[str] = []
+    try:
+        yield messages
+    except RuntimeError as error:
+        if not ran_out_of_memory(error):
+            raise
+        messages.append(str(error))
 
 
 def release_memory(device: torch.device) -> None:

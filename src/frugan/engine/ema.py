@@ -16,17 +16,15 @@ from frugan.engine.device import queued_so_far
 from frugan.engine.host_memory import host_likes
 from frugan.engine.progress import Duration, Interval
 
-# How averages move, all tensors of a network in one operation, and only where a verdict on the device says so.
-#
-# No torch operation on lists takes its weight from the device. Its fused SGD takes a verdict, though: with a weight
-# decay of 1, and the new values as gradients to climb, a step of rate w gives average - w·(average - value).
-
 NEXT_TO_ONE = 1 - 2.0**-53
 """The largest number below 1: all its powers are 1, but for the infinite one, which is 0."""
 
 
 def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, held_back: Tensor) -> None:
-    """Move averages towards values by a weight from 0 to 1, at 1 to exactly these.
+    """Move averages towards values by a weight from 0 to 1, at 1 to exactly these: all in one operation.
+
+    No torch operation on lists takes its weight from the device. Its fused SGD takes a verdict, though: with a weight
+    decay of 1, and the new values as gradients to climb, a step of rate w gives average - w·(average - value).
 
     Args:
         averages, values: floating point.
@@ -140,17 +138,15 @@ def copy_accepted(targets: Sequence[Tensor], values: Sequence[Tensor], accepted:
         copy_where(accepted, old, flat(new))
 
 
-# A running average of networks, from which samples are drawn.
-#
-# Updated once per step, by name. Sources of the three schedules: constant, BigGAN's release; ramp,
-# decay·(1-exp(-n/2000)) as ultralytics/yolov3 made it known; half-life in images, Karras et al. 2018 (arXiv
-# 1710.10196).
-
 RAMP = Duration.parse("2k steps")
 
 
 class EmaSettings(BaseModel):
-    """How the average follows the networks."""
+    """How the average follows the networks, once per step.
+
+    Sources of the three schedules: constant, BigGAN's release; ramp, decay·(1-exp(-n/2000)) as ultralytics/yolov3 made
+    it known; half-life in images, Karras et al. 2018 (arXiv 1710.10196).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

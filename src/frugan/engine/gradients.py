@@ -153,17 +153,14 @@ def in_fp32(gradients: list[Tensor]) -> list[Tensor]:
     return gradients
 
 
-# Large dense layers worked in slices: no working copy of the weight, and gradients that add up in fp32 piece by piece.
-#
-# A dense layer of 168 million weights (a face model of 512 pixels has two) takes 0.3 GiB for its half-precision copy
-# and as much for each half gradient beside the fp32 sum. In slices of rows, each cast when it is used, both are a few
-# MB.
-
 SLICE_ELEMENTS = 1 << 22
 """Weights in a slice, about: 8 MiB in half precision. Smaller ones make no difference beside activations."""
 
 LARGE_ELEMENTS = 1 << 23
-"""Weights from which on a layer is worth working in slices."""
+"""Weights from which on a dense layer is worked in slices of rows, each cast when it is used: no working copy of the
+weight, and gradients that add up in fp32 piece by piece. 168 million weights (a face model of 512 pixels has two such
+layers) take 0.3 GiB for a half-precision copy and as much for each half gradient beside the fp32 sum; in slices both
+are a few MB."""
 
 
 def sliceable(network: nn.Module) -> tuple[str, ...]:

@@ -13,13 +13,6 @@ from torch import Tensor, nn
 
 from frugan.wording import first_line
 
-# How many tensors share few pieces of pinned host memory.
-#
-# Torch rounds every pinned allocation up to a power of two, to use it again: 640 MiB take 1 GiB (torch 2.13,
-# `ATen/core/CachingHostAllocator.h`; a setting that lifts it is younger than the oldest torch we run on). So tensors
-# are packed into blocks whose sizes are powers of two already, each filled as well as it can be. A single block for all
-# of them would be rounded up in its turn.
-
 ALIGNMENT_BYTES = 512
 """Where tensors begin: as in torch's allocator on cards."""
 SMALLEST_BLOCK_BYTES = 1 << 20
@@ -37,6 +30,11 @@ class PackedBlock:
 
 def pack(sizes_bytes: Sequence[int], *, powers_of_two: bool) -> list[PackedBlock]:
     """Blocks that hold tensors of the given sizes.
+
+    Torch rounds every pinned allocation up to a power of two, to use it again: 640 MiB take 1 GiB (torch 2.13,
+    `ATen/core/CachingHostAllocator.h`; a setting that lifts it is younger than the oldest torch we run on). So tensors
+    are packed into blocks whose sizes are powers of two already, each filled as well as it can be. A single block for
+    all of them would be rounded up in its turn.
 
     Args:
         powers_of_two: sizes of blocks, so that nothing rounds them up; False: one block without waste.
@@ -186,17 +184,16 @@ def _warn(error: RuntimeError, what: str) -> None:
     )
 
 
-# What recomputed blocks are given, kept in host memory between forward and backward.
-#
-# A step that recomputes its blocks keeps little else, and each tensor is needed once: its way to the host and back is
-# the price. Copies are queued on the stream that computes, so that nobody waits for them but the card itself.
-
 SMALLEST_BYTES = 1 << 20
 """What is smaller stays: class embeddings and other conditions are not worth a copy."""
 
 
 class HostCopies:
-    """Sends tensors to host memory, and brings them back."""
+    """Sends what recomputed blocks are given to host memory, and brings it back for backward.
+
+    A step that recomputes its blocks keeps little else, and each tensor is needed once: its way to the host and back is
+    the price. Copies are queued on the stream that computes, so that nobody waits for them but the card itself.
+    """
 
     def send(self, tensor: Tensor) -> Tensor:
         """A copy in host memory, pinned beside a card; the host does not wait for it."""
@@ -228,11 +225,6 @@ class HostCopies:
             yield
 
 
-# Memory that a step gives back to the C library on a CPU, kept for the next step.
-#
-# The C library of most Linux systems gives blocks of many megabytes back to the system as soon as they are free. Every
-# step then asks for them again, and the system clears them again, 4 KiB at a time.
-
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MOST = -1, -3, -4
 """Numbers of `mallopt`'s settings, from glibc's malloc.h."""
 NEVER = -1
@@ -243,6 +235,9 @@ OWN_MMAP_MOST, OWN_MMAP_THRESHOLD, OWN_TRIM_THRESHOLD = 65536, 32 * 2**20, 64 * 
 @contextmanager
 def freed_memory_kept(on_cpu: bool) -> Iterator[None]:
     """Inside, freed memory stays with the process, for its next block; afterwards it goes back to the system.
+
+    The C library of most Linux systems gives blocks of many megabytes back as soon as they are free. Every step then
+    asks for them again, and the system clears them again, 4 KiB at a time.
 
     Args:
         on_cpu: whether steps run on the CPU. Otherwise, and where the C library is another one than glibc, nothing

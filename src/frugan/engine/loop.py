@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from frugan.engine.checkpoint import BestCheckpoints, checkpoint_name, keep_newest, save_checkpoint
-from frugan.engine.device import ran_out_of_memory
+from frugan.engine.device import out_of_memory_noted
 from frugan.engine.events import EventLog
 from frugan.engine.host_memory import freed_memory_kept
 from frugan.engine.plan import Plan
@@ -296,17 +296,16 @@ class Loop:
         if self._pictured == self.state.step or not self._is_first:
             return
         self._pictured = self.state.step
-        began = time.perf_counter()
+        began, paths = time.perf_counter(), list[str]()
         try:
-            paths = stage.draw(self.state, self.plan)
-        except RuntimeError as error:
-            if not ran_out_of_memory(error):
-                raise
-            self.log.write("snapshot_failed", step=self.state.step, reason=str(error))
-            return
+            with out_of_memory_noted() as messages:
+                paths = [p.relative_to(self.run.path).as_posix() for p in stage.draw(self.state, self.plan)]
         finally:
             stage.snapshot.drew(self.seconds, time.perf_counter() - began)
-        self.log.write("snapshot", step=self.state.step, paths=[p.relative_to(self.run.path).as_posix() for p in paths])
+        if messages:
+            self.log.write("snapshot_failed", step=self.state.step, reason=messages[0])
+        else:
+            self.log.write("snapshot", step=self.state.step, paths=paths)
 
     def _score(self, scoring: Scoring) -> None:
         """Let every rank draw its part; the first one has the scores."""

@@ -19,7 +19,8 @@ SMALLEST_ELEMENTS = 1 << 10
 ALIGNED = 64
 """Elements; slices begin at multiples, so that vectors of a processor end where they did."""
 BUCKET_BYTES = 64 * 2**20
-"""Slices travel together up to so much, counted over all ranks."""
+"""Tensors are copied together to travel, up to so much (slices: counted over all ranks): on a card it is memory besides
+the gradients. What is larger travels from where it lies."""
 
 AllGather = Callable[[Tensor, Tensor], None]
 """(out [ranks · n], own [n]): fills `out` with every rank's own."""

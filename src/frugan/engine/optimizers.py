@@ -10,9 +10,8 @@ from torch import nn
 
 from frugan.contract.phase import Phase
 from frugan.contract.settings import ADDED, CHANGEABLE
-from frugan.engine.optimizer import Adam, Optimizer, make_state
+from frugan.engine.optimizer import AdaBelief, Adam, Optimizer, RMSprop, make_state
 from frugan.engine.optimizer_shards import OptimizerShards, Shard
-from frugan.engine.piecewise_optimizers import AdaBelief, RMSprop
 
 
 class OptimizerSettings(BaseModel):

@@ -1,4 +1,7 @@
-"""What a person asks of a training that runs: save, show a preview, stop. By key, by signal, or by a file."""
+"""What a person asks of a training that runs: save, show a preview, stop. By key, by signal, or by a file.
+
+Asked for between steps only, so that nothing interrupts a step.
+"""
 
 import os
 import signal
@@ -59,10 +62,6 @@ def stop_on_signals(say: Callable[[str], None]) -> Iterator[StopRequest]:
         for number in signals:
             signal.signal(number, before[number])
 
-
-# What a person asks of a training that runs: save, show a preview, stop. By key, by signal, or by a file.
-#
-# Asked for between steps only, so that nothing interrupts a step.
 
 Wish = Literal["save", "preview", "stop"]
 

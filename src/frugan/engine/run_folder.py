@@ -21,12 +21,6 @@ from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 from frugan.files import read_regular
 
-# One writer in a run folder at a time, also where several machines see the folder.
-#
-# On one machine the system's file lock decides: it goes with the process, however that ends. Network file systems may
-# not pass it on to other machines, so the owner also writes who it is, and touches that file again and again: a file
-# that is touched has a living owner. No clock is compared with another machine's.
-
 LOCK = "run.lock"
 OWNER = "owner.json"
 BEAT_SECONDS = 5.0
@@ -37,7 +31,11 @@ WATCH_SECONDS = 20.0
 
 @contextmanager
 def owned(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Own a folder for the length of the block.
+    """Own a folder for the length of the block: one writer at a time, also where several machines see the folder.
+
+    On one machine the system's file lock decides: it goes with the process, however that ends. Network file systems may
+    not pass it on to other machines, so the owner also writes who it is, and touches that file again and again: a file
+    that is touched has a living owner. No clock is compared with another machine's.
 
     Args:
         folder: of the run; it is there.
@@ -53,11 +51,8 @@ def owned(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         raise _refusal(folder, _read(owner)) from error
     try:
         _outlive(folder, owner, say)
-        token = _Token(owner)
-        try:
+        with _written_down(owner):
             yield
-        finally:
-            token.end()
     finally:
         lock.release()
 
@@ -81,29 +76,28 @@ def _outlive(folder: Path, owner: Path, say: Callable[[str], None]) -> None:
     say(f"{folder} was left by {_words(before)}, which did not end by itself; its lock is taken over")
 
 
-class _Token:
-    """The file that says who owns a folder, touched by a thread as long as that goes on."""
+@contextmanager
+def _written_down(owner: Path) -> Iterator[None]:
+    """Inside, a file says who owns the folder; a thread touches it as long as that goes on."""
+    about = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    with suppress(OSError):  # a full disk: the lock holds all the same
+        owner.write_text(json.dumps(about) + "\n", "utf-8")
+    over = threading.Event()
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._over = threading.Event()
-        about = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        with suppress(OSError):  # a full disk: the lock holds all the same
-            path.write_text(json.dumps(about) + "\n", "utf-8")
-        self._thread = threading.Thread(target=self._beat, name="frugan-owner", daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Leave the folder as one that nobody owns."""
-        self._over.set()
-        self._thread.join()
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
-
-    def _beat(self) -> None:
-        while not self._over.wait(BEAT_SECONDS):
+    def beat() -> None:
+        while not over.wait(BEAT_SECONDS):
             with suppress(OSError):  # taken away, or a disk that is gone for a while
-                os.utime(self._path)
+                os.utime(owner)
+
+    thread = threading.Thread(target=beat, name="frugan-owner", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        with suppress(OSError):
+            owner.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

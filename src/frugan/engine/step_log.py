@@ -26,17 +26,13 @@ from frugan.engine.step import Step
 from frugan.engine.update import PhaseResult
 from frugan.errors import TrainingFailed
 
-# From a step's results on the device to plain numbers, without making the device wait.
-#
-# All scalars of a step travel in one copy, started when the step is queued and read a step later.
-
 Place = tuple[str, int, str, str]
 """(phase, repeat, kind, name): where a number belongs."""
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Numbers of one step on their way to the host."""
+    """Numbers of one step on their way to the host: in one copy, started when the step is queued, read a step later."""
 
     step: int  # steps done, this one included
     results: Sequence[PhaseResult]  # kept until read, so that a bad update's tensors can be named

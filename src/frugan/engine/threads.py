@@ -1,4 +1,8 @@
-"""How many threads a step runs with on a CPU, found out by timing it: phases up to their updates, which are dropped."""
+"""How many threads a step runs with on a CPU, found out by timing it: phases up to their updates, which are dropped.
+
+More threads are not faster as such. On a machine that did something else as well, two that waited for each other took
+3.7 s of wall time (1.5 s of processor time) for a step that one did in 0.3; and small networks have no work for many.
+"""
 
 import os
 import platform
@@ -18,13 +22,11 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import Probe, Update
 
-# A step that is timed before it is run: every phase up to its update, which is dropped.
-#
-# Nothing moves before an update is committed, so a rehearsal leaves no trace in what is trained.
-
 
 def rehearse(step: Step, state: TrainingState, plan: Plan, ahead: int = 0) -> float:
     """Seconds of an average step, from one micro-batch of each phase; without the update itself, which is short.
+
+    Nothing moves before an update is committed, so a rehearsal leaves no trace in what is trained.
 
     Args:
         ahead: whose inputs are taken: those of the step that comes so many after the next one. Pictures that are new
@@ -83,11 +85,6 @@ class _Stopwatch(Probe):
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
 
-
-# How many threads a step runs with on a CPU, found out by timing it.
-#
-# More threads are not faster as such. On a machine that did something else as well, two that waited for each other took
-# 3.7 s of wall time (1.5 s of processor time) for a step that one did in 0.3; and small networks have no work for many.
 
 OWN_VARIABLE = "OMP_NUM_THREADS"
 """By which a person says how many; obeyed."""

@@ -135,13 +135,6 @@ def normalises_groups(networks: Mapping[str, nn.Module]) -> bool:
     return any(isinstance(module, GroupNormalised) for network in networks.values() for module in network.modules())
 
 
-# Working weights: what a network runs with during a phase, made once from its fp32 masters.
-#
-# The working weights are detached leaves that stand in for the parameters while the phase runs, backward included.
-# `torch.func.functional_call` would put the masters back when a forward returns, and a recomputation inside backward
-# would then run on the masters: wrong without a word in fp32.
-
-
 @dataclass(frozen=True)
 class _Made:
     """A working weight, and the way of its gradient back to the master."""
@@ -163,7 +156,12 @@ class _Made:
 
 @dataclass
 class WorkingWeights:
-    """The working weights of one network during one phase."""
+    """The working weights of one network during one phase.
+
+    They are detached leaves that stand in for the parameters while the phase runs, backward included.
+    `torch.func.functional_call` would put the masters back when a forward returns, and a recomputation inside backward
+    would then run on the masters: wrong without a word in fp32.
+    """
 
     network: nn.Module  # the network; its parameters are the leaves until `restore`
     layout: Layout  # dtype and memory format
@@ -235,8 +233,11 @@ class WorkingWeights:
             else:
                 leaf = torch.div(master, divisor, out=torch.empty_like(master) if room is None else room)
             self._made[master] = self._leaf(leaf, master, divisor=divisor)
-        if not together:
-            return
+        if together:
+            self._divide_together(together)
+
+    def _divide_together(self, together: Sequence[tuple[nn.Parameter, float, Tensor | None]]) -> None:
+        """Make the weights of masters that numbers divide, in rooms where there are any: all in one operation."""
         divided = torch._foreach_div([m.detach() for m, _, _ in together], [divisor for _, divisor, _ in together])
         rooms = [(room, leaf) for (_, _, room), leaf in zip(together, divided, strict=True) if room is not None]
         if rooms:
@@ -311,25 +312,11 @@ class WorkingWeights:
     @torch.no_grad()
     def carry(self) -> None:
         """Carry the leaves' gradients through cast and normalisation to the masters, and drop the leaves' own."""
-        gradients: dict[nn.Parameter, Tensor] = {}
-        small: dict[nn.Parameter, Tensor] = {}
-        working: dict[nn.Parameter, Tensor] = {}
-        for master, gradient in self._gradients():
-            if isinstance(self._made[master].divisor, Tensor):
-                working[master] = gradient
-            elif gradient.numel() > SMALL_ELEMENTS:
-                gradients[master] = in_layout_of(master, gradient)
-            else:
-                small[master] = gradient
-        gradients |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
+        gradients, working = self._in_layouts_of_masters()
         divided = {each: d for each in gradients if isinstance(d := self._made[each].divisor, float) and d != 1}
         if divided:
             torch._foreach_div_([gradients[master] for master in divided], list(divided.values()))
-        for scaling, masters in self._scaled:
-            if any(master in working for master in masters):
-                given = [working.pop(master, None) for master in masters]
-                carried = scaling.carry([master.detach() for master in masters], given)
-                gradients |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
+        gradients |= self._through_norms(working)
         edges = [
             (made.back, gradients.pop(master))
             for master, made in self._made.items()
@@ -342,6 +329,31 @@ class WorkingWeights:
                 master.grad.add_(gradient)
         if edges:
             torch.autograd.backward([edge for edge, _ in edges], [gradient for _, gradient in edges])
+
+    def _in_layouts_of_masters(self) -> tuple[dict[nn.Parameter, Tensor], dict[nn.Parameter, Tensor]]:
+        """Gradients by master, laid out as these; and as they are those of weights that a tensor divides."""
+        gradients: dict[nn.Parameter, Tensor] = {}
+        small: dict[nn.Parameter, Tensor] = {}
+        working: dict[nn.Parameter, Tensor] = {}
+        for master, gradient in self._gradients():
+            if isinstance(self._made[master].divisor, Tensor):
+                working[master] = gradient
+            elif gradient.numel() > SMALL_ELEMENTS:
+                gradients[master] = in_layout_of(master, gradient)
+            else:
+                small[master] = gradient
+        gradients |= zip(small, in_layouts_of(list(small), list(small.values())), strict=True)
+        return gradients, working
+
+    def _through_norms(self, working: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
+        """Gradients of masters from those of weights that were divided by their norms; given away."""
+        gradients: dict[nn.Parameter, Tensor] = {}
+        for scaling, masters in self._scaled:
+            if any(master in working for master in masters):
+                given = [working.pop(master, None) for master in masters]
+                carried = scaling.carry([master.detach() for master in masters], given)
+                gradients |= {master: each for master, each in zip(masters, carried, strict=True) if each is not None}
+        return gradients
 
     def _gradients(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Gradients of the leaves that got any, given away, with what flows to them through their squares."""
@@ -441,20 +453,24 @@ def working_weights(
 
 
 @contextmanager
-def prepared(network: nn.Module, layout: Layout | None = None) -> Iterator[nn.Module]:
-    """Run a network for inference: evaluation mode, normalised and cast weights, nothing moves.
-
-    Args:
-        network: outside a phase.
-        layout: dtype and memory format; default: fp32 as it is.
-    """
-    was_training = network.training
-    network.eval()
+def prepared_together(networks: Mapping[str, nn.Module], layout: Layout) -> Iterator[None]:
+    """Run networks, outside a phase, for inference: evaluation mode, normalised and cast weights, nothing moves."""
+    training = {name: network.training for name, network in networks.items()}
+    for network in networks.values():
+        network.eval()
     try:
-        with working_weights({"network": network}, {"network": layout or Layout()}, (), None):
-            yield network
+        with working_weights(networks, dict.fromkeys(networks, layout), (), None):
+            yield
     finally:
-        network.train(was_training)
+        for name, network in networks.items():
+            network.train(training[name])
+
+
+@contextmanager
+def prepared(network: nn.Module, layout: Layout | None = None) -> Iterator[nn.Module]:
+    """As `prepared_together`, of one network; default layout: fp32 as it is."""
+    with prepared_together({"network": network}, layout or Layout()):
+        yield network
 
 
 def make_callable(network: nn.Module) -> nn.Module:

@@ -19,7 +19,7 @@ from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.training import Stage, Training
-from frugan.engine.weights import Layout, working_weights
+from frugan.engine.weights import Layout, prepared_together
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.work import Work
@@ -238,7 +238,5 @@ def step_memory(
 def _make_sheets(training: Training, state: TrainingState, plan: Plan, pictures: BlankPictures) -> None:
     assert training.make_sheets is not None
     networks, layout = state.shown, plan.layout(state.device)
-    for network in networks.values():
-        network.eval()
-    with working_weights(networks, dict.fromkeys(networks, layout), (), None):
+    with prepared_together(networks, layout):
         training.make_sheets(networks, plan.micro_batch, pictures)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
-from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
+from frugan.engine.optimizer import PiecewiseOptimizer
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import PhaseResult

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine import piecewise_optimizers
+from frugan.engine import optimizer as optimizer_rules
 from frugan.engine.gradients import clip, measure
+from frugan.engine.optimizer import PiecewiseOptimizer
 from frugan.engine.optimizers import AdaBeliefSettings, RMSpropSettings, create_optimizer
-from frugan.engine.piecewise_optimizers import PiecewiseOptimizer
 from parity.saehd.golden import FOLDER, arrays
 from parity.saehd.weights import Array, read, slot_key
 
@@ -75,7 +75,7 @@ class Toy:
             clip(self.parameters, report.norm, self.settings.clip_norm)
         masks = [torch.from_numpy(of[f"mask{t}_{key}"]).flatten() != 0 for key in NAMES if f"mask{t}_{key}" in of]
         drawn = torch.cat(masks) if masks else None  # all parameters are moved together
-        with patch.object(piecewise_optimizers, "keep_mask", return_value=drawn):
+        with patch.object(optimizer_rules, "keep_mask", return_value=drawn):
             yes = torch.tensor(True)
             self.optimizer.update(
                 yes,

@@ -63,12 +63,6 @@ class RecipeInfo:
         }
 
 
-def parameter_counts(recipe: Recipe) -> dict[str, int]:
-    """Parameters of each network that training uses, counted on networks without data."""
-    built = training_of(recipe).build("meta")
-    return {name: sum(p.numel() for p in network.parameters()) for name, network in built.items()}
-
-
 def _filled(network: nn.Module, device: torch.device) -> nn.Module:
     """Give a network without data some values: timing does not depend on which."""
     network.to_empty(device=device)

@@ -16,7 +16,7 @@ from frugan.api.sample.networks import open_networks
 from frugan.api.sample.sampling import check_request, check_sheet
 from frugan.contract.family import SheetRequest
 from frugan.data.picture_set import PictureSet
-from frugan.engine.weights import working_weights
+from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
 from frugan.metrics.nearest import nearest_pictures
 from frugan.report.grids import not_finite, write_sheet
@@ -109,8 +109,7 @@ def animate(
     opened = open_networks(source, device, say)
     request = request if request.interpolate is not None else replace(request, interpolate="latent")
     check_request(request, opened.recipe)
-    layouts = dict.fromkeys(opened.networks, opened.layout)
-    with torch.no_grad(), working_weights(opened.networks, layouts, (), None):
+    with torch.no_grad(), prepared_together(opened.networks, opened.layout):
         drawn = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
     if (line := not_finite(drawn)) is not None:
         say(f"warning: {path}: {line}")

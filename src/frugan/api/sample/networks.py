@@ -17,7 +17,7 @@ from frugan.engine.device import pin_arithmetic
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
 from frugan.engine.state import TrainingState
-from frugan.engine.weights import Layout, working_weights
+from frugan.engine.weights import Layout, prepared_together
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import loss_strip, not_finite, sheet_width, write_sheet
@@ -90,25 +90,18 @@ def write_sheets(
         # The card's precision may be one that this processor is slow in.
         host = torch.device("cpu")
         layout = replace(plan, precision=resolve_precision("auto", host)).layout(host)
-    training = {name: network.training for name, network in networks.items()}
     paths = []
-    for network in networks.values():
-        network.eval()
-    try:
-        with torch.no_grad(), working_weights(networks, dict.fromkeys(networks, layout), (), None):
-            for name, request in recipe.kind.snapshots(recipe.networks).items():
-                asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
-                paths.append(folder / f"step-{state.step:09d}-{name}.png")
-                sheet = recipe.kind.sample(recipe.networks, networks, asked)
-                if line := not_finite(sheet):
-                    say(f"{paths[-1].name}: {line}")
-                width = sheet_width(sheet.shape[1], sheet.shape[-1])
-                above = loss_strip(losses, state.step, width) if losses else None
-                labels = row_labels(asked, sheet.shape[0], class_names)
-                write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
-    finally:
-        for name, network in networks.items():
-            network.train(training[name])
+    with torch.no_grad(), prepared_together(networks, layout):
+        for name, request in recipe.kind.snapshots(recipe.networks).items():
+            asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
+            paths.append(folder / f"step-{state.step:09d}-{name}.png")
+            sheet = recipe.kind.sample(recipe.networks, networks, asked)
+            if line := not_finite(sheet):
+                say(f"{paths[-1].name}: {line}")
+            width = sheet_width(sheet.shape[1], sheet.shape[-1])
+            above = loss_strip(losses, state.step, width) if losses else None
+            labels = row_labels(asked, sheet.shape[0], class_names)
+            write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
     return paths
 
 

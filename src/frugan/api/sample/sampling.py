@@ -16,7 +16,7 @@ from frugan.api.sample.generation import check_numbered, check_psi, check_trunca
 from frugan.api.sample.networks import open_networks, row_labels, with_pictures
 from frugan.contract.family import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
-from frugan.engine.weights import working_weights
+from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import not_finite, write_sheet
@@ -113,7 +113,7 @@ def sample(
     with (
         ExitStack() as opened,
         torch.no_grad(),
-        working_weights(networks, dict.fromkeys(networks, opened_networks.layout), (), None),
+        prepared_together(networks, opened_networks.layout),
     ):
         feed = opened.enter_context(feeding(given, recipe, pinned=False, workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():

@@ -1,7 +1,7 @@
 """What a new run starts from where it starts from other weights (`--init`): matched, cut to fit, refused, told."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from frugan.api.networks import Weights
 from frugan.api.progress import Say
 from frugan.contract.family import Family, Piece
-from frugan.engine.checkpoint import OPTIMIZERS_FILE, load_networks, restore_optimizers
+from frugan.engine.checkpoint import OPTIMIZERS_FILE, load_networks, network_tensors, restore_optimizers
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 from frugan.recipe.overrides import Difference, differences
@@ -123,13 +123,7 @@ def read_class_map(path: Path, ours: KnownClasses, theirs: KnownClasses) -> list
     except ValueError as error:
         raise BadInput(f"{where}: no text in UTF-8 ({error})") from error
     theirs_of: dict[int, int] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        new, equals, old = (part.strip() for part in text.rpartition("="))
-        if not equals or not new or not old:
-            raise BadInput(f"{where}: line {number}: {text[:80]!r}: expected CLASS = CLASS OF THE WEIGHTS")
+    for number, new, old in _pairs(lines, where):
         here, there = ours.number(new), theirs.number(old)
         if here is None:
             raise BadInput(f"{where}: line {number}: {new[:80]!r} is no class of this run; expected {ours.in_words}")
@@ -146,16 +140,16 @@ def read_class_map(path: Path, ours: KnownClasses, theirs: KnownClasses) -> list
     return [theirs_of[i] for i in range(ours.count)]
 
 
-def refuse_other_classes(where: str, ours: int, theirs: int) -> None:
-    """Refuse tables of another size that nobody has said anything of.
-
-    Raises:
-        BadInput: always.
-    """
-    raise BadInput(
-        f"{where}: these weights know {theirs:,} classes, and this run has {ours:,}; say what their tables start from: "
-        f"{CHOICES}"
-    )
+def _pairs(lines: Sequence[str], where: str) -> Iterator[tuple[int, str, str]]:
+    """Number of a line of a map, and the words on both sides of its "="."""
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        new, equals, old = (part.strip() for part in text.rpartition("="))
+        if not equals or not new or not old:
+            raise BadInput(f"{where}: line {number}: {text[:80]!r}: expected CLASS = CLASS OF THE WEIGHTS")
+        yield number, new, old
 
 
 @torch.no_grad()
@@ -214,29 +208,23 @@ def with_classes(
     """
     if not recipe.kind.class_tables:
         return weights
-    own = {f"{name}.{key}": value for name, n in networks.items() for key, value in n.state_dict().items()}
+    own = network_tensors(networks)
     every = {key: recipe.kind.class_dimension(key, recipe.networks) for key in own}
     dimensions = {key: at for key, at in every.items() if at is not None and key in weights.tensors}
-    sizes = {
-        (weights.tensors[key].shape[at], own[key].shape[at])
-        for key, at in dimensions.items()
-        if weights.tensors[key].ndim == own[key].ndim
-    }
-    if not sizes:
-        if classes is not None:
+    sizes = _table_sizes(weights, own, dimensions)
+    if classes is None:
+        if sizes is not None and sizes[0] != sizes[1]:
+            theirs, ours = sizes
             raise BadInput(
-                f"--init-classes: no table of classes is both in {weights.path} and in this run's networks; "
-                "leave it out"
+                f"--init {weights.path}: these weights know {theirs:,} classes, and this run has {ours:,}; say what "
+                f"their tables start from: {CHOICES}"
             )
         return weights
-    (theirs, ours), *others = sorted(sizes)
-    where = f"--init {weights.path}"
-    if others:
-        raise BadInput(f"{where}: its tables are of several numbers of classes: {sorted(a for a, _ in sizes)}")
-    if classes is None:
-        if theirs != ours:
-            refuse_other_classes(where, ours, theirs)
-        return weights
+    if sizes is None:
+        raise BadInput(
+            f"--init-classes: no table of classes is both in {weights.path} and in this run's networks; leave it out"
+        )
+    theirs, ours = sizes
     chosen: list[int] = []
     if classes.map is not None:
         chosen = read_class_map(classes.map, KnownClasses(ours, class_names), KnownClasses(theirs, weights.class_names))
@@ -245,6 +233,25 @@ def with_classes(
         say(f"init: {ours:,} classes from the weights' {theirs:,}: {how[classes.how]}")
     tensors = with_class_tables(weights.tensors, own, dimensions, classes.how, chosen)
     return replace(weights, tensors=tensors)
+
+
+def _table_sizes(
+    weights: StartingWeights, own: Mapping[str, Tensor], dimensions: Mapping[str, int]
+) -> tuple[int, int] | None:
+    """Of how many classes the weights' tables are, and of how many ours; None: there are none that both have.
+
+    Raises:
+        BadInput: they are of several numbers of classes.
+    """
+    sizes = {
+        (weights.tensors[key].shape[at], own[key].shape[at])
+        for key, at in dimensions.items()
+        if weights.tensors[key].ndim == own[key].ndim
+    }
+    if len(sizes) > 1:
+        several = sorted(theirs for theirs, _ in sizes)
+        raise BadInput(f"--init {weights.path}: its tables are of several numbers of classes: {several}")
+    return next(iter(sizes), None)
 
 
 LEAST_SHARE = 0.05
@@ -317,30 +324,36 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
         raise BadInput(f"--init-classes: family {recipe.family} has no tables of classes that could start from others")
     averaged = start.weights_now(say)
     trained = averaged.trained
-    before = trained.recipe if trained.ours else None
-    if before is not None and before.family != recipe.family:
-        raise BadInput(f"--init {start.path}: weights of a {before.family} model; the recipe is {recipe.family}")
-    if before is not None and start.classes is None:
-        _tell_other_classes(f"--init {start.path}", trained.class_names, class_names, say)
 
     # Which networks begin anew, whatever the weights hold.
-    anew = () if before is None else recipe.kind.fresh_after(before.objective, recipe.objective)
-    changed = {} if before is None else differences(before, recipe)
+    anew: Sequence[str] = ()
+    changed: Mapping[str, Difference] = {}
+    if trained.ours:
+        before = trained.recipe
+        if before.family != recipe.family:
+            raise BadInput(f"--init {start.path}: weights of a {before.family} model; the recipe is {recipe.family}")
+        if start.classes is None:
+            _tell_other_classes(f"--init {start.path}", trained.class_names, class_names, say)
+        anew = recipe.kind.fresh_after(before.objective, recipe.objective)
+        changed = differences(before, recipe)
     other = {*anew, *(name for change in changed.values() for name in change.restarts)}
 
     fit = _Fit(start, recipe, class_names, _differing(recipe, changed), other, say)
     taken, fresh = fit.take("networks", state.networks, read_starting_weights(trained, averages=False))
     refuse_untaught(state.networks, taken, f"--init {start.path}")
-    if fresh:
-        say(f"init: fresh: {', '.join(fresh)}")
+    _tell_fresh(fresh, say)
     if anew and (trained.path.parent / OPTIMIZERS_FILE).is_file():
         for note in restore_optimizers(trained.path.parent, state, fresh):
             say(note)
         say("init: the pretrained networks' optimizer state is taken over as well")
     if state.ema.networks:
         _, fresh = fit.take("averages", state.ema.networks, read_starting_weights(averaged, averages=True))
-        if fresh:
-            say(f"init: fresh: {', '.join(fresh)}")
+        _tell_fresh(fresh, say)
+
+
+def _tell_fresh(names: Sequence[str], say: Say) -> None:
+    if names:
+        say(f"init: fresh: {', '.join(names)}")
 
 
 def _tell_other_classes(where: str, theirs: Sequence[str], ours: Sequence[str], say: Say) -> None:
@@ -398,22 +411,17 @@ class _Fit:
         present = {name: n for name, n in networks.items() if name in weights.networks and name not in self.other}
         weights, told = numbered_as_here(weights, self.recipe), self.say if kind == "networks" else None
         weights = with_classes(present, weights, self.recipe, self.start.classes, self.class_names, told)
-        tensors = {key: value for key, value in weights.tensors.items() if key.partition(".")[0] in present}
-        own = {f"{name}.{key}": value for name, n in present.items() for key, value in n.state_dict().items()}
-        family = self.recipe.kind
+        tensors = {key: tensor for key, tensor in weights.tensors.items() if key.partition(".")[0] in present}
+        own = network_tensors(present)
         same = own.keys() == tensors.keys() and all(tensors[key].shape == value.shape for key, value in own.items())
-        mine = _by_piece(family, own)
+        mine = _by_piece(self.recipe.kind, own)
         if same or not mine:
             taken = load_networks(present, tensors, f"--init {weights.path}")
             self.say(f"init: {kind} {', '.join(present) or 'none'}: {len(taken)} tensors from {weights.path}")
             more = "all of it"
         else:
-            agreeing, new = _agreement(mine, _by_piece(family, tensors), own, tensors)
-            taken = [key for keys in agreeing.values() for key in keys]
-            self._refuse_too_little(taken, own, weights.path)
-            with torch.no_grad():
-                for key in taken:
-                    own[key].copy_(tensors[key])
+            agreeing, new = _agreement(mine, _by_piece(self.recipe.kind, tensors), own, tensors)
+            taken = self._take_agreeing(agreeing, own, tensors, weights.path)
             for name in present:
                 self.say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
             more = "more"
@@ -421,11 +429,19 @@ class _Fit:
             self.say(f"init: {'; '.join(self.differing)}: to take {more} over, override networks.KEY=VALUE")
         return taken, sorted(set(networks) - set(present))
 
-    def _refuse_too_little(self, taken: Sequence[str], own: Mapping[str, Tensor], path: Path) -> None:
+    @torch.no_grad()
+    def _take_agreeing(
+        self, agreeing: Mapping[Piece, list[str]], own: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path
+    ) -> list[str]:
+        """Copy pieces that agree, if they are enough: names of their tensors."""
+        taken = [key for keys in agreeing.values() for key in keys]
         if sum(own[key].numel() for key in taken) < LEAST_SHARE * sum(value.numel() for value in own.values()):
             why = f": {'; '.join(self.differing)}" if self.differing else ""
             agree = "hardly a layer agrees" if taken else "no layer agrees"
             raise BadInput(f"--init {path}: these weights are of other networks; {agree}{why}")
+        for key in taken:
+            own[key].copy_(given[key])
+        return taken
 
 
 def _differing(recipe: Recipe, changed: Mapping[str, Difference]) -> list[str]:

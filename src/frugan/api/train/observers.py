@@ -17,18 +17,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from frugan.api.devices import choose_device
 from frugan.api.train.run import TrainRun
-from frugan.contract.data import OpenedSource
 from frugan.contract.family import SheetRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
-from frugan.engine.device import ran_out_of_memory
+from frugan.engine.device import out_of_memory_noted
 from frugan.engine.events import Event, read_events
 from frugan.engine.plan import Plan
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
-from frugan.engine.weights import working_weights
+from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
 from frugan.memory.cards import is_spilling
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
@@ -87,12 +85,6 @@ class LossHistory:
         self.steps.setdefault(side, array("q")).append(step)
 
 
-# Measures during training how much the generator's pictures of a class vary, beside real ones.
-#
-# Samples come from the networks that are trained, not from their averages: an average shows a collapse later by as many
-# steps as it reaches back. On the digits, of a run that collapsed between steps 400 and 600, its samples had 0.91 of
-# the real distance at step 600, those of the trained weights 0.58.
-
 FIRST_LOOK_STEPS = 500
 FIRST_LOOK_IMAGES = 10_000
 """Before both of these a generator has learnt too little: its samples may all be alike, or differ as noise does."""
@@ -112,7 +104,12 @@ SEED = 4
 
 @dataclass
 class VarietyWatch:
-    """Compares samples of a training with the pictures that it learns from."""
+    """Compares samples of a training with the pictures that it learns from: how much those of a class vary.
+
+    Samples come from the networks that are trained, not from their averages: an average shows a collapse later by as
+    many steps as it reaches back. On the digits, of a run that collapsed between steps 400 and 600, its samples had
+    0.91 of the real distance at step 600, those of the trained weights 0.58.
+    """
 
     recipe: Recipe  # of the training
     pictures: PictureSet  # what it learns from
@@ -147,17 +144,9 @@ class VarietyWatch:
     def measure(self, state: TrainingState, plan: Plan) -> DiversityRatios | None:
         """Variety of the generator as it is trained now; leaves no trace. None: its pictures are not finite."""
         networks = {name: state.networks[name] for name in state.shown}
-        layout = plan.layout(state.device)
         request = SheetRequest(seed=SEED, classes=self.classes, columns=SAMPLES, micro_batch=plan.micro_batch)
-        training = {name: network.training for name, network in networks.items()}
-        for network in networks.values():
-            network.eval()
-        try:
-            with torch.no_grad(), working_weights(networks, dict.fromkeys(networks, layout), (), None):
-                sheet = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, C, R, R]
-        finally:
-            for name, network in networks.items():
-                network.train(training[name])
+        with torch.no_grad(), prepared_together(networks, plan.layout(state.device)):
+            sheet = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, C, R, R]
         return self.compare(sheet) if bool(torch.isfinite(sheet).all()) else None
 
     def compare(self, sheet: Tensor) -> DiversityRatios:
@@ -171,16 +160,16 @@ class VarietyWatch:
         return ratios(samples, self._real, real_share=TWINS_SHARE)
 
 
-def variety_watch_of(recipe: Recipe, sources: Mapping[str, OpenedSource]) -> VarietyWatch | None:
+def _variety_watch(run: TrainRun) -> VarietyWatch | None:
     """How to watch a training; None where it does not learn pictures by classes."""
-    needs = recipe.sources
+    needs = run.recipe.sources
     if len(needs) != 1:
         return None
     ((name, need),) = needs.items()
-    pictures = sources[name]
+    pictures = run.sources[name]
     if need.classes is None or not isinstance(pictures, PictureSet):
         return None
-    return VarietyWatch(recipe, pictures)
+    return VarietyWatch(run.recipe, pictures)
 
 
 def collapse_watch(run: TrainRun) -> Callable[[Event], None]:
@@ -205,12 +194,12 @@ def gradient_watch(run: TrainRun) -> Callable[[Event], None]:
     return look
 
 
-def spill_watch(run: TrainRun) -> Callable[[Event], None]:
+def spill_watch(run: TrainRun, device: torch.device) -> Callable[[Event], None]:
     """Says once, at a checkpoint, that a driver moves a full card's memory to the host (Windows)."""
     said: list[bool] = []
 
     def look(event: Event) -> None:
-        if event["event"] == "checkpoint" and not said and is_spilling(choose_device(run.options.device)[0]):
+        if event["event"] == "checkpoint" and not said and is_spilling(device):
             said.append(True)
             run.choose(
                 "the card is full: this system's driver may be moving memory to the computer's own, which is many "
@@ -222,20 +211,18 @@ def spill_watch(run: TrainRun) -> Callable[[Event], None]:
 
 def variety_measurement(run: TrainRun) -> Callable[[TrainingState, Plan], None]:
     """Measures, where that is due, how much samples of a class vary, and writes an event of it."""
-    watch = variety_watch_of(run.recipe, run.sources)
+    watch = _variety_watch(run)
     return lambda state, plan: None if watch is None else _measure(run, watch, state, plan)
 
 
 def _measure(run: TrainRun, watch: VarietyWatch, state: TrainingState, plan: Plan) -> None:
     if not watch.due(state.step):
         return
-    try:
+    ratios = None
+    with out_of_memory_noted() as messages:
         ratios = watch.measure(state, plan)
-    except RuntimeError as error:
-        if not ran_out_of_memory(error):
-            raise
-        run.choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {error}")
-        return
+    for message in messages:
+        run.choose(f"variety within classes not measured at step {state.step:,}, memory ran out: {message}")
     if ratios is not None:
         names = watch.pictures.class_names
         mean, nearest = (
@@ -284,17 +271,23 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
     """Numbers of an event by name ("D/real", "scores/fid"); what is not finite is left out."""
     numbers: dict[str, Any] = {}
     if event.get("event") == "step":
-        for phase, entry in event["phases"].items():
-            numbers |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
-            numbers |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
-        numbers |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
-        numbers |= event.get("carried", {})
-        numbers |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
+        numbers = _of_a_step(event)
     elif event.get("event") == "metrics":
         numbers = {f"scores/{name}": value for name, value in event["scores"].items()}
     elif event.get("event") == "variety" and event["mean"]:
         numbers = {f"variety/{name}": fmean(event[name].values()) for name in ("mean", "nearest")}
     return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
+
+
+def _of_a_step(event: Mapping[str, Any]) -> dict[str, Any]:
+    numbers: dict[str, Any] = {}
+    for phase, entry in event["phases"].items():
+        numbers |= {f"{phase}/{term}": value for term, value in entry["terms"].items()}
+        numbers |= {f"{phase}/{name}": entry[name] for name in _OF_A_PHASE if name in entry}
+    numbers |= {name: event[name] for name in ("images_per_second", "memory_bytes") if event.get(name)}
+    numbers |= event.get("carried", {})
+    numbers |= {f"singular values/{layer}": value for layer, value in event.get("singular_values", {}).items()}
+    return numbers
 
 
 @contextmanager

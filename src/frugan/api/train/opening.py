@@ -1,43 +1,25 @@
-"""How the first steps are used, and stages follow each other: threads are timed, and what is left is estimated."""
+"""What is found out and said before the first step: the fastest number of threads, and how long training will take."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from frugan.api.data import default_workers, feeding
 from frugan.api.devices import serving_build
 from frugan.api.plan.planner import planned_precision, shipped_predictions
-from frugan.api.progress import Say
-from frugan.api.sample.networks import write_sheets
 from frugan.api.setup import training_of
-from frugan.api.train.observers import LossHistory, variety_measurement
-from frugan.api.train.plan_in_force import backward_of
-from frugan.api.train.recovery import seed_after
 from frugan.api.train.run import TrainRun
-from frugan.api.train.scores import scoring_of
 from frugan.engine import threads
-from frugan.engine.device import ran_out_of_memory, release_memory
-from frugan.engine.loop import Loop, RunningStage, Stages
+from frugan.engine.device import out_of_memory_noted, release_memory
+from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Clock, SheetClock
-from frugan.engine.requests import StopRequest
-from frugan.engine.state import TrainingState
-from frugan.engine.streams import Streams
-from frugan.engine.threads import rehearse
 from frugan.memory.cards import PUBLISHED, TIME_ERROR, Card, named_card
-from frugan.memory.prediction import predict
+from frugan.memory.prediction import Prediction, predict
 from frugan.memory.prediction_store import least_work
-from frugan.memory.work import Work
-from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe.loading import load_recipe
-from frugan.recipe.overrides import differences
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in, smallest_cards
 from frugan.wording import GIB
@@ -63,13 +45,13 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
     """
     training = training_of(recipe)
     try:
-        work = predict(training, plan, "cpu", training.stages[0], rough=True).work
+        predicted = predict(training, plan, "cpu", training.stages[0], rough=True)
     except RuntimeError:  # torch refuses the plan on tensors without data; the training itself has not been asked
         return ""
     parts = []
-    if (smaller := _smaller(recipe, name, work, step_seconds, most_seconds)) is not None:
+    if (smaller := _smaller(recipe, name, predicted, step_seconds, most_seconds)) is not None:
         parts.append(f"{smaller[0]}, which is smaller, takes about {in_words(smaller[1])} here")
-    if (card := _card(recipe, name, work, steps, step_seconds * steps, most_seconds)) is not None:
+    if (card := _card(recipe, name, predicted, steps, step_seconds * steps, most_seconds)) is not None:
         parts.append(
             f"this one wants a card such as {card[0]}: about {in_words(card[1])}, give or take {TIME_ERROR:.0%}, "
             "by its maker's figures"
@@ -78,7 +60,7 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
 
 
 def _smaller(
-    recipe: Recipe, name: str, work: Work, step_seconds: float, most_seconds: float
+    recipe: Recipe, name: str, predicted: Prediction, step_seconds: float, most_seconds: float
 ) -> tuple[str, float] | None:
     """The largest built-in recipe of the family, no larger in pixels, that would end in time here, and its seconds.
 
@@ -94,7 +76,7 @@ def _smaller(
         steps, theirs = other.training.duration.known_steps(other.training.batch), least_work(file)
         if steps is None or theirs is None:
             continue
-        share = max(theirs.macs / work.macs, theirs.bytes_moved / work.bytes_moved)
+        share = max(theirs.macs / predicted.work.macs, theirs.bytes_moved / predicted.work.bytes_moved)
         seconds = share * step_seconds * steps
         if seconds <= most_seconds:
             candidates.append((other.resolution, theirs.macs, other_name, seconds))
@@ -102,7 +84,7 @@ def _smaller(
 
 
 def _card(
-    recipe: Recipe, name: str, work: Work, steps: int, here_seconds: float, most_seconds: float
+    recipe: Recipe, name: str, predicted: Prediction, steps: int, here_seconds: float, most_seconds: float
 ) -> tuple[str, float] | None:
     """The smallest known card on which training ends in time, or the fastest of all, and its seconds."""
     half_gib = smallest_cards().get(name) or 0
@@ -112,7 +94,7 @@ def _card(
         precision = planned_precision(recipe, card)
         least_gib = fp32_gib if precision.name == "fp32" else half_gib
         if (card.memory_bytes or 0) >= least_gib * GIB:
-            candidates.append((card.seconds(work, precision) * steps, card))
+            candidates.append((card.seconds(predicted.work, precision) * steps, card))
     in_time = [(seconds, card) for seconds, card in candidates if seconds <= most_seconds]
     seconds, card = in_time[0] if in_time else min(candidates, key=lambda one: one[0])
     return (card.name, seconds) if seconds < here_seconds / 2 else None
@@ -141,11 +123,7 @@ LONG_SECONDS = 2 * 24 * 3600.0
 class Opening:
     """Looks at a training before its first step, and again when it becomes slow."""
 
-    # recipe, name: what is trained
-    recipe: Recipe
-    name: str
-    say: Say  # is given a line for every choice
-    stop: StopRequest  # ends a measurement early
+    run: TrainRun  # is given a line for every choice; its stop ends a measurement early
     saved: Mapping[str, Any]  # the JSON state of the checkpoint that is resumed; empty: none is
     # JSON values of every checkpoint: take the number of threads, and the machine that it was chosen on
     kept: dict[str, Any]
@@ -162,9 +140,9 @@ class Opening:
         if self._looked:
             return
         self._looked = True
-        if line := slow_average(self.recipe):
-            self.say(f"warning: {line}")
-        self.stop.doing = "the timing of a step"
+        if line := slow_average(self.run.recipe):
+            self.run.choose(f"warning: {line}")
+        self.run.stop.doing = "the timing of a step"
         seconds = self._choose_threads(loop, stage) if on_cpu else None
         if _has_left(loop, WORTH_AN_ESTIMATE):
             seconds = seconds or self._timed(loop, stage)
@@ -183,7 +161,7 @@ class Opening:
         taken = threads.fastest(seconds_of)
         self._set(taken)
         so = f"{taken} from here on" if taken != before else f"still {before}; something else is slowing this machine"
-        self.say(
+        self.run.choose(
             f"threads at step {loop.state.step:,}: steps take {slower:.1f} times as long as they did "
             f"(timed again: {_times(seconds_of)}): {so}"
         )
@@ -196,11 +174,11 @@ class Opening:
             changed = before and before["number"] != number
             other = f"; the run had {before['number']}: from here on results may differ by rounding" if changed else ""
             self._set(number)
-            self.say(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
+            self.run.choose(f"threads: {number}, as {threads.OWN_VARIABLE}={asked} says{other}")
             return None
         if before and before["machine"] == threads.machine_name():
             self._set(int(before["number"]))
-            self.say(f"threads: {before['number']}, as the run had here; override with {threads.OWN_VARIABLE}")
+            self.run.choose(f"threads: {before['number']}, as the run had here; override with {threads.OWN_VARIABLE}")
             return None
         counts = threads.candidates(threads.available_cores())
         if len(counts) == 1 or not _has_left(loop, WORTH_TIMING * len(counts)):
@@ -212,7 +190,7 @@ class Opening:
             return None
         self._set(number := threads.fastest(seconds_of))
         other = f"; the run was on another machine, with {before['number']}" if before else ""
-        self.say(
+        self.run.choose(
             f"threads: {number}, the fastest here ({_times(seconds_of)}){other}; override with {threads.OWN_VARIABLE}"
         )
         return seconds_of[number]
@@ -220,30 +198,29 @@ class Opening:
     def _timed(self, loop: Loop, stage: RunningStage) -> float | None:
         """Seconds of a step; None: it was stopped, or memory ran out."""
         rehearsal = self._timer(loop, stage)
-        try:
+        seconds = None
+        with out_of_memory_noted() as messages:
             rehearsal()  # what the first run makes, later ones find ready
-            return None if self._stopped() else rehearsal()
-        except RuntimeError as error:
-            if not ran_out_of_memory(error):
-                raise
-        release_memory(loop.state.device)
-        self.say("no estimate of the time: memory ran out; the first step will look for a smaller plan")
-        return None
+            seconds = None if self._stopped() else rehearsal()
+        if messages:
+            release_memory(loop.state.device)
+            self.run.choose("no estimate of the time: memory ran out; the first step will look for a smaller plan")
+        return seconds
 
     def _estimate(self, loop: Loop, seconds: float) -> None:
         if (left := _steps_left(loop)) is None:
-            self.say(f"estimate: about {in_words(seconds)} a step, for {loop.duration} in all")
+            self.run.choose(f"estimate: about {in_words(seconds)} a step, for {loop.duration} in all")
             return
         line = f"estimate: about {in_words(seconds)} a step, {in_words(left * seconds)} for {left:,} steps"
         if left * seconds > LONG_SECONDS:
-            line += advice(self.recipe, self.name, loop.plan, seconds, left, LONG_SECONDS)
-        self.say(line)
+            line += advice(self.run.recipe, self.run.name, loop.plan, seconds, left, LONG_SECONDS)
+        self.run.choose(line)
 
     def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
-        return lambda: rehearse(stage.step, loop.state, loop.plan, self._ahead())
+        return lambda: threads.rehearse(stage.step, loop.state, loop.plan, self._ahead())
 
     def _stopped(self) -> bool:
-        return self.stop.asked
+        return self.run.stop.asked
 
     def _set(self, number: int) -> None:
         torch.set_num_threads(number)
@@ -286,69 +263,3 @@ def _times(seconds: Mapping[int, float]) -> str:
     """A step's seconds by number of threads."""
     shown = [f"{in_words(seconds[number])} a step with {number}" for number in sorted(seconds)]
     return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])])
-
-
-def stages_of(run: TrainRun, losses: LossHistory, opening: Opening, rollbacks: int = 0) -> Stages:
-    """What opens a run's stages one after the other.
-
-    Args:
-        losses: drawn above the sheets.
-        opening: looks at each stage before its first step.
-        rollbacks: how often the run went back: each time it goes on with another order of data and other draws.
-    """
-    measure_variety, trained = variety_measurement(run), training_of(run.recipe)
-
-    @contextmanager
-    def stage(loop: Loop) -> Iterator[RunningStage]:
-        step, seconds = loop.state.step, loop.seconds
-        recipe, training, saving = run.recipe.at_step(step), run.recipe.training, run.recipe.saving
-        for key, change in differences(run.recipe, recipe).items():
-            if key != "stages":
-                run.choose(f"stage from step {step:,} on: {key} = {change.after}")
-        device, workers = loop.state.device, run.options.workers
-        if workers is None:
-            workers = default_workers(device, run.ranks.local_size)
-        pinned = device.type == "cuda"
-        seed = seed_after(training.seed, rollbacks)
-
-        def lost(source: str, picture: str, reason: str, count: int) -> None:
-            reached = loop.state.step
-            run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
-            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
-
-        said = run.choose_here
-        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=said, lost=lost) as feed:
-
-            def draw(state: TrainingState, plan: Plan) -> list[Path]:
-                folder, curves = run.folder.samples, losses.curves
-                paths = write_sheets(recipe, state, plan, folder, feed, curves, run.class_names, run.choose)
-                measure_variety(state, plan)
-                return paths
-
-            backward = backward_of(recipe, device, run.choose, lambda line: run.warn_here(loop.state.step, line))
-            made = RunningStage(
-                step=trained.step(
-                    feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward
-                ),
-                until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
-                checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
-                backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
-                snapshot=SheetClock(saving.snapshot_every, training.batch, seconds),
-                report=Clock(saving.report_every, training.batch, seconds),
-                draw=draw,
-                readings=_singular_values,
-                scoring=scoring_of(recipe, run, loop.state, seconds),
-            )
-            if run.is_first:
-                opening.look(loop, made)
-            yield made
-
-    return stage
-
-
-def _singular_values(state: TrainingState) -> Mapping[str, Tensor]:
-    return {
-        f"{name}.{layer}": value
-        for name, network in state.networks.items()
-        for layer, value in top_singular_values(network).items()
-    }

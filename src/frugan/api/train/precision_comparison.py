@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from frugan.api.data import Data
@@ -88,11 +89,7 @@ def compare_precision(
             raise BadInput(f"{folder}: a comparison is there already; choose another --out")
     loaded = load_recipe(recipe, overrides) if isinstance(recipe, str) else recipe
     device, _ = choose_device((options or TrainingOptions()).device)
-    own = resolve_precision(loaded.training.precision, device).name
-    if own == precision:
-        raise BadInput(f"--compare-precision {precision}: the recipe's own precision here already; choose another")
-    if precision == "bf16" and resolve_precision("bf16", device).name != "bf16":
-        raise BadInput(f"--compare-precision bf16: {resolve_precision('bf16', device).warning}; choose another")
+    own = _own_precision(loaded, precision, device)
     for folder, words in zip(folders, ((), (f"training.precision={precision}",)), strict=True):
         say(f"comparison: {folder}")
         result = train(
@@ -112,6 +109,20 @@ def compare_precision(
         skipped=(curves[0][1], curves[1][1]),
         advice=_advice(loaded, drifts, own if own != "fp32" else precision),
     )
+
+
+def _own_precision(recipe: Recipe, other: str, device: torch.device) -> str:
+    """The precision that a recipe has on a device.
+
+    Raises:
+        BadInput: the other one is the same, or none that the device has.
+    """
+    own = resolve_precision(recipe.training.precision, device).name
+    if own == other:
+        raise BadInput(f"--compare-precision {other}: the recipe's own precision here already; choose another")
+    if other == "bf16" and (instead := resolve_precision("bf16", device)).name != "bf16":
+        raise BadInput(f"--compare-precision bf16: {instead.warning}; choose another")
+    return own
 
 
 def _shortened(recipe: Recipe, steps: int, words: Sequence[str]) -> Recipe:

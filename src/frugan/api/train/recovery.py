@@ -1,13 +1,16 @@
-"""A run that has diverged goes back to its last sound checkpoint, by itself, as often as the recipe lets it."""
+"""What a run goes on from: its newest checkpoint, or, once it has diverged, its last sound one by itself."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from frugan.api.networks import recipe_of
 from frugan.api.train.run import TrainRun
+from frugan.data.run_data import other_pictures, read_run_data
 from frugan.engine.checkpoint import (
     DIVERGED,
     EMA_FILE,
@@ -17,12 +20,15 @@ from frugan.engine.checkpoint import (
     list_checkpoints,
     newest_whole,
     set_aside,
+    set_aside_newer,
 )
 from frugan.engine.precision import Precision, wider_precision
 from frugan.engine.step_log import Diverged, sound_checkpoints
 from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_tensors
 from frugan.errors import BadInput
+from frugan.recipe.overrides import Difference, differences
+from frugan.recipe.recipe import Recipe
 
 ROLLBACKS = "rollbacks"
 """Under this name a checkpoint keeps how often its run went back: the order of data goes by it."""
@@ -114,3 +120,96 @@ def _finite(path: Path) -> bool:
         for tensor in read_tensors(file)[0].values()
         if tensor.is_floating_point()
     )
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The checkpoint that a run is resumed from."""
+
+    checkpoint: Checkpoint  # the newest whole one
+    saved: Mapping[str, Any]  # its JSON state
+    damage: Sequence[str]  # what is wrong with newer ones
+    before: Recipe  # that it was trained by
+    restarts: Collection[str]  # networks that start fresh, as fields of the recipe have changed
+
+    @classmethod
+    def of(cls, run: TrainRun) -> "Resumed | None":
+        """What is there already; None: the run is new.
+
+        Raises:
+            BadInput: this recipe or these pictures may not go on with it; or no checkpoint is whole.
+        """
+        newest = newest_whole(run.folder.checkpoints)
+        if newest is None:
+            return None
+        checkpoint, saved, damage = newest
+        # The checkpoint's recipe counts, not recipe.json: that is changed already if a run died before it saved.
+        before = recipe_of(checkpoint.path / NETWORKS_FILE)
+        changed = changed_fields(before, run.recipe, run.folder.path)
+        _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
+        return cls(checkpoint, saved, damage, before, {name for change in changed.values() for name in change.restarts})
+
+    def tell(self, run: TrainRun) -> None:
+        """Say and write down where the run goes on, and what is other than before; set newer checkpoints aside."""
+        step = self.checkpoint.step
+        for fault in self.damage:
+            run.choose(f"damaged checkpoint skipped: {fault}")
+        for moved in set_aside_newer(run.folder.checkpoints, self.checkpoint):
+            run.choose(f"set aside as {moved}; delete it when it is of no more use")
+        run.log.write("resume", step=step)
+        run.choose(f"resuming {run.folder.path} at step {step:,}")
+        if run.start is not None:
+            run.choose(f"--init {run.start.path} is ignored: the run exists and resumes from its own checkpoint")
+        for key, change in differences(self.before.at_step(step), run.recipe.at_step(step)).items():
+            run.log.write("changed", step=step, field=key, before=str(change.before), now=str(change.after))
+            run.choose(f"changed from step {step:,} on: {key}: {change.before} -> {change.after}")
+        if self.before.stages != run.recipe.stages:
+            run.log.write(
+                "changed", step=step, field="stages", before=str(self.before.stages), now=str(run.recipe.stages)
+            )
+            run.choose(f"changed from step {step:,} on: the recipe's stages")
+        for name, known in read_run_data(self.saved).items():
+            digest = run.sources[name].digest if name in run.sources else known.digest
+            if digest != known.digest:
+                run.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
+            if name in run.sources and (line := other_pictures(name, known, digest)):
+                run.choose(line)
+        _tell_finished(run, step)
+
+
+def _tell_finished(run: TrainRun, step: int) -> None:
+    """Where nothing is left to do: how to train longer."""
+    steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
+    if steps is not None and step >= steps:
+        run.choose(
+            f"{run.folder.path} is finished: step {step:,} of {steps:,}. To train longer, give a longer duration: "
+            f"'training.duration={2 * steps} steps'"
+        )
+
+
+def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
+    """Two sources in each other's places would train a model in the wrong direction."""
+    now = {name: source.digest for name, source in run.sources.items()}
+    for a, b in combinations(sorted(set(now) & set(saved)), 2):
+        if now[a] != now[b] and (now[a], now[b]) == (saved[b], saved[a]):
+            raise BadInput(
+                f"--data {a}=... and --data {b}=... are swapped: {a} is what the run was trained with as {b}, and "
+                "the other way round; swap them back, or choose another --out"
+            )
+
+
+def changed_fields(before: Recipe, now: Recipe, run: Path) -> dict[str, Difference]:
+    """What differs from the recipe of the run that is resumed.
+
+    Raises:
+        BadInput: a fixed field differs.
+    """
+    changed = differences(before, now)
+    fixed = {key: field for key, field in changed.items() if not field.changeable}
+    if fixed:
+        lines = "\n".join(f"  {key}: {field.before} in the run, {field.after} now" for key, field in fixed.items())
+        raise BadInput(
+            f"run {run} was begun with other values of fields that cannot change:\n{lines}\n"
+            "choose another --out, or use the run's values"
+        )
+    return changed

@@ -1,7 +1,7 @@
 """Scores of a training while it goes on."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -12,16 +12,11 @@ from torch import nn
 from frugan.api.evaluate.drawn import Artist
 from frugan.api.evaluate.reference import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
-from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest
 from frugan.api.train.run import TrainRun
 from frugan.data.picture_set import PictureSet
-from frugan.engine.checkpoint import BestCheckpoints
 from frugan.engine.device import ran_out_of_memory
-from frugan.engine.loop import Scoring
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Clock
-from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
 from frugan.metrics.feature_network import FeatureNetwork
@@ -39,14 +34,15 @@ MOST_WHILE_TRAINING = 64
 class TrainingScores:
     """Scores the networks of a training against its own pictures."""
 
-    recipe: Recipe  # with its evaluation settings
-    pictures: PictureSet  # the training set
+    run: TrainRun  # is told when scores could not be taken: no reason to end a training
+    recipe: Recipe  # as it is at present, with its evaluation settings
     device: torch.device  # that trains
-    run: RunFolder  # for the provenance
-    say: Say  # is given a line for every choice
-    warn: Callable[[int, str], None]  # (step, line) is told when scores could not be taken: no reason to end a training
-    ranks: "RankGroup | None" = None  # that train together, and draw together; None: this process is alone
     _recall_told: bool = False
+
+    @property
+    def ranks(self) -> "RankGroup | None":
+        """Those that train together, and draw together; None: this process is alone."""
+        return cast("RankGroup", self.run.ranks) if self.run.ranks.size > 1 else None
 
     @cached_property
     def network(self) -> FeatureNetwork:
@@ -55,7 +51,7 @@ class TrainingScores:
         Raises:
             BadInput: it is not there.
         """
-        return choose_network(self.recipe.evaluation.network, None, self.device, self.say)
+        return choose_network(self.recipe.evaluation.network, None, self.device, self.run.choose)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -66,11 +62,14 @@ class TrainingScores:
         """
         settings = self.recipe.evaluation
         options = EvaluationOptions(metrics=settings.metrics, samples=settings.samples, split="trained on")
-        return Scorer(self.recipe, self.network, self.pictures, options, "the training set", self.say, ranks=self.ranks)
+        (pictures,) = self.run.sources.values()
+        assert isinstance(pictures, PictureSet)
+        say, ranks = self.run.choose, self.ranks
+        return Scorer(self.recipe, self.network, pictures, options, "the training set", say, ranks=ranks)
 
     def take(self, state: TrainingState, plan: Plan) -> tuple[Mapping[str, float], Mapping[str, Any]] | None:
         """Scores of the averaged networks, and their card; None if that failed, and on all ranks but the first."""
-        if self.ranks is not None and self.ranks.rank != 0:
+        if not self.run.is_first:
             self._draw_part(state, plan)
             return None
         try:
@@ -78,16 +77,16 @@ class TrainingScores:
         except TrainingFailed:  # a rank is lost
             raise
         except (BadInput, ValueError, OSError) as error:
-            self.warn(state.step, f"no scores: {error}")
+            self.run.warn(state.step, f"no scores: {error}")
             return None
         except RuntimeError as error:  # memory ran out, or a decomposition did not converge
             kind = "memory ran out" if ran_out_of_memory(error) else type(error).__name__
-            self.warn(state.step, f"no scores, {kind}: {error}")
+            self.run.warn(state.step, f"no scores, {kind}: {error}")
             return None
         assert scored is not None  # this is the first rank
         line = low_recall(scored.scores, scored.provenance)
         if line is not None and not self._recall_told:
-            self.warn(state.step, line)
+            self.run.warn(state.step, line)
         self._recall_told = line is not None
         return scored.scores, scored.provenance.as_json()
 
@@ -103,7 +102,12 @@ class TrainingScores:
         )
         averaged = bool(state.ema.networks)
         return self.scorer.score(
-            lambda: networks_to_score(state, plan), draw, state.device, str(self.run.path), state.step, ema=averaged
+            lambda: networks_to_score(state, plan),
+            draw,
+            state.device,
+            str(self.run.folder.path),
+            state.step,
+            ema=averaged,
         )
 
     def _draw_part(self, state: TrainingState, plan: Plan) -> None:
@@ -121,25 +125,3 @@ def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Modul
         return state.shown
     # no activations live now, so there is room for them; a processor would take hours
     return {name: copy.deepcopy(network).to(state.device) for name, network in state.shown.items()}
-
-
-def scoring_of(recipe: Recipe, run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
-    """How a recipe, as it is at present, wants its training scored; None: not at all.
-
-    Raises:
-        BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
-    """
-    settings = recipe.evaluation
-    if settings.every is None:
-        return None
-    (pictures,) = run.sources.values()
-    assert isinstance(pictures, PictureSet)
-    ranks = cast("RankGroup", run.ranks) if run.ranks.size > 1 else None
-    scores = TrainingScores(recipe, pictures, state.device, run.folder, run.choose, run.warn, ranks)
-    clock = Clock(settings.every, recipe.training.batch, seconds)
-    best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
-    if run.ranks.rank == 0:
-        _ = scores.scorer.metrics
-        for path in best.forget_after(state.step):
-            run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
-    return Scoring(clock, scores.take, best)

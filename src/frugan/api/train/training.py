@@ -13,12 +13,12 @@ import torch
 
 from frugan.api.data import Data, advice, last_run_data, open_sources, run_data_of
 from frugan.api.devices import device_of_rank, host_bytes, ranks_in_words
-from frugan.api.plan.network_costs import parameter_counts
 from frugan.api.progress import Progress, Say, quiet
-from frugan.api.train.beginning import begin, changed_fields
+from frugan.api.setup import parameter_counts
+from frugan.api.train.beginning import begin
 from frugan.api.train.init import Start
 from frugan.api.train.observers import following
-from frugan.api.train.recovery import NOTHING_HAPPENED, recover
+from frugan.api.train.recovery import NOTHING_HAPPENED, changed_fields, recover
 from frugan.api.train.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.contract.data import RunData
 from frugan.contract.formats import RECIPE_FILE

@@ -22,18 +22,16 @@ from frugan.engine.threads import available_cores
 from frugan.errors import BadInput, TrainingFailed
 from frugan.wording import first_line
 
-# How the ranks of one attempt find each other: what an earlier attempt has left in the store must not mislead them.
-#
-# torchrun keeps one store while it starts lost ranks again, and each machine's counts its own restarts: neither the
-# store nor the count tells one attempt from the next. Without this, ranks that were started again looked for the
-# addresses of those before them, and waited.
-
 LOOK_SECONDS = 0.05
 """Between two looks."""
 
 
 def meet(store: Store, rank: int, size: int, seconds: float) -> str:
     """Agree on a word that no earlier attempt has used; every rank calls it.
+
+    torchrun keeps one store while it starts lost ranks again, and each machine's counts its own restarts: neither the
+    store nor the count tells one attempt from the next. Without this, ranks that were started again looked for the
+    addresses of those before them, and waited.
 
     Each rank says hello by a word of its own; the first answers with that word and the new one, until all have said
     that they know it. An answer to a rank of an earlier attempt is of no use to the one that now has its place.

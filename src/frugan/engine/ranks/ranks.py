@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -12,7 +12,7 @@ from frugan.contract.layers import GroupNormalised, Observer, SharedGroup
 from frugan.contract.phase import Phase, PhaseState
 from frugan.engine.optimizer_shards import Shard
 from frugan.engine.plan import Plan
-from frugan.engine.ranks.place import Share, deal
+from frugan.engine.ranks.place import Share, check_shares, deal, parse_shares
 from frugan.engine.requests import StopRequest
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
@@ -82,12 +82,6 @@ def sharing(networks: Mapping[str, nn.Module], shared: SharedGroup | None) -> It
             layer.shared = None
 
 
-# The processes that share a training: which share of a batch each takes, and how they come to the same update.
-#
-# Every rank holds all networks, and all run the same program, of which the first alone writes. An update's batch is cut
-# into one run of samples a rank; gradients, losses and what was observed are added up over the ranks, and from there on
-# all of them do the same with the same numbers.
-
 Sent = TypeVar("Sent")
 
 Terms = dict[str, Tensor]
@@ -98,6 +92,10 @@ Shares = tuple[float, ...]
 
 class Ranks(Protocol):
     """The processes that train together, seen from one of them.
+
+    Every rank holds all networks, and all run the same program, of which the first alone writes. An update's batch is
+    cut into one run of samples a rank; gradients, losses and what was observed are added up over the ranks, and from
+    there on all of them do the same with the same numbers.
 
     Attributes:
         rank: this one, from 0; the first alone writes.
@@ -304,3 +302,72 @@ def check_ranks(
             "memory that runs out there ends the training"
         )
     return lines
+
+
+SHARES = "shares"
+"""What a checkpoint keeps of them."""
+
+
+@dataclass
+class ShareChoice:
+    """The shares of a run's ranks."""
+
+    samples: tuple[int, ...] | None = None  # of each rank; None: all alike
+    plans: list[dict[str, Any]] = field(default_factory=list)  # of each rank, as JSON; empty: all have the first one's
+
+    @classmethod
+    def of(
+        cls,
+        words: str | None,
+        batch: int,
+        group: int,
+        ranks: Ranks,
+        saved: Mapping[str, Any],
+        say: Callable[[str], object],
+    ) -> "ShareChoice":
+        """Choose.
+
+        Args:
+            words: as asked: "equal" or a number for each rank; None: as the run had it.
+            batch, group: samples of a step, and of them those that are normalised together.
+            saved: the JSON state of the checkpoint that is resumed.
+            say: is given a line for what was chosen.
+
+        Raises:
+            BadInput: what is asked for does not come out in whole groups.
+        """
+        asked = None if words is None else parse_shares(words, ranks.size)
+        kept = saved.get(SHARES)
+        if ranks.size == 1:
+            if words is not None:
+                say(f"--shares {words} is ignored: this process trains alone")
+            return cls()
+        if isinstance(asked, tuple):
+            check_shares(asked, batch, group)
+            samples = tuple(share * batch // sum(asked) for share in asked)
+            say(f"shares: {_shown(samples)} samples, as asked for")
+            same = kept is not None and kept["samples"] == list(samples) and kept["devices"] == list(ranks.devices)
+            return cls(samples, kept["plans"] if kept is not None and same else [])
+        if asked == "equal":
+            return cls()
+        if kept is not None and kept["devices"] == list(ranks.devices):
+            say(f"shares: {_shown(kept['samples'])} samples, as the run had them here; override with --shares equal")
+            return cls(tuple(kept["samples"]), kept["plans"])
+        if kept is not None:
+            say("shares: the run was on other cards or ranks, and its shares were for those")
+        return cls()
+
+    def led_by(self, plan: Plan) -> None:
+        """Forget the plans where the first rank has made another one than it had: all others then do so too."""
+        if self.plans and self.plans[0] != plan.as_json():
+            self.plans = []
+
+    def kept(self, ranks: Ranks) -> dict[str, Any]:
+        """For checkpoints to keep."""
+        if self.samples is None:
+            return {}
+        return {SHARES: {"samples": list(self.samples), "plans": self.plans, "devices": list(ranks.devices)}}
+
+
+def _shown(samples: Sequence[int]) -> str:
+    return ", ".join(map(str, samples))

@@ -1,0 +1,109 @@
+"""What a run does from one change of its recipe to the next: data, phases, sheets and scores, opened together."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from frugan.api.data import default_workers, feeding
+from frugan.api.sample.networks import write_sheets
+from frugan.api.setup import training_of
+from frugan.api.train.observers import LossHistory, variety_measurement
+from frugan.api.train.plan_in_force import backward_of
+from frugan.api.train.run import TrainRun
+from frugan.engine.checkpoint import BestCheckpoints
+from frugan.engine.loop import Loop, RunningStage, Scoring, Stages
+from frugan.engine.plan import Plan
+from frugan.engine.progress import Clock, SheetClock
+from frugan.engine.state import TrainingState
+from frugan.engine.streams import Streams
+from frugan.nn.spectral_norm import top_singular_values
+from frugan.recipe.overrides import differences
+
+
+def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningStage], None], seed: int) -> Stages:
+    """What opens a run's stages one after the other.
+
+    Args:
+        losses: drawn above the sheets.
+        look: is given each stage on the first rank, before its first step.
+        seed: that order of data and draws go by.
+    """
+    measure_variety, trained = variety_measurement(run), training_of(run.recipe)
+
+    @contextmanager
+    def stage(loop: Loop) -> Iterator[RunningStage]:
+        step, seconds = loop.state.step, loop.seconds
+        recipe, training, saving = run.recipe.at_step(step), run.recipe.training, run.recipe.saving
+        for key, change in differences(run.recipe, recipe).items():
+            if key != "stages":
+                run.choose(f"stage from step {step:,} on: {key} = {change.after}")
+        device, workers = loop.state.device, run.options.workers
+        if workers is None:
+            workers = default_workers(device, run.ranks.local_size)
+        pinned = device.type == "cuda"
+
+        def lost(source: str, picture: str, reason: str, count: int) -> None:
+            reached = loop.state.step
+            run.log.write("picture_skipped", step=reached, source=source, picture=picture, reason=reason, count=count)
+            run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
+
+        said = run.choose_here
+        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=said, lost=lost) as feed:
+
+            def draw(state: TrainingState, plan: Plan) -> list[Path]:
+                folder, curves = run.folder.samples, losses.curves
+                paths = write_sheets(recipe, state, plan, folder, feed, curves, run.class_names, run.choose)
+                measure_variety(state, plan)
+                return paths
+
+            backward = backward_of(recipe, device, run.choose, lambda line: run.warn_here(loop.state.step, line))
+            made = RunningStage(
+                step=trained.step(
+                    feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward
+                ),
+                until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
+                checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
+                backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
+                snapshot=SheetClock(saving.snapshot_every, training.batch, seconds),
+                report=Clock(saving.report_every, training.batch, seconds),
+                draw=draw,
+                readings=_singular_values,
+                scoring=_scoring(run, loop.state, seconds),
+            )
+            if run.is_first:
+                look(loop, made)
+            yield made
+
+    return stage
+
+
+def _scoring(run: TrainRun, state: TrainingState, seconds: float) -> Scoring | None:
+    """How the recipe, as it is at present, wants the training scored; None: not at all.
+
+    Raises:
+        BadInput: by a network that is not there, or that a metric cannot use: better now than hours later.
+    """
+    recipe = run.recipe.at_step(state.step)
+    settings = recipe.evaluation
+    if settings.every is None:
+        return None
+    # Feature networks and what reads them are loaded only for a training that is scored.
+    from frugan.api.train.scores import TrainingScores  # noqa: PLC0415
+
+    scores = TrainingScores(run, recipe, state.device)
+    best = BestCheckpoints(run.folder.best, settings.best_by, settings.keep_best)
+    if run.is_first:
+        _ = scores.scorer.metrics
+        for path in best.forget_after(state.step):
+            run.choose(f"deleted {path}: kept for its score, of a training that this one has gone back behind")
+    return Scoring(Clock(settings.every, recipe.training.batch, seconds), scores.take, best)
+
+
+def _singular_values(state: TrainingState) -> Mapping[str, Tensor]:
+    return {
+        f"{name}.{layer}": value
+        for name, network in state.networks.items()
+        for layer, value in top_singular_values(network).items()
+    }
