@@ -15,7 +15,7 @@ from frugan.engine.ranks.place import whole_parts
 from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.memory.cards import GUESSED, Card, Link, Sum, is_known, parse_link, seconds_between, sums_of
-from frugan.memory.plan_space import SaverName, Wishes
+from frugan.memory.plan_space import SaverName
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size, show_size
@@ -96,7 +96,7 @@ def plan_together(
     alone_seconds = 0.0 if only_fits else _report(lone, budget_bytes).choice.whole_seconds
 
     planned = _planned(shared, dealt, budget_bytes, options, in_one_forward=in_one_forward)
-    planner, report = max(planned, key=lambda pair: pair[1].rung.peak_bytes)  # it stands for all
+    planner, report = max(planned, key=lambda pair: pair[1].peak_bytes)  # it stands for all
     if only_fits:
         return report  # that does not fit, if any does not
 
@@ -104,7 +104,7 @@ def plan_together(
     if not report.fits and not in_one_forward:
         with planner:
             report = planner.report(budget_bytes, say=options.say)
-    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.rung.savers else None)
+    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.savers else None)
     shares = tuple(_share(each, dealt[each.share], budget_bytes, alone_seconds) for _, each in planned)
     together = Together(shares, link, sums, between_seconds, whole.batch)
     return replace(
@@ -123,10 +123,10 @@ def _planned(
     for own in dealt:
         micro_batch = own if in_one_forward else options.micro_batch
         most = None if micro_batch is None else min(micro_batch, own)
-        planner = replace(shared, share=own, wishes=Wishes(most, options.use, options.avoid))
+        planner = replace(shared, share=own, wishes=replace(options.wishes, micro_batch=most))
         planned.append((planner, _report(planner, budget_bytes)))
-    if any(SHARDS in report.rung.savers for _, report in planned):
-        return [pair if SHARDS in pair[1].rung.savers else _sharing(pair[0], budget_bytes) for pair in planned]
+    if any(SHARDS in report.savers for _, report in planned):
+        return [pair if SHARDS in pair[1].savers else _sharing(pair[0], budget_bytes) for pair in planned]
     return planned
 
 

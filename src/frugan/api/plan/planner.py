@@ -5,7 +5,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -146,17 +146,33 @@ COMMUNICATION_BYTES = 300 * MIB
 
 
 @dataclass(frozen=True)
-class PlanOptions(Wishes):
-    """How to plan: what is wished of a plan (`micro_batch`, `use`, `avoid`), and what for."""
+class PlanOptions:
+    """How to plan."""
 
-    # plan for a card of this name; None: the one here, or one that is not named. Several
-    # that train together: "gtx-1080x8".
+    # plan for a card of this name; None: the one here, or one that is not named. Several that train together:
+    # "gtx-1080x8".
     card: str | None = None
+    micro_batch: int | None = None  # samples in one forward; None: chosen
+    use: Collection[str] = ()  # savings that a plan must use
+    avoid: Collection[str] = ()  # savings that it must not
     gpus: int | None = None  # cards that share the batch; None: as many as `card` names
     link: str | None = None  # between them, such as "8GB/s"; None: a guess
     calibrate: bool = False  # measure the device here first
     tell: Callable[[int], None] = lambda _: None  # is told how many steps were run without data so far
     say: Say = quiet  # is given a line where what is asked for does not fit, before a change that would is looked for
+
+    def __post_init__(self) -> None:
+        """Refuse savings that are unknown or contradict each other.
+
+        Raises:
+            BadInput: they do.
+        """
+        _ = self.wishes
+
+    @property
+    def wishes(self) -> Wishes:
+        """What is asked of plans."""
+        return Wishes(self.micro_batch, self.use, self.avoid)
 
 
 @dataclass(frozen=True)
@@ -203,7 +219,7 @@ class Planner:
             recipe=loaded,
             card=card,
             precision=planned_precision(loaded, card),
-            wishes=Wishes(options.micro_batch, options.use, options.avoid),
+            wishes=options.wishes,
             name=name,
             gpus=options.gpus or 1,
             shipped=shipped_predictions(name),
