@@ -18,9 +18,8 @@ from unittest.mock import patch
 import torch
 
 from frugan.api.devices import choose_device
-from frugan.api.networks import build_networks
 from frugan.api.plan.planner import choose_card
-from frugan.api.setup import training_of
+from frugan.api.setup import build_networks, training_of
 from frugan.contract import cpu_ways
 from frugan.engine.gradients import sliceable
 from frugan.engine.plan import Plan

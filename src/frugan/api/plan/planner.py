@@ -25,7 +25,7 @@ from frugan.api.setup import training_of
 from frugan.engine.compiled_phases import refused
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import DTYPES, Precision, card_precision
-from frugan.engine.ranks.group import BUCKET_BYTES
+from frugan.engine.ranks.ranks import BUCKET_BYTES
 from frugan.engine.training import Training
 from frugan.errors import BadInput
 from frugan.families import family_code

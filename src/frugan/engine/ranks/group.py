@@ -17,7 +17,7 @@ from frugan.engine.device import ran_out_of_memory
 from frugan.engine.optimizer_shards import OptimizerShards, Shard, Slice, in_memory_order, in_shape
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
-from frugan.engine.ranks.ranks import LonePart, Seen, Sent, Shares, TeamGroup, Terms
+from frugan.engine.ranks.ranks import BUCKET_BYTES, LonePart, Seen, Sent, Shares, TeamGroup, Terms
 from frugan.engine.ranks.watch import RankWatch
 from frugan.engine.requests import StopRequest
 from frugan.engine.state import TrainingState
@@ -52,11 +52,6 @@ def checksum(state: TrainingState) -> Tensor:
     bits = (memory_of(tensor.detach()).view(_BITS[tensor.element_size()]) for tensor in state_tensors(state))
     sums = torch.stack([each.sum(dtype=torch.int64).to(state.device) for each in bits]).cpu()
     return (sums * torch.arange(1, len(sums) + 1)).sum().reshape(1)
-
-
-BUCKET_BYTES = 64 * 2**20
-"""Tensors are copied together up to so much: on a card it is memory besides the gradients. What is larger travels from
-where it lies."""
 
 
 @torch.no_grad()

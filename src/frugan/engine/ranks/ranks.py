@@ -17,6 +17,10 @@ from frugan.engine.requests import StopRequest
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 
+BUCKET_BYTES = 64 * 2**20
+"""Tensors are copied together up to so much: on a card it is memory besides the gradients. What is larger travels from
+where it lies."""
+
 
 @dataclass(frozen=True)
 class TeamGroup:
