@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from frugan.api.devices import choose_device
-from frugan.api.plan.planner import Planner, PlanOptions, choose_card, duration_seconds
+from frugan.api.plan.planner import Planner, PlanOptions, duration_seconds
 from frugan.api.plan.relatives import Largest, relatives
 from frugan.api.plan.report import CardShare, PlanReport, Together, needed_size, shares_in_words
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
 from frugan.engine.training import Training
 from frugan.errors import BadInput
+from frugan.memory.calibration import choose_card
 from frugan.memory.cards import GUESSED, Card, Link, Sum, is_known, parse_link, seconds_between, sums_of
 from frugan.memory.plan_space import SaverName
 from frugan.recipe.loading import load_recipe

@@ -31,8 +31,8 @@ from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.files import Folders
 from frugan.memory.calibration import calibrate as measure_card
-from frugan.memory.calibration import device_name, load_calibration, save_calibration
-from frugan.memory.cards import Budget, Card, card_here, named_card, unnamed_card
+from frugan.memory.calibration import choose_card, save_calibration
+from frugan.memory.cards import Budget, Card
 from frugan.memory.plan_space import PlanSpace, Wishes, savers_of
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore, prediction_version
@@ -501,23 +501,6 @@ def shipped_predictions(name: str) -> Path | None:
     """Predictions that came with the package for a built-in recipe; None if there are none."""
     file = resources.files("frugan") / "predictions" / f"{name}.json"
     return Path(str(file)) if file.is_file() else None
-
-
-def choose_card(asked: str | None, device: torch.device) -> Card:
-    """The card that is planned for: by name, or the device here with what was measured on it or is known of it.
-
-    Raises:
-        BadInput: a name that is not known.
-    """
-    if asked is not None:
-        return named_card(asked)
-    if device.type != "cuda":
-        return unnamed_card()
-    name = device_name(device)
-    if (measured := load_calibration(name, Folders.from_environment().cache)) is not None:
-        return measured
-    memory_bytes = torch.cuda.get_device_properties(device).total_memory
-    return card_here(name, memory_bytes, torch.cuda.get_device_capability(device))
 
 
 def planned_precision(recipe: Recipe, card: Card) -> Precision:

@@ -18,11 +18,11 @@ from frugan.api.progress import Say
 from frugan.api.sample.networks import write_sheets
 from frugan.api.setup import training_of
 from frugan.api.train.observers import LossHistory, variety_measurement
-from frugan.api.train.plan_in_force import backward_of
 from frugan.api.train.recovery import seed_after
 from frugan.api.train.run import TrainRun
 from frugan.api.train.scores import scoring_of
 from frugan.engine import threads
+from frugan.engine.compiled_phases import backward_of
 from frugan.engine.device import ran_out_of_memory, release_memory
 from frugan.engine.loop import Loop, RunningStage, Stages
 from frugan.engine.plan import Plan
@@ -329,7 +329,9 @@ def stages_of(run: TrainRun, losses: LossHistory, opening: Opening, rollbacks: i
                 measure_variety(state, plan)
                 return paths
 
-            backward = backward_of(recipe, device, run.choose, lambda line: run.warn_here(loop.state.step, line))
+            backward = backward_of(
+                recipe.training.compile, device, run.choose, lambda line: run.warn_here(loop.state.step, line)
+            )
             made = RunningStage(
                 step=trained.step(
                     feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward
