@@ -1,4 +1,4 @@
-"""Why a plan is as it is: a line for each choice, and how to override it."""
+"""Finds plans of a recipe for a card, and says what they take and why they were chosen."""
 
 import hashlib
 import json
