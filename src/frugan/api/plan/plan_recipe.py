@@ -79,7 +79,10 @@ def plan_together(
     """
     link = GUESSED if options.link is None else parse_link(options.link)
     card, count = parse_cards(options.card, options.gpus)
-    lone = _lone(recipe, overrides, replace(options, card=card))
+    # One of the cards, as if it trained alone: it has nobody to share with.
+    use = tuple(name for name in options.use if name != SHARDS)
+    alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use=use)
+    lone = Planner.of(recipe, overrides, alone)
     shared = replace(lone, gpus=count)
     _ = shared.training  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
@@ -127,7 +130,10 @@ def _planned(
         planner = replace(shared, share=own, wishes=replace(options.wishes, micro_batch=most))
         planned.append((planner, _report(planner, budget_bytes)))
     if any(SHARDS in report.savers for _, report in planned):
-        return [pair if SHARDS in pair[1].savers else _sharing(pair[0], budget_bytes) for pair in planned]
+        for at, (planner, report) in enumerate(planned):
+            if SHARDS not in report.savers:
+                sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
+                planned[at] = sharing, _report(sharing, budget_bytes)
     return planned
 
 
@@ -144,12 +150,6 @@ def _share(report: PlanReport, count: int, budget_bytes: int, alone_seconds: flo
     )
 
 
-def _lone(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
-    """For one of the cards, as if it trained alone: it has nobody to share with."""
-    use = tuple(name for name in options.use if name != SHARDS)
-    return Planner.of(recipe, overrides, replace(options, gpus=None, link=None, micro_batch=None, use=use))
-
-
 def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
     """Plans worth having for one of several cards that nobody has named.
 
@@ -162,12 +162,6 @@ def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
         check_micro_batch(options.micro_batch, shared.training.batch, shared.training.group)
         shared = shared.wishing(replace(shared.wishes, micro_batch=options.micro_batch))
     return _report(shared, None)
-
-
-def _sharing(planner: Planner, budget_bytes: int) -> tuple[Planner, PlanReport]:
-    """The same with the optimizers' state shared out."""
-    sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
-    return sharing, _report(sharing, budget_bytes)
 
 
 def _report(planner: Planner, budget_bytes: int | None) -> PlanReport:

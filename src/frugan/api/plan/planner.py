@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
@@ -319,10 +318,15 @@ class Planner:
             say: is given a line before that.
 
         Raises:
-            BadInput: the budget is below the parameters themselves, or no plan is as wished.
+            BadInput: the budget is below the parameters themselves, no plan is as wished, or a family of another
+                package does what no plan can be made of.
         """
-        with _told_when_refused(self.recipe):
+        try:
             return self._report(budget_bytes, nearest=nearest, say=say)
+        except RuntimeError as error:
+            if family_code(self.recipe.kind) is None:
+                raise
+            raise BadInput(f"family {self.recipe.family}: its step cannot be planned: {error}") from error
 
     def _report(self, budget_bytes: int | None, *, nearest: bool, say: Say) -> PlanReport:
         search, recipe = self.search, self.recipe
@@ -452,21 +456,6 @@ class Planner:
         reserved_bytes = self.search.run(plan).prediction.reserved_bytes
         most_bytes = int(reserved_bytes * most_share)
         return self.search.within(most_bytes if room_bytes is None else min(most_bytes, room_bytes)), reserved_bytes
-
-
-@contextmanager
-def _told_when_refused(recipe: Recipe) -> Iterator[None]:
-    """Say what a family of another package does that no plan can be made of.
-
-    Raises:
-        BadInput: it does.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if family_code(recipe.kind) is None:
-            raise
-        raise BadInput(f"family {recipe.family}: its step cannot be planned: {error}") from error
 
 
 def duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
