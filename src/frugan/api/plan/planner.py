@@ -5,7 +5,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
@@ -288,8 +288,8 @@ class Planner:
     @property
     def cache_file(self) -> Path:
         """Where this user's own predictions are kept."""
-        name = self.recipe.family
-        return Folders.from_environment().cache / "predictions" / f"{name}-{_digest(subject(self.recipe))}.json"
+        digest = hashlib.sha256(json.dumps(subject(self.recipe), sort_keys=True).encode()).hexdigest()[:16]
+        return Folders.from_environment().cache / "predictions" / f"{self.recipe.family}-{digest}.json"
 
     def __enter__(self) -> Self:
         return self
@@ -500,7 +500,3 @@ def planned_precision(recipe: Recipe, card: Card) -> Precision:
     if asked == "auto":
         return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much")
     return Precision(asked, DTYPES[asked], "asked for")
-
-
-def _digest(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
