@@ -80,8 +80,7 @@ def plan_together(
     link = GUESSED if options.link is None else parse_link(options.link)
     card, count = parse_cards(options.card, options.gpus)
     # One of the cards, as if it trained alone: it has nobody to share with.
-    use = tuple(name for name in options.use if name != SHARDS)
-    alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use=use)
+    alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use={*options.use} - {SHARDS})
     lone = Planner.of(recipe, overrides, alone)
     shared = replace(lone, gpus=count)
     _ = shared.training  # refuses more cards than groups
