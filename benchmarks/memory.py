@@ -18,16 +18,14 @@ from unittest.mock import patch
 import torch
 
 from frugan.api.devices import choose_device
-from frugan.api.networks import build_networks
-from frugan.api.plan.planner import choose_card
-from frugan.api.setup import training_of
+from frugan.api.setup import build_networks, training_of
 from frugan.contract import cpu_ways
 from frugan.engine.gradients import sliceable
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.engine.streams import Streams
 from frugan.files import Folders
-from frugan.memory.calibration import calibrate, save_calibration
+from frugan.memory.calibration import calibrate, choose_card, save_calibration
 from frugan.memory.prediction import BlankPictures, predict
 from frugan.memory.step_memory import measure_step
 from frugan.recipe.loading import load_recipe

@@ -45,10 +45,10 @@ def answers(planner: Planner, cards_gib: Sequence[int], *, ladder: bool) -> dict
         report = planner.report(gib * GIB, nearest=ladder)
         fits[str(gib)] = {
             "fits": report.fits,
-            "peak_bytes": report.rung.peak_bytes,
-            "micro_batch": report.rung.micro_batch,
-            "savers": report.rung.savers,
-            "extra_compute": report.rung.extra_compute,
+            "peak_bytes": report.peak_bytes,
+            "micro_batch": report.micro_batch,
+            "savers": report.savers,
+            "extra_compute": report.extra_compute,
             "extra_time": report.rung.extra_time,
             "nearest_change": report.nearest_change,
         }

@@ -16,6 +16,8 @@ from filelock import FileLock, Timeout
 from frugan.errors import BadInput
 from frugan.wording import shown
 
+RUN_RECIPE = "recipe.json"
+"""Where a run keeps its recipe."""
 TEXT_BYTES = 64 << 20
 """More than any JSON or TOML file that frugan keeps about a run."""
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from api.pictures import RECIPE, write_pictures, write_recipe
 from api.test_training import CPU
-from frugan.api.networks import build_networks, save
+from frugan.api.networks import save
+from frugan.api.setup import build_networks
 from frugan.api.train.training import train
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe

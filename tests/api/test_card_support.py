@@ -11,9 +11,10 @@ from api.pictures import write_pictures, write_recipe
 from frugan.api.devices import Capability, choose_device, cpu_build, has_kernels, serving_build
 from frugan.api.evaluate.evaluation import evaluate
 from frugan.api.evaluate.scorer import EvaluationOptions
-from frugan.api.networks import build_networks, save
+from frugan.api.networks import save
 from frugan.api.plan.network_costs import info
 from frugan.api.sample.sampling import sample
+from frugan.api.setup import build_networks
 from frugan.api.train.opening import _cards
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
-from frugan.api.networks import build_networks, save
+from frugan.api.networks import save
+from frugan.api.setup import build_networks
 from frugan.api.train.init import ClassStart, KnownClasses, parse_class_start, read_class_map
 from frugan.api.train.training import train
 from frugan.errors import BadInput

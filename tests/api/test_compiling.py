@@ -13,11 +13,11 @@ from faults.small_runs import MINIGAN, OUTSIDE
 from frugan.api.plan.plan_recipe import plan
 from frugan.api.plan.planner import PlanOptions, subject
 from frugan.api.plan.report import COMPILED
-from frugan.api.train import plan_in_force
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.cli.main import run
+from frugan.engine import compiled_phases
 from frugan.engine.compiled_phases import CompiledPhases
 from frugan.engine.events import read_events
 from frugan.engine.precision import resolve_precision
@@ -44,8 +44,8 @@ def _train(folder: Path, name: str, *overrides: str) -> tuple[list[str], dict[st
 
 
 def test_a_compiled_run_trains_alike_and_says_what_it_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_in_force, "BACKEND", "eager")  # all but the minutes of a compiler
-    monkeypatch.setattr(plan_in_force, "missing_compiler", lambda _: None)
+    monkeypatch.setattr(compiled_phases, "BACKEND", "eager")  # all but the minutes of a compiler
+    monkeypatch.setattr(compiled_phases, "missing_compiler", lambda _: None)
     write_pictures(tmp_path / "pictures", classes=())
     quiet, written = _train(tmp_path, "written")
     said, compiled = _train(tmp_path, "compiled", "training.compile=true")
@@ -74,16 +74,16 @@ def test_without_a_compiler_it_trains_as_written_and_says_so_once(tmp_path: Path
 
 def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: False)
-    assert "Triton" in (plan_in_force.missing_compiler(torch.device("cuda", 0)) or "")
+    assert "Triton" in (compiled_phases.missing_compiler(torch.device("cuda", 0)) or "")
 
 
 def test_off_by_default(tmp_path: Path) -> None:
     recipe = load_recipe(write_recipe(tmp_path, PLAIN))
     assert not recipe.training.compile
-    assert plan_in_force.backward_of(recipe, torch.device("cpu"), print, print) is forward_and_backward
+    assert compiled_phases.backward_of(False, torch.device("cpu"), print, print) is forward_and_backward
     asked = load_recipe(write_recipe(tmp_path, PLAIN), ["training.compile=true"])
-    backward = plan_in_force.backward_of(asked, torch.device("cpu"), print, print)
-    assert isinstance(backward, CompiledPhases) or plan_in_force.missing_compiler(torch.device("cpu")) is not None
+    backward = compiled_phases.backward_of(asked.training.compile, torch.device("cpu"), print, print)
+    assert isinstance(backward, CompiledPhases) or compiled_phases.missing_compiler(torch.device("cpu")) is not None
 
 
 def test_a_plan_prices_the_compiled_step_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,14 +121,14 @@ def test_predictions_of_compiled_steps_have_keys_of_their_own(tmp_path: Path) ->
 def test_without_a_compiler_the_written_step_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe(write_recipe(tmp_path), ["training.compile=true"])
     for missing, compiled in (("there is none", False), (None, True)):
-        monkeypatch.setattr(plan_in_force, "missing_compiler", lambda _, missing=missing: missing)
+        monkeypatch.setattr(compiled_phases, "missing_compiler", lambda _, missing=missing: missing)
         device = torch.device("cpu")
         planner = TrainingPlanner(recipe, "run", CPU, device, resolve_precision("fp32", device), print)
         assert planner.planner().training.compiled == compiled
 
 
 def test_the_switch_of_the_command_is_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_in_force, "missing_compiler", lambda _: "there is no compiler")
+    monkeypatch.setattr(compiled_phases, "missing_compiler", lambda _: "there is no compiler")
     write_pictures(tmp_path / "pictures", classes=())
     recipe = write_recipe(tmp_path, PLAIN)
     words = ["train", recipe, "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "run"), "--compile"]

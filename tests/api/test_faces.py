@@ -16,8 +16,8 @@ from frugan.api.train.observers import LossHistory
 from frugan.api.train.run import TrainingOptions, TrainingResult
 from frugan.api.train.training import train
 from frugan.contract.family import SheetRequest
+from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face import FaceType
-from frugan.data.faces.needs import FaceBatches
 from frugan.engine.events import EventLog, read_events
 from frugan.engine.step import Step
 from frugan.errors import BadInput

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from api.pictures import write_recipe
-from frugan.api.devices import told_when_full
+from frugan.api.devices import card_identity, told_when_full
 from frugan.api.setup import training_of
 from frugan.api.train.beginning import load_fitting, own_plan
 from frugan.api.train.plan_in_force import TrainingPlanner
@@ -72,15 +72,15 @@ def _first(planner: TrainingPlanner, saved: dict[str, Any] | None) -> Plan:
     return planner.first(training_of(planner.recipe), saved)[0]
 
 
-def _saved(plan: Plan, planner: TrainingPlanner, changed: dict[str, Any]) -> dict[str, Any]:
-    saved = {"device": "cuda", "card": planner.where, "memory_budget_bytes": None, "plan": plan.as_json()}
+def _saved(plan: Plan, changed: dict[str, Any]) -> dict[str, Any]:
+    saved = {"device": "cuda", "card": card_identity(CUDA), "memory_budget_bytes": None, "plan": plan.as_json()}
     return saved | changed
 
 
 def test_a_run_goes_on_by_its_plan_on_the_same_card(planned: Planned, said: list[str]) -> None:
     planner = planned()
     plan = Plan(24, BF16)
-    assert _first(planner, _saved(plan, planner, {})) == plan
+    assert _first(planner, _saved(plan, {})) == plan
     assert said[0].startswith("plan: the one that this run has used")
 
 
@@ -98,14 +98,14 @@ def test_a_plan_is_for_one_card_and_precision(
 ) -> None:
     """A plan for 24 GB would fail at once on 6, and one for 6 would waste 24."""
     planner = planned()
-    _first(planner, _saved(Plan(512, BF16), planner, changed))
+    _first(planner, _saved(Plan(512, BF16), changed))
     assert why in said[0]
     assert any(line.startswith("plan: predicted peak") for line in said)  # made anew
 
 
 def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, planned: Planned, said: list[str]) -> None:
     planner = planned()
-    saved = _saved(Plan(512, BF16), planner, {"memory_budget_bytes": 11 * GIB})
+    saved = _saved(Plan(512, BF16), {"memory_budget_bytes": 11 * GIB})
     card.name, card.total_memory, card.free = "NVIDIA GeForce RTX 2060", 6 * GIB, 1 * GIB
     assert _first(planner, saved).micro_batch < 512
     assert "RTX 3060 with 12.00 GiB so far, and this is another one; the budget" in said[0]

@@ -19,6 +19,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.cards import named_card, unnamed_card
+from frugan.memory.plan_space import Wishes
 from frugan.memory.prediction_store import PredictionStore
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
@@ -53,13 +54,13 @@ def test_it_fits_and_everything_adds_up(shipped: bool, small: str) -> None:
     """By predictions that ship; by some that are made now, which takes half a minute."""
     report = frugan.plan("biggan-digits-32" if shipped else small, "6GiB")
     assert report.fits
-    assert sum(report.categories.values()) == report.rung.peak_bytes <= 6 * GIB
-    assert report.rung.micro_batch * report.rung.accumulation >= report.batch
+    assert sum(report.categories.values()) == report.peak_bytes <= 6 * GIB
+    assert report.micro_batch * report.accumulation >= report.batch
     assert {"D", "G", "sheets"} <= set(report.by_phase)
     values = report.as_json()
     keys = {"fits", "peak_bytes", "micro_batch", "accumulation", "savers", "categories", "extra_compute"}
     assert keys <= values.keys()
-    assert json.loads(json.dumps(values)) == values | {"savers": list(report.rung.savers)}
+    assert json.loads(json.dumps(values)) == values | {"savers": list(report.savers)}
     assert {line.split(":")[0] for line in report.decisions} >= {"precision", "micro-batch", "card"}
 
 
@@ -67,10 +68,10 @@ def test_it_fits_and_everything_adds_up(shipped: bool, small: str) -> None:
 def test_it_does_not_fit(small: str) -> None:
     report = frugan.plan(small, 850 * MIB)
     assert not report.fits
-    assert report.rung.peak_bytes > 850 * MIB
+    assert report.peak_bytes > 850 * MIB
     values = report.as_json()
-    assert values["smallest_bytes"] == report.rung.peak_bytes
-    assert frugan.plan(small, report.rung.peak_bytes).fits
+    assert values["smallest_bytes"] == report.peak_bytes
+    assert frugan.plan(small, report.peak_bytes).fits
     assert report.nearest_change is None or load_recipe(small, report.nearest_change)
 
 
@@ -145,9 +146,9 @@ def test_options_that_cannot_be(options: dict[str, object], message: str, small:
 @pytest.mark.usefixtures("by_formula")
 def test_cards_share_the_batch_and_talk(small: str) -> None:
     one, two = (frugan.plan(small, "6GiB", options=frugan.PlanOptions(gpus=n)) for n in (1, 2))
-    assert two.rung.micro_batch * two.rung.accumulation == one.batch // 2
+    assert two.micro_batch * two.accumulation == one.batch // 2
     assert {"gradient buckets", "communication"} <= two.categories.keys() - one.categories.keys()
-    assert sum(two.categories.values()) == two.rung.peak_bytes
+    assert sum(two.categories.values()) == two.peak_bytes
 
 
 @pytest.mark.usefixtures("by_formula")
@@ -156,7 +157,7 @@ def test_the_largest_batch_fits_in_one_forward_and_the_next_does_not(small: str)
     budget = 1 * GIB
     words, report = frugan.largest(small, "batch", budget)
     assert report.fits
-    assert report.rung.accumulation == 1
+    assert report.accumulation == 1
     batch = int(words[0].removeprefix("training.batch="))
     twice = frugan.plan(small, budget, [f"training.batch={2 * batch}"], frugan.PlanOptions(micro_batch=2 * batch))
     assert not twice.fits
@@ -275,6 +276,21 @@ def test_the_next_plan_takes_less_until_there_is_none(small: str, said: list[str
     assert min(sizes) >= 8
     assert said[0].startswith("out of memory in phase G: CUDA out of memory. Tried to allocate. Nothing was changed")
     assert "the batch stays the same" in said[1]
+
+
+def test_options_in_order_and_the_fields_that_are_promised_stay(small: str) -> None:
+    options = PlanOptions("gtx-1080", 4, ("recompute",), ("offload",), 2, "8GB/s", False, print, print)
+    assert (options.card, options.wishes) == ("gtx-1080", Wishes(4, ("recompute",), ("offload",)))
+    assert (options.gpus, options.link, options.tell, options.say) == (2, "8GB/s", print, print)
+    training = TrainingOptions(4, True, True, False, "cpu", 1, "2GiB", ("recompute",), ("offload",), True, "project")
+    assert (training.micro_batch, training.device, training.memory) == (4, "cpu", "2GiB")
+    assert (training.use, training.avoid, training.wandb_project) == (("recompute",), ("offload",), "project")
+    with pytest.raises(BadInput, match="is unknown"):
+        TrainingOptions(use=("magic",))
+    report = frugan.plan(small, "6GiB")
+    rung = report.rung
+    assert (report.peak_bytes, report.micro_batch, report.savers) == (rung.peak_bytes, rung.micro_batch, rung.savers)
+    assert (report.accumulation, report.extra_compute) == (rung.accumulation, rung.extra_compute)
 
 
 @pytest.mark.usefixtures("by_formula")

@@ -53,7 +53,7 @@ def test_64_groups_over_12_cards(of_64_groups: str) -> None:
     assert [(each.count, each.samples) for each in together.shares] == [(4, 24), (8, 20)]
     assert report.fits
     assert report.share == 24
-    assert sum(report.categories.values()) == report.rung.peak_bytes
+    assert sum(report.categories.values()) == report.peak_bytes
     assert {"gradient buckets", "communication"} <= report.categories.keys()
     # By the formula time goes by samples: the four with 24 hold up the eight with 20.
     six, five = (each.compute_seconds for each in together.shares)
@@ -89,7 +89,7 @@ def test_it_fits_only_if_every_share_does(of_64_groups: str) -> None:
     """88 samples take 5.5 GiB by the formula where nothing may be saved, 84 take 256 MiB less."""
     avoid = ("recompute", "keep-products", "offload", "ema-on-host", "optimizer-on-host", "shard-optimizer")
     options = frugan.PlanOptions(card="gtx-1080x3", micro_batch=88, avoid=avoid)
-    tight = frugan.plan(of_64_groups, None, (), options).rung.peak_bytes - 1
+    tight = frugan.plan(of_64_groups, None, (), options).peak_bytes - 1
     report = frugan.plan(of_64_groups, tight, (), options)
     assert report.together is not None
     assert [(each.count, each.samples, each.fits) for each in report.together.shares] == [(1, 88, False), (2, 84, True)]

@@ -7,9 +7,10 @@ import pytest
 from PIL import Image
 
 import frugan
-from frugan.api.networks import build_networks, save
+from frugan.api.networks import save
 from frugan.api.sample.generation import DrawRequest, check_draw
 from frugan.api.sample.sampling import check_request
+from frugan.api.setup import build_networks
 from frugan.cli.options import parse_mixing, parse_numbers
 from frugan.contract.family import SheetRequest, StyleMixing
 from frugan.errors import BadInput

@@ -17,11 +17,17 @@ from torch.testing import assert_close
 
 from contract.made_up import LATENT, SIDE, MadeUpFamily, MadeUpNetworks, MadeUpObjective
 from contract.rig import BF16, FP16, Rig, assert_same, largest_difference
-from frugan.api.train.plan_in_force import missing_compiler
 from frugan.contract.family import Family
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine import compiled_phases
-from frugan.engine.compiled_phases import CACHE_VARIABLE, CompiledPhases, Operations, PhaseGraph, is_cuda_graph
+from frugan.engine.compiled_phases import (
+    CACHE_VARIABLE,
+    CompiledPhases,
+    Operations,
+    PhaseGraph,
+    is_cuda_graph,
+    missing_compiler,
+)
 from frugan.engine.weights import is_working
 from frugan.families import families
 from frugan.families.biggan.config import BigGANNetworks, BigGANObjective

@@ -8,10 +8,9 @@ import torch
 
 from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP32, Rig, largest_difference
-from frugan.api.train.plan_in_force import missing_compiler
 from frugan.contract.family import Family
 from frugan.doctor.trial import HostDraws
-from frugan.engine.compiled_phases import CompiledPhases
+from frugan.engine.compiled_phases import CompiledPhases, missing_compiler
 from frugan.engine.precision import Precision
 from frugan.engine.streams import Streams
 from frugan.families import families

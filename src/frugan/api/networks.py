@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.progress import Say
+from frugan.api.setup import build_networks
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE, load_networks, newest_whole, refuse_others, step_in_name
 from frugan.engine.run_folder import RunFolder
-from frugan.engine.streams import derive_seed
 from frugan.engine.tensor_files import read_metadata, read_names, read_tensors, write_tensors
 from frugan.engine.weights import make_callable, set_normalisation_batch
 from frugan.errors import BadInput
@@ -227,15 +227,6 @@ def _class_names(metadata: Mapping[str, str], path: Path) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadInput(f"{path}: the class names in its metadata are no list of names")
     return tuple(names)
-
-
-def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
-    """Networks of a recipe with their first weights, for the engine."""
-    kind = recipe.kind
-    networks = kind.build(recipe.networks, device)
-    if torch.device(device).type != "meta":
-        kind.initialise(recipe.networks, networks, lambda name: derive_seed(recipe.training.seed, "weights", name))
-    return networks
 
 
 def networks_from(weights: Weights, device: torch.device | str = "cpu") -> dict[str, nn.Module]:

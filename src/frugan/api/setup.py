@@ -1,16 +1,34 @@
-"""From a recipe to its training."""
+"""From a recipe to its networks and its training."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
 from torch import nn
 
-from frugan.api.networks import build_networks
-from frugan.api.sample.networks import with_pictures
-from frugan.contract.family import Previews
+from frugan.contract.family import Previews, SheetRequest
 from frugan.contract.phase import Networks, Phase
+from frugan.engine.streams import derive_seed
 from frugan.engine.training import Stage, Training, networks_used
 from frugan.recipe.recipe import Recipe
+
+
+def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
+    """Networks of a recipe with their first weights, for the engine."""
+    kind = recipe.kind
+    networks = kind.build(recipe.networks, device)
+    if torch.device(device).type != "meta":
+        kind.initialise(recipe.networks, networks, lambda name: derive_seed(recipe.training.seed, "weights", name))
+    return networks
+
+
+def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
+    """Add the pictures that a family shows on its sheets, if it shows given ones."""
+    needs = recipe.sources
+    wanted = [name for name, need in needs.items() if need.given]
+    if not wanted or previews is None:
+        return request
+    return replace(request, pictures={name: previews.preview(name, request.rows) for name in wanted})
 
 
 def training_of(recipe: Recipe) -> Training:

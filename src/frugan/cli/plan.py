@@ -65,7 +65,7 @@ def plan(
 
     with _Counting(quiet=as_json) as counting:
         options = PlanOptions(
-            micro_batch, use or (), avoid or (), card, gpus, link, calibrate, tell=counting, say=counting.say
+            card, micro_batch, use or (), avoid or (), gpus, link, calibrate, tell=counting, say=counting.say
         )
         if price_per_hour is not None:
             check_price(price_per_hour, options)

@@ -16,7 +16,6 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from frugan.data.colours import WHITE, Background
 from frugan.data.formats.source import Unreadable
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 # Only these decoders run on files from elsewhere (Pillow's EPS decoder, for one, starts a program).
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF", "TIFF")
 MOST_PIXELS = 178_956_970  # where Pillow too refuses: half a GiB as RGB

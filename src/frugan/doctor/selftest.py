@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from frugan.api.devices import use_device
-from frugan.api.plan.planner import choose_card
 from frugan.api.progress import Say, quiet
 from frugan.contract.family import Family
 from frugan.doctor.checks import (
@@ -39,7 +38,7 @@ from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, reso
 from frugan.engine.threads import machine_name
 from frugan.engine.training import Training
 from frugan.families import families as every_family
-from frugan.memory.calibration import device_name
+from frugan.memory.calibration import choose_card, device_name
 from frugan.memory.cards import Card
 from frugan.memory.plan_space import SAVERS
 from frugan.recipe.loading import load_recipe

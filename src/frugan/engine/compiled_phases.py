@@ -26,8 +26,9 @@ from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.gradients import leave_gradient, stand_in_for
 from frugan.engine.plan import Plan
-from frugan.engine.update import forward_and_backward
+from frugan.engine.update import Backward, forward_and_backward
 from frugan.engine.weights import pending_gradient
+from frugan.files import Folders
 
 Operations = Callable[..., Sequence[Tensor]]
 """Tensors to tensors: a graph, compiled or not."""
@@ -446,3 +447,48 @@ def _set_for_now(variable: str, value: str) -> Iterator[None]:
             del os.environ[variable]
         else:
             os.environ[variable] = before
+
+
+BACKEND = INDUCTOR
+"""What a run's phases are compiled by."""
+
+
+def backward_of(asked: bool, device: torch.device, say: Callable[[str], None], warn: Callable[[str], None]) -> Backward:
+    """What runs forward and backward of each micro-batch.
+
+    Args:
+        asked: whether phases are to be compiled, where they can be.
+        say: is given a line for each phase that is compiled.
+        warn: is given a line where something is not.
+    """
+    if not asked:
+        return forward_and_backward
+    if (missing := missing_compiler(device)) is not None:
+        warn(f"training.compile is ignored, steps run without it: {missing}")
+        return forward_and_backward
+    return CompiledPhases(say, warn, Folders.from_environment().cache / "inductor", BACKEND)
+
+
+def compiles(asked: bool, device: torch.device) -> bool:
+    """Whether phases are compiled on a device where that is asked for, and are to be planned so."""
+    return asked and missing_compiler(device) is None
+
+
+def missing_compiler(device: torch.device) -> str | None:
+    """What torch.compile would need for a device and is not here; None: nothing."""
+    if device.type == "cuda":
+        from torch.utils._triton import has_triton_package  # noqa: PLC0415
+
+        if not has_triton_package():
+            return "torch.compile makes a card's kernels with Triton, which is not installed: pip install triton"
+        if torch.version.cuda is not None and (capability := torch.cuda.get_device_capability(device)) < (7, 0):
+            return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
+        return None
+    from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  (seconds to import)
+
+    try:
+        get_cpp_compiler()
+    except (RuntimeError, OSError) as error:  # none is found, or it does not answer
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return f"torch.compile makes a processor's kernels with a C++ compiler, and found none ({reason})"
+    return None

@@ -19,7 +19,7 @@ from torch import Tensor
 from frugan.engine.checkpoint import checkpoint_name, checkpoint_tensors
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
-from frugan.files import read_regular
+from frugan.files import RUN_RECIPE, read_regular
 
 LOCK = "run.lock"
 OWNER = "owner.json"
@@ -171,10 +171,6 @@ def told_what_is_needed(folder: Path, state: TrainingState) -> Iterator[None]:
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-RUN_RECIPE = "recipe.json"
-"""Where a run keeps its recipe."""
 
 
 @dataclass(frozen=True)

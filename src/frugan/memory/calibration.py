@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from frugan.engine.host_memory import host_like
 from frugan.engine.precision import DTYPES, card_has_bf16_units, resolve_precision
-from frugan.memory.cards import Card
+from frugan.files import Folders
+from frugan.memory.cards import Card, card_here, named_card, unnamed_card
 from frugan.memory.work import WorkCounter
 from frugan.wording import MIB
 
@@ -210,3 +211,20 @@ def _workspace_bytes(device: torch.device) -> int:
     del a
     torch.cuda.synchronize(device)
     return most + torch.cuda.memory_allocated(device)  # the product's workspace stays
+
+
+def choose_card(asked: str | None, device: torch.device) -> Card:
+    """The card that is planned for: by name, or the device here with what was measured on it or is known of it.
+
+    Raises:
+        BadInput: a name that is not known.
+    """
+    if asked is not None:
+        return named_card(asked)
+    if device.type != "cuda":
+        return unnamed_card()
+    name = device_name(device)
+    if (measured := load_calibration(name, Folders.from_environment().cache)) is not None:
+        return measured
+    memory_bytes = torch.cuda.get_device_properties(device).total_memory
+    return card_here(name, memory_bytes, torch.cuda.get_device_capability(device))

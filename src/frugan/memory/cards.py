@@ -302,13 +302,6 @@ def is_spilling(device: torch.device) -> bool:
     return free < 0.01 * whole
 
 
-# The link between cards that train together, and what adding up gradients over it takes.
-#
-# With N cards and V bytes of gradients, a ring (reduce-scatter, then all-gather) sends 2 (N - 1) / N * V bytes through
-# each card's link, and a tree passes 2 ceil(log2 N) messages one after the other:
-#
-#     seconds = 2 (N - 1) / N * V / bandwidth  +  2 ceil(log2 N) * latency
-
 _BANDWIDTHS = MappingProxyType(
     {"MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30, "Mbit": 1e6 / 8, "Gbit": 1e9 / 8, "Tbit": 1e12 / 8}
 )
@@ -320,7 +313,13 @@ _FORM = re.compile(rf"\s*{_NUMBER}\s*({'|'.join(_BANDWIDTHS)})/s\s*(?:,\s*{_NUMB
 
 @dataclass(frozen=True)
 class Link:
-    """What connects any two cards."""
+    """What connects any two cards that train together, and how long adding up gradients over it takes.
+
+    With N cards and V bytes of gradients, a ring (reduce-scatter, then all-gather) sends 2 (N - 1) / N * V bytes
+    through each card's link, and a tree passes 2 ceil(log2 N) messages one after the other:
+
+        seconds = 2 (N - 1) / N * V / bandwidth  +  2 ceil(log2 N) * latency
+    """
 
     bytes_per_s: float  # through each card, one way; of the slowest link where they differ
     latency_s: float  # of a message

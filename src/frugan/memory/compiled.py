@@ -181,13 +181,7 @@ class _Recorder(TorchDispatchMode):
             with self:
                 return parts(*args, **kwargs)
         written = written_in_place(func, (args, kwargs)) if func._schema.is_mutable else []
-        only_written = {id(x) for x in written if _fills(func, x)}
-        reads: dict[int, int] = {}
-        shape_alone = _SHAPE_ALONE.get(func.overloadpacket)
-        for at, tensor in enumerate(tensors_in((args, kwargs))):
-            number = self.number(tensor)
-            if id(tensor) not in only_written and at != shape_alone:
-                reads[number] = max(reads.get(number, 0), _read_bytes(tensor))
+        reads = self._reads(func, tensors_in((args, kwargs)), written)
         out, known = self._dataless.run(func, args, kwargs)
         if known is None:
             return out  # a view
@@ -198,6 +192,18 @@ class _Recorder(TorchDispatchMode):
         kind = _kind(func, [*written, *new])
         self.graph.operations.append(Operation(func, kind, reads, made, known.cost, self._place()))
         return out
+
+    def _reads(self, func: Any, operands: Sequence[Tensor], written: Sequence[Tensor]) -> dict[int, int]:
+        """Number of each value that an operation reads -> bytes of it."""
+        only_written = {id(x) for x in written if _fills(func, x)}
+        shape_alone = _SHAPE_ALONE.get(func.overloadpacket)
+        reads: dict[int, int] = {}
+        for at, tensor in enumerate(operands):
+            number = self.number(tensor)
+            if id(tensor) not in only_written and at != shape_alone:
+                in_memory = min(tensor.nbytes, tensor.untyped_storage().nbytes())  # what is expanded lies there once
+                reads[number] = max(reads.get(number, 0), in_memory)
+        return reads
 
 
 def _kind(func: Any, made: Sequence[Tensor]) -> OperationKind:
@@ -222,11 +228,6 @@ def _is_whole(tensor: Tensor) -> bool:
 def _fills(func: Any, tensor: Tensor) -> bool:
     """Whether nothing of what a tensor held before is left or looked at."""
     return func.overloadpacket in FILLS and _is_whole(tensor)
-
-
-def _read_bytes(tensor: Tensor) -> int:
-    """Of a tensor's memory: what is expanded lies there once."""
-    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
 MOST_READ = 8

@@ -1,4 +1,4 @@
-"""What operations give without being run: a rule for each operation that steps are made of.
+"""Runs torch code on tensors that have shapes and no data: a rule for each operation that steps are made of.
 
 Torch has such rules of its own ("meta" kernels), for every operation; most are written in Python and take 50 to 1,000
 times as long as these, and the first one that is called imports a compiler. What is not listed here is asked of them.
@@ -115,11 +115,6 @@ def _table() -> dict[Any, Rule]:
 RULES: Mapping[Any, Rule] = MappingProxyType(_table())
 """Operation -> what it gives."""
 
-# Runs torch code on tensors that have shapes and no data, in a few microseconds an operation.
-#
-# They are torch's own tensors on its "meta" device. What an operation gives is found once for each set of its operands'
-# shapes (memory/dataless.py), and made by a look into a table from then on; so is its work.
-
 META = torch.device("meta")
 _ALIASES = frozenset({aten.detach.default, aten._unsafe_view.default, aten.lift_fresh.default, aten.alias.default})
 """Views, though torch does not list all of them as such."""
@@ -141,7 +136,11 @@ class Known:
 
 
 class Dataless:
-    """Runs operations on tensors without data."""
+    """Runs operations on tensors without data, torch's own on its "meta" device, in a few microseconds each.
+
+    What an operation gives is found once for each set of its operands' shapes, and made by a look into a table from
+    then on; so is its work.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Known] = {}
@@ -182,15 +181,26 @@ class Dataless:
         if func is aten._local_scalar_dense.default:
             raise RuntimeError("_local_scalar_dense: tensors without data cannot be asked for a value")
         specs = RULES[func](*args, **kwargs) if func in RULES else NotImplemented
-        if specs is not NotImplemented:
-            self._known[key] = known = Known(specs)
-            return _made(specs, func, args, kwargs), known
-        if func._schema.is_mutable and _writes_its_results(func):
-            self._known[key] = known = Known(_WRITTEN)
-            return _made(_WRITTEN, func, args, kwargs), known
+        if specs is NotImplemented and func._schema.is_mutable and _writes_its_results(func):
+            specs = _WRITTEN
+        if specs is NotImplemented:
+            return self._asked_of_torch(func, args, kwargs, key, tensors)
+        self._known[key] = known = Known(specs)
+        return _made(specs, func, args, kwargs), known
+
+    def _asked_of_torch(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], key: tuple[Any, ...], tensors: Sequence[Tensor]
+    ) -> tuple[Any, Known | None]:
+        """Run an operation that has no rule; nothing is known of one that gives other things than new tensors."""
         placed = {**_without_device(kwargs), "device": META} if _takes_device(func) else kwargs
         out = func(*args, **placed)
-        made = [out] if isinstance(out, Tensor) else [x for x in out if x is not None] if _is_several(out) else []
+        made = (
+            [out]
+            if isinstance(out, Tensor)
+            else [x for x in out if x is not None]
+            if isinstance(out, tuple | list)
+            else []
+        )
         given = {x.untyped_storage()._cdata for x in tensors}
         if not made or any(not isinstance(x, Tensor) or x.untyped_storage()._cdata in given for x in made):
             return out, None
@@ -231,10 +241,6 @@ def _specs_of(out: Any) -> Specs:
         return tuple(out.shape), out.stride(), out.dtype
     specs = [None if x is None else (tuple(x.shape), x.stride(), x.dtype) for x in out]
     return specs if isinstance(out, list) else tuple(specs)  # type: ignore[return-value]
-
-
-def _is_several(out: Any) -> bool:
-    return isinstance(out, tuple | list)
 
 
 def _describe(values: Any, parts: list[Any], tensors: list[Tensor]) -> None:

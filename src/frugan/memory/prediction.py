@@ -1,4 +1,4 @@
-"""Samples without content: neither memory nor time of a step depends on it."""
+"""What a plan takes, predicted: the engine's own step, run on tensors without data."""
 
 import importlib
 import sys
@@ -27,7 +27,7 @@ from frugan.memory.work import Work
 
 @dataclass(frozen=True)
 class BlankPictures:
-    """Gives sources blank samples of their kind; tensors without data under a fake mode."""
+    """Gives sources blank samples of their kind: neither memory nor time of a step depends on what samples show."""
 
     needs: Mapping[str, SourceSpec]  # what each source has to give
 
@@ -39,12 +39,6 @@ class BlankPictures:
         """As sheets ask for them."""
         return self.needs[source].blank(count)
 
-
-# Spares a process that only plans the import of torch's compiler: two seconds of a processor's time.
-#
-# Torch imports it at the first call of many a function (an optimizer's step, a backward from given gradients) only to
-# say that it must not compile it, or to compare sizes that might be symbols. Where nothing is compiled that changes
-# nothing.
 
 COMPILER, SYMBOLS = "torch._dynamo", "torch.fx.experimental.symbolic_shapes"
 _SETTINGS = SimpleNamespace(error_on_nested_fx_trace=True)  # read by a recomputation, used where something is compiled
@@ -67,7 +61,12 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def no_compiler() -> Iterator[None]:
-    """Inside, torch's compiler is not imported, unless somebody asks for more of it than to be left alone."""
+    """Inside, torch's compiler is not imported, unless somebody asks for more of it than to be left alone.
+
+    That spares a process that only plans two seconds of a processor's time. Torch imports it at the first call of many
+    a function (an optimizer's step, a backward from given gradients) only to say that it must not compile it, or to
+    compare sizes that might be symbols. Where nothing is compiled that changes nothing.
+    """
     asked: list[weakref.ref[Any]] = []  # weak: some are made at every call and hold its tensors
 
     def disable(function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:

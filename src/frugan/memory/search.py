@@ -87,9 +87,9 @@ class Estimates:
 
     @cached_property
     def plain(self) -> Prediction:
-        """What nothing saved takes, at the smallest micro-batch."""
+        """What nothing saved takes, at the smallest micro-batch: two of them, in the stage that takes most."""
         self._run_ahead()
-        return self._fully(self._smallest)
+        return self.predict(self._smallest, self.heaviest_stage, rough=False)
 
     @cached_property
     def fastest_first(self) -> Sequence[Estimate]:
@@ -210,10 +210,6 @@ class Estimates:
     def _sliced(self) -> Prediction | None:
         """Large dense layers in slices; None: there are none."""
         return self._roughly(self._first("all", slices=True)) if self.space.has_large_layers else None
-
-    def _fully(self, plan: Plan) -> Prediction:
-        """Two micro-batches of a plan, in the stage that takes most."""
-        return self.predict(plan, self.heaviest_stage, rough=False)
 
     def _roughly(self, plan: Plan) -> Prediction:
         """One micro-batch of a plan, with the gradients of those before it, which lie beside it: in half the time."""

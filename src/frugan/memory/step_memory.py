@@ -1,4 +1,7 @@
-"""What the host gives a step, made out of sight of what watches the card."""
+"""Memory and work of a training step, by running the engine's own step: no formula about any model.
+
+On tensors without data nothing is computed and no memory taken: that predicts. On real ones it measures.
+"""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +30,7 @@ OutOfSight = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class UnwatchedPictures:
-    """Pictures in host memory."""
+    """Pictures in host memory: they are made out of sight of what watches the card."""
 
     feed: PictureFeed
     out_of_sight: OutOfSight
@@ -56,10 +59,6 @@ class UnwatchedDraws:
     def update_seed(self, phase: Phase, step: int, repeat: int) -> int:
         return self.feed.update_seed(phase, step, repeat)
 
-
-# Memory and work of a training step, by running the engine's own step: no formula about any model.
-#
-# On fake tensors nothing is computed and no memory taken: that predicts. On real ones it measures.
 
 STEPS = 2
 """Replayed in the allocator's model: what the fragments of one leave no room for, the next one reserves anew."""

@@ -18,14 +18,6 @@ from frugan.memory.allocator import MIB, SMALL_REQUEST_BYTES, Block, CachingAllo
 from frugan.memory.dataless import Dataless
 from frugan.memory.work import WorkCounter, tensors_in
 
-# Where backward adds two gradients in the memory of the first.
-#
-# Torch's engine does so when nobody else holds the first one; but not while anything watches its operations, as a
-# tracker does. Who watches can tell such a sum from others by who holds its operands, and do what the engine would have
-# done.
-#
-# Source: the comment on accumulation in `torch/csrc/autograd/input_buffer.cpp` (torch 2.11 to 2.13), and its behaviour.
-
 aten = torch.ops.aten
 ADD, ADD_IN_PLACE = aten.add.Tensor, aten.add_.Tensor
 
@@ -69,6 +61,13 @@ def lone_holders() -> Holders:
 
 def is_made_in_place(args: tuple[Any, ...], held_by: Holders, lone: Holders, first_made_in: int | None) -> bool:
     """Whether the engine would make a sum, neither scaled nor into anything, in the memory of its first operand.
+
+    It adds two gradients so when nobody else holds the first one; but not while anything watches its operations, as a
+    tracker does. Who watches can tell such a sum from others by who holds its operands, and do what the engine would
+    have done.
+
+    Source: the comment on accumulation in `torch/csrc/autograd/input_buffer.cpp` (torch 2.11 to 2.13), and its
+    behaviour.
 
     Args:
         args: its operands.
@@ -255,14 +254,11 @@ class Peak:
         return Peak(self.size_bytes + size_bytes, self.place, categories) if size_bytes else self
 
 
-# Follows memory while anything runs: every storage that an operation makes, until it is freed.
-#
-# Works on real tensors and on fake ones, which have shapes but no data, so that one code measures and predicts. What a
-# device library takes by itself (workspaces of convolutions) is unseen.
-
-
 class Tracker(TorchDispatchMode):
-    """Traces all storages that live, from `with` on.
+    """Traces all storages that live, from `with` on: each that an operation makes, until it is freed.
+
+    Works on real tensors and on ones without data, so that one code measures and predicts. What a device library takes
+    by itself (workspaces of convolutions) is unseen.
 
     Args:
         existing: tensors that are there already, by what they are for.

@@ -9,9 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from frugan.engine.run_folder import RUN_RECIPE
 from frugan.errors import BadInput
-from frugan.files import read_regular
+from frugan.files import RUN_RECIPE, read_regular
 from frugan.recipe.overrides import apply_overrides, followed
 from frugan.recipe.recipe import Recipe, explain, known_keys
 from frugan.recipes import built_in, toml_of

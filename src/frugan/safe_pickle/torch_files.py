@@ -184,7 +184,7 @@ STORAGE_KINDS: Mapping[Name, Any] = {("torch", name): StorageKind(np.dtype(code)
 # before it (pickles in a row, then the storages' numbers).
 #
 # Why not `torch.load(weights_only=True, mmap=True)` with `torch.nn.ReLU` among the safe names? It runs no program
-# either, but, as measured with torch 2.13 on the files of tests/pickles/test_torch_files.py: - files of the older
+# either, but, as measured with torch 2.13 on the files of tests/safe_pickle/test_torch_files.py: - files of the older
 # format that hold a layer, as BigGAN-PyTorch's options do, are refused altogether; - a storage whose member is 4 bytes
 # short is filled up with the bytes that follow in the file, and no error is raised; - numbers of a machine with another
 # order of bytes are read as if they were ours; - a file of 1,407 bytes whose tensor looks at ten numbers again and

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 import frugan
 from frugan.api.card import FILES, CardFacts, card_text, write_card
-from frugan.api.networks import Weights, build_networks, load, save
+from frugan.api.networks import Weights, load, save
+from frugan.api.setup import build_networks
 from frugan.cli.application import application
 from frugan.engine.events import EventLog
 from frugan.engine.tensor_files import write_tensors

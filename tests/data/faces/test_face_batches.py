@@ -20,9 +20,9 @@ import torch
 
 from data.faces.golden_faces import GOLDEN
 from frugan.data.faces import sample_processes
+from frugan.data.faces.batches import FaceBatches, FaceOrder
 from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import open_faceset, pack_faceset
-from frugan.data.faces.needs import FaceBatches, FaceOrder
 from frugan.data.faces.sample import SampleSettings, make_sample
 from frugan.data.faces.sample_processes import LEFT_TO_THE_TRAINER, SampleBlock, SampleProcesses
 from frugan.errors import BadInput, TrainingFailed
@@ -182,7 +182,7 @@ import os, signal, sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    from frugan.data.faces.needs import FaceBatches
+    from frugan.data.faces.batches import FaceBatches
     from frugan.data.faces.face import FaceType
     from frugan.data.faces.faceset import open_faceset
     from frugan.data.faces.sample import SampleSettings

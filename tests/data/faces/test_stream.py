@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.data.faces.needs import FaceOrder, yaw_bins
+from frugan.data.faces.batches import FaceOrder, yaw_bins
 
 
 @settings(max_examples=30, deadline=None)

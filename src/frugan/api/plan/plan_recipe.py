@@ -7,15 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from frugan.api.devices import choose_device
-from frugan.api.plan.planner import Planner, PlanOptions, choose_card, duration_seconds
+from frugan.api.plan.planner import Planner, PlanOptions, duration_seconds
 from frugan.api.plan.relatives import Largest, relatives
 from frugan.api.plan.report import CardShare, PlanReport, Together, needed_size, shares_in_words
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
 from frugan.engine.training import Training
 from frugan.errors import BadInput
+from frugan.memory.calibration import choose_card
 from frugan.memory.cards import GUESSED, Card, Link, Sum, is_known, parse_link, seconds_between, sums_of
-from frugan.memory.plan_space import SaverName, Wishes
+from frugan.memory.plan_space import SaverName
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size, show_size
@@ -78,7 +79,9 @@ def plan_together(
     """
     link = GUESSED if options.link is None else parse_link(options.link)
     card, count = parse_cards(options.card, options.gpus)
-    lone = _lone(recipe, overrides, replace(options, card=card))
+    # One of the cards, as if it trained alone: it has nobody to share with.
+    alone = replace(options, card=card, gpus=None, link=None, micro_batch=None, use={*options.use} - {SHARDS})
+    lone = Planner.of(recipe, overrides, alone)
     shared = replace(lone, gpus=count)
     _ = shared.training  # refuses more cards than groups
     if budget_bytes is None and options.card is None:
@@ -96,7 +99,7 @@ def plan_together(
     alone_seconds = 0.0 if only_fits else _report(lone, budget_bytes).choice.whole_seconds
 
     planned = _planned(shared, dealt, budget_bytes, options, in_one_forward=in_one_forward)
-    planner, report = max(planned, key=lambda pair: pair[1].rung.peak_bytes)  # it stands for all
+    planner, report = max(planned, key=lambda pair: pair[1].peak_bytes)  # it stands for all
     if only_fits:
         return report  # that does not fit, if any does not
 
@@ -104,7 +107,7 @@ def plan_together(
     if not report.fits and not in_one_forward:
         with planner:
             report = planner.report(budget_bytes, say=options.say)
-    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.rung.savers else None)
+    sums, between_seconds = _sums(whole, link, count, planner.card if SHARDS in report.savers else None)
     shares = tuple(_share(each, dealt[each.share], budget_bytes, alone_seconds) for _, each in planned)
     together = Together(shares, link, sums, between_seconds, whole.batch)
     return replace(
@@ -123,10 +126,13 @@ def _planned(
     for own in dealt:
         micro_batch = own if in_one_forward else options.micro_batch
         most = None if micro_batch is None else min(micro_batch, own)
-        planner = replace(shared, share=own, wishes=Wishes(most, options.use, options.avoid))
+        planner = replace(shared, share=own, wishes=replace(options.wishes, micro_batch=most))
         planned.append((planner, _report(planner, budget_bytes)))
-    if any(SHARDS in report.rung.savers for _, report in planned):
-        return [pair if SHARDS in pair[1].rung.savers else _sharing(pair[0], budget_bytes) for pair in planned]
+    if any(SHARDS in report.savers for _, report in planned):
+        for at, (planner, report) in enumerate(planned):
+            if SHARDS not in report.savers:
+                sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
+                planned[at] = sharing, _report(sharing, budget_bytes)
     return planned
 
 
@@ -143,12 +149,6 @@ def _share(report: PlanReport, count: int, budget_bytes: int, alone_seconds: flo
     )
 
 
-def _lone(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
-    """For one of the cards, as if it trained alone: it has nobody to share with."""
-    use = tuple(name for name in options.use if name != SHARDS)
-    return Planner.of(recipe, overrides, replace(options, gpus=None, link=None, micro_batch=None, use=use))
-
-
 def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
     """Plans worth having for one of several cards that nobody has named.
 
@@ -161,12 +161,6 @@ def _ladder(shared: Planner, options: PlanOptions) -> PlanReport:
         check_micro_batch(options.micro_batch, shared.training.batch, shared.training.group)
         shared = shared.wishing(replace(shared.wishes, micro_batch=options.micro_batch))
     return _report(shared, None)
-
-
-def _sharing(planner: Planner, budget_bytes: int) -> tuple[Planner, PlanReport]:
-    """The same with the optimizers' state shared out."""
-    sharing = planner.wishing(replace(planner.wishes, use={*planner.wishes.use, SHARDS}))
-    return sharing, _report(sharing, budget_bytes)
 
 
 def _report(planner: Planner, budget_bytes: int | None) -> PlanReport:

@@ -1,12 +1,11 @@
-"""Why a plan is as it is: a line for each choice, and how to override it."""
+"""Finds plans of a recipe for a card, and says what they take and why they were chosen."""
 
 import hashlib
 import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
@@ -31,8 +30,8 @@ from frugan.errors import BadInput
 from frugan.families import family_code
 from frugan.files import Folders
 from frugan.memory.calibration import calibrate as measure_card
-from frugan.memory.calibration import device_name, load_calibration, save_calibration
-from frugan.memory.cards import Budget, Card, card_here, named_card, unnamed_card
+from frugan.memory.calibration import choose_card, save_calibration
+from frugan.memory.cards import Budget, Card
 from frugan.memory.plan_space import PlanSpace, Wishes, savers_of
 from frugan.memory.prediction import Target
 from frugan.memory.prediction_store import PredictionStore, prediction_version
@@ -146,17 +145,33 @@ COMMUNICATION_BYTES = 300 * MIB
 
 
 @dataclass(frozen=True)
-class PlanOptions(Wishes):
-    """How to plan: what is wished of a plan (`micro_batch`, `use`, `avoid`), and what for."""
+class PlanOptions:
+    """How to plan."""
 
-    # plan for a card of this name; None: the one here, or one that is not named. Several
-    # that train together: "gtx-1080x8".
+    # plan for a card of this name; None: the one here, or one that is not named. Several that train together:
+    # "gtx-1080x8".
     card: str | None = None
+    micro_batch: int | None = None  # samples in one forward; None: chosen
+    use: Collection[str] = ()  # savings that a plan must use
+    avoid: Collection[str] = ()  # savings that it must not
     gpus: int | None = None  # cards that share the batch; None: as many as `card` names
     link: str | None = None  # between them, such as "8GB/s"; None: a guess
     calibrate: bool = False  # measure the device here first
     tell: Callable[[int], None] = lambda _: None  # is told how many steps were run without data so far
     say: Say = quiet  # is given a line where what is asked for does not fit, before a change that would is looked for
+
+    def __post_init__(self) -> None:
+        """Refuse savings that are unknown or contradict each other.
+
+        Raises:
+            BadInput: they do.
+        """
+        _ = self.wishes
+
+    @property
+    def wishes(self) -> Wishes:
+        """What is asked of plans."""
+        return Wishes(self.micro_batch, self.use, self.avoid)
 
 
 @dataclass(frozen=True)
@@ -203,7 +218,7 @@ class Planner:
             recipe=loaded,
             card=card,
             precision=planned_precision(loaded, card),
-            wishes=Wishes(options.micro_batch, options.use, options.avoid),
+            wishes=options.wishes,
             name=name,
             gpus=options.gpus or 1,
             shipped=shipped_predictions(name),
@@ -273,8 +288,8 @@ class Planner:
     @property
     def cache_file(self) -> Path:
         """Where this user's own predictions are kept."""
-        name = self.recipe.family
-        return Folders.from_environment().cache / "predictions" / f"{name}-{_digest(subject(self.recipe))}.json"
+        digest = hashlib.sha256(json.dumps(subject(self.recipe), sort_keys=True).encode()).hexdigest()[:16]
+        return Folders.from_environment().cache / "predictions" / f"{self.recipe.family}-{digest}.json"
 
     def __enter__(self) -> Self:
         return self
@@ -303,10 +318,15 @@ class Planner:
             say: is given a line before that.
 
         Raises:
-            BadInput: the budget is below the parameters themselves, or no plan is as wished.
+            BadInput: the budget is below the parameters themselves, no plan is as wished, or a family of another
+                package does what no plan can be made of.
         """
-        with _told_when_refused(self.recipe):
+        try:
             return self._report(budget_bytes, nearest=nearest, say=say)
+        except RuntimeError as error:
+            if family_code(self.recipe.kind) is None:
+                raise
+            raise BadInput(f"family {self.recipe.family}: its step cannot be planned: {error}") from error
 
     def _report(self, budget_bytes: int | None, *, nearest: bool, say: Say) -> PlanReport:
         search, recipe = self.search, self.recipe
@@ -438,21 +458,6 @@ class Planner:
         return self.search.within(most_bytes if room_bytes is None else min(most_bytes, room_bytes)), reserved_bytes
 
 
-@contextmanager
-def _told_when_refused(recipe: Recipe) -> Iterator[None]:
-    """Say what a family of another package does that no plan can be made of.
-
-    Raises:
-        BadInput: it does.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if family_code(recipe.kind) is None:
-            raise
-        raise BadInput(f"family {recipe.family}: its step cannot be planned: {error}") from error
-
-
 def duration_seconds(recipe: Recipe, step_seconds: float) -> float | None:
     """Of a whole training, or its own where it is given as a time; None: it has no end."""
     steps = recipe.training.duration.known_steps(recipe.training.batch)
@@ -487,23 +492,6 @@ def shipped_predictions(name: str) -> Path | None:
     return Path(str(file)) if file.is_file() else None
 
 
-def choose_card(asked: str | None, device: torch.device) -> Card:
-    """The card that is planned for: by name, or the device here with what was measured on it or is known of it.
-
-    Raises:
-        BadInput: a name that is not known.
-    """
-    if asked is not None:
-        return named_card(asked)
-    if device.type != "cuda":
-        return unnamed_card()
-    name = device_name(device)
-    if (measured := load_calibration(name, Folders.from_environment().cache)) is not None:
-        return measured
-    memory_bytes = torch.cuda.get_device_properties(device).total_memory
-    return card_here(name, memory_bytes, torch.cuda.get_device_capability(device))
-
-
 def planned_precision(recipe: Recipe, card: Card) -> Precision:
     """The precision that training would have on a card."""
     asked = recipe.training.precision
@@ -512,7 +500,3 @@ def planned_precision(recipe: Recipe, card: Card) -> Precision:
     if asked == "auto":
         return Precision("bf16", torch.bfloat16, "assumed: compute capability 8.0 or newer; fp16 on 7.x takes as much")
     return Precision(asked, DTYPES[asked], "asked for")
-
-
-def _digest(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

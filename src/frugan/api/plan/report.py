@@ -189,7 +189,7 @@ class PlanReport:
     budget_bytes: int | None  # on the card in all; None: no budget
     rung: Rung  # the plan chosen, or the smallest there is where none fits
     choice: Choice  # the same for the engine
-    # bytes on the card at the peak, by what they are for; they add up to `rung.peak_bytes`
+    # bytes on the card at the peak, by what they are for; they add up to `peak_bytes`
     categories: Mapping[str, int]
     by_phase: Mapping[str, int]  # phase -> peak of what lives, without context and libraries
     place: str  # phase and block in which the peak falls; the stage of training if there are several
@@ -216,6 +216,31 @@ class PlanReport:
     timed: bool = False  # whether the card's speed is known: times mean nothing without
 
     @property
+    def peak_bytes(self) -> int:
+        """Predicted peak on the card."""
+        return self.rung.peak_bytes
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples in one forward."""
+        return self.rung.micro_batch
+
+    @property
+    def accumulation(self) -> int:
+        """Forwards for one update."""
+        return self.rung.accumulation
+
+    @property
+    def savers(self) -> tuple[SaverName, ...]:
+        """Savings used."""
+        return self.rung.savers
+
+    @property
+    def extra_compute(self) -> float:
+        """Multiply-accumulates beyond those without recompute, as a share."""
+        return self.rung.extra_compute
+
+    @property
     def time_error(self) -> float:
         """Share by which a predicted time may be off."""
         return TIME_ERROR
@@ -237,7 +262,7 @@ class PlanReport:
             "card": {"name": self.card.name, "source": self.card.source, "memory_bytes": self.card.memory_bytes},
             "decisions": list(self.decisions),
             "ladder": [asdict(rung) for rung in self.ladder],
-            "smallest_bytes": None if self.fits else self.rung.peak_bytes,
+            "smallest_bytes": None if self.fits else self.peak_bytes,
             "nearest_change": None if self.nearest_change is None else list(self.nearest_change),
             "duration_seconds": self.duration_seconds,
             "time_error": self.time_error,
@@ -309,7 +334,7 @@ class PlanReport:
                 data = "DATA" if self.shows_given else "PICTURES"
                 yield _unbroken(f"Next: frugan train {again} --data {data} --out RUN")
             return
-        yield f"\nsmallest --memory that it fits: {needed_size(self.rung.peak_bytes)}"
+        yield f"\nsmallest --memory that it fits: {needed_size(self.peak_bytes)}"
         if self.nearest_change:
             yield f"with {budget} this change would fit: {' '.join(self.nearest_change)}"
             return

@@ -11,6 +11,7 @@ from torch import nn
 from frugan.api.devices import use_device
 from frugan.api.networks import Weights, networks_from
 from frugan.api.progress import Say
+from frugan.api.setup import with_pictures
 from frugan.contract.family import Previews, SheetRequest
 from frugan.engine.checkpoint import STATE_FILE
 from frugan.engine.device import pin_arithmetic
@@ -39,15 +40,6 @@ def row_labels(request: SheetRequest, rows: int, names: Sequence[str]) -> tuple[
     if set(request.classes) == {0} and len(names) <= 1:
         return ()  # a network without classes
     return tuple(names[number] if number < len(names) else f"class {number}" for number in request.classes)
-
-
-def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
-    """Add the pictures that a family shows on its sheets, if it shows given ones."""
-    needs = recipe.sources
-    wanted = [name for name, need in needs.items() if need.given]
-    if not wanted or previews is None:
-        return request
-    return replace(request, pictures={name: previews.preview(name, request.rows) for name in wanted})
 
 
 def provenance(recipe: Recipe, step: int) -> dict[str, str]:

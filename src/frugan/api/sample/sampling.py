@@ -13,7 +13,8 @@ from frugan.api.data import Data, feeding, open_sources
 from frugan.api.networks import Weights
 from frugan.api.progress import Say
 from frugan.api.sample.generation import check_numbered, check_psi, check_truncation, extent, pixels, words
-from frugan.api.sample.networks import open_networks, row_labels, with_pictures
+from frugan.api.sample.networks import open_networks, row_labels
+from frugan.api.setup import with_pictures
 from frugan.contract.family import SheetRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.weights import prepared_together

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from frugan.api.devices import misspelt_cards, told_when_full, use_device
+from frugan.api.devices import card_identity, misspelt_cards, told_when_full, use_device
 from frugan.api.networks import weights_metadata
 from frugan.api.setup import training_of
 from frugan.api.train.init import refuse_untaught, start_from
@@ -163,7 +163,7 @@ def _kept(run: TrainRun, start: _Start, shares: ShareChoice) -> dict[str, Any]:
     return {
         "data": {name: data.as_json() for name, data in run.data.items()},
         "device": start.state.device.type,
-        "card": start.planner.where,
+        "card": card_identity(start.planner.device),
         "memory_budget_bytes": start.planner.asked_bytes,
         "ranks": run.ranks.size,
         **({ROLLBACKS: rollbacks} if rollbacks else {}),

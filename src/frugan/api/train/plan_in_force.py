@@ -1,4 +1,4 @@
-"""How a run's micro-batches are worked: as the step is written, or compiled where the recipe asks for it."""
+"""The plan that a training has in force: gone on with, made by the planner, or made smaller when memory runs out."""
 
 import platform
 from collections.abc import Mapping
@@ -9,65 +9,21 @@ from typing import Any
 import torch
 
 from frugan.api.devices import card_identity
-from frugan.api.plan.planner import Planner, choose_card, shipped_predictions
+from frugan.api.plan.planner import Planner, shipped_predictions
 from frugan.api.plan.report import PlanReport, needed_size
 from frugan.api.progress import Say
 from frugan.api.train.run import TrainingOptions
-from frugan.engine.compiled_phases import INDUCTOR, CompiledPhases
+from frugan.engine.compiled_phases import compiles
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.place import Share, deal
 from frugan.engine.training import Training
-from frugan.engine.update import Backward, forward_and_backward
 from frugan.errors import BadInput, TrainingFailed
-from frugan.files import Folders
+from frugan.memory.calibration import choose_card
 from frugan.memory.cards import Budget, Card, free_bytes, room_bytes
 from frugan.memory.plan_space import Wishes
 from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size, show_size
-
-BACKEND = INDUCTOR
-
-
-def backward_of(recipe: Recipe, device: torch.device, say: Say, warn: Say) -> Backward:
-    """What runs forward and backward of each micro-batch.
-
-    Args:
-        say: is given a line for each phase that is compiled.
-        warn: is given a line where something is not.
-    """
-    if not recipe.training.compile:
-        return forward_and_backward
-    if (missing := missing_compiler(device)) is not None:
-        warn(f"training.compile is ignored, steps run without it: {missing}")
-        return forward_and_backward
-    return CompiledPhases(say, warn, Folders.from_environment().cache / "inductor", BACKEND)
-
-
-def compiles(recipe: Recipe, device: torch.device) -> bool:
-    """Whether a recipe's phases are compiled on a device, and are to be planned so."""
-    return recipe.training.compile and missing_compiler(device) is None
-
-
-def missing_compiler(device: torch.device) -> str | None:
-    """What torch.compile would need for a device and is not here; None: nothing."""
-    if device.type == "cuda":
-        from torch.utils._triton import has_triton_package  # noqa: PLC0415
-
-        if not has_triton_package():
-            return "torch.compile makes a card's kernels with Triton, which is not installed: pip install triton"
-        if torch.version.cuda is not None and (capability := torch.cuda.get_device_capability(device)) < (7, 0):
-            return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
-        return None
-    from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  (seconds to import)
-
-    try:
-        get_cpp_compiler()
-    except (RuntimeError, OSError) as error:  # none is found, or it does not answer
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return f"torch.compile makes a processor's kernels with a C++ compiler, and found none ({reason})"
-    return None
-
 
 STEP_DOWN = 0.92
 """When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""
@@ -261,7 +217,7 @@ class TrainingPlanner:
         return card if self._on_card else replace(card, context_bytes=0, workspace_bytes=0, name="this CPU")
 
     @property
-    def wishes(self) -> Wishes:
+    def _wishes(self) -> Wishes:
         """What is asked of plans: as the options have it, where it can be had here."""
         options = self.options
         flags = {
@@ -286,7 +242,7 @@ class TrainingPlanner:
             card=self._card,
             precision=self.precision,
             target="cuda" if self._on_card else "cpu",
-            wishes=wishes or self.wishes,
+            wishes=wishes or self._wishes,
             name=self.name,
             gpus=self.ranks,
             in_parts=self._own_share.team is not None,
@@ -302,40 +258,30 @@ class TrainingPlanner:
         training, own = self.recipe.training, len(self._own_share.samples)
         group = training.normalisation_batch if self._own_share.team is None else own
         as_here = {"batch": own * self.ranks, "normalisation_batch": group}
-        changed = training.model_copy(update={**as_here, "compile": compiles(self.recipe, self.device)})
+        changed = training.model_copy(update={**as_here, "compile": compiles(training.compile, self.device)})
         return self.recipe.model_copy(update={"training": changed})
-
-    @property
-    def where(self) -> dict[str, Any] | None:
-        """The card that plans are made for, for a checkpoint to keep beside the plan; None: a CPU."""
-        return card_identity(self.device)
 
     def _goes_on(self, saved: Mapping[str, Any]) -> bool:
         """Whether the plan that a checkpoint was written by is one for this device and precision."""
         if "micro_batch" not in saved["plan"]:
             return False  # a converted model has no plan yet
-        if (before := int(saved.get("ranks", 1))) != self.ranks:
-            self.say(f"plan: made again, because the batch is now shared by {self.ranks}, and was by {before}")
+        ranks, card = int(saved.get("ranks", 1)), saved.get("card")
+        if ranks != self.ranks:
+            why = f", because the batch is now shared by {self.ranks}, and was by {ranks}"
+        elif saved.get("device", self.device.type) != self.device.type:
             return False
-        return self._is_like_here(saved)
-
-    def _is_like_here(self, saved: Mapping[str, Any]) -> bool:
-        if saved.get("device", self.device.type) != self.device.type:
-            return False
-        if self.device.type != "cuda":
-            return True
-        before, here = saved.get("card"), self.where
-        if before != here:
+        elif card != card_identity(self.device) and self._on_card:
             was = "a card that it did not note"
-            if before is not None:
-                was = f"{before['name']} with {show_size(before['memory_bytes'])}"
+            if card is not None:
+                was = f"{card['name']} with {show_size(card['memory_bytes'])}"
             budget = "; the budget for the old card no longer applies" if saved.get("memory_budget_bytes") else ""
-            self.say(f"plan: made again, because the run was on {was} so far, and this is another one{budget}")
-            return False
-        if saved["plan"]["precision"] != self.precision.name:
-            self.say(f"plan: made again for {self.precision.name}; it was for {saved['plan']['precision']}")
-            return False
-        return True
+            why = f", because the run was on {was} so far, and this is another one{budget}"
+        elif saved["plan"]["precision"] != self.precision.name and self._on_card:
+            why = f" for {self.precision.name}; it was for {saved['plan']['precision']}"
+        else:
+            return True
+        self.say(f"plan: made again{why}")
+        return False
 
     def cap(self, budget_bytes: int | None) -> None:
         """Let this process have no more of a card than its budget, and on Windows than what is free there.

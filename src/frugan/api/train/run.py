@@ -1,6 +1,6 @@
 """A run that is open for training: what is trained on what, how, where it goes, whom to tell, and how it ended."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,18 @@ from frugan.wording import parse_size
 
 
 @dataclass(frozen=True)
-class TrainingOptions(Wishes):
-    """What may be asked of a training, besides the recipe: what is wished of its plan (`micro_batch`, `use`, `avoid`),
-    and how it runs.
-    """
+class TrainingOptions:
+    """What may be asked of a training, besides the recipe."""
 
+    micro_batch: int | None = None  # samples in one forward; None: by the plan, on a CPU one normalisation group
     recompute: bool = False  # recompute every block that may be
     ema_on_host: bool = False  # keep the average in host memory
     shard_optimizer: bool = False  # each rank keeps the optimizers' state of its part of the weights alone
     device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:1"
     workers: int | None = None  # processes that make face samples, for all sources together; None: by the machine
     memory: str | None = None  # budget on the card, such as "6GiB"; None: what is free there less a margin
+    use: Collection[str] = ()  # savings that the plan must use
+    avoid: Collection[str] = ()  # savings that it must not
     tensorboard: bool = False  # write TensorBoard's files into the run as well
     wandb_project: str | None = None  # send everything to this project on Weights & Biases; None: nothing
     stop_after: str | None = None  # time such as "23h" after which to save and stop, however much is left; None: never
@@ -46,7 +47,7 @@ class TrainingOptions(Wishes):
         Raises:
             BadInput: a saving is unknown, or `memory` is none, or `stop_after`, or `shares` are none.
         """
-        super().__post_init__()
+        Wishes(self.micro_batch, self.use, self.avoid)
         if self.memory is not None:
             parse_size(self.memory)
         _ = self.stop_after_seconds

@@ -10,9 +10,9 @@ from frugan.api.data import default_workers, feeding
 from frugan.api.sample.networks import write_sheets
 from frugan.api.setup import training_of
 from frugan.api.train.observers import LossHistory, variety_measurement
-from frugan.api.train.plan_in_force import backward_of
 from frugan.api.train.run import TrainRun
 from frugan.engine.checkpoint import BestCheckpoints
+from frugan.engine.compiled_phases import backward_of
 from frugan.engine.loop import Loop, RunningStage, Scoring, Stages
 from frugan.engine.plan import Plan
 from frugan.engine.progress import Clock, SheetClock
@@ -58,7 +58,9 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
                 measure_variety(state, plan)
                 return paths
 
-            backward = backward_of(recipe, device, run.choose, lambda line: run.warn_here(loop.state.step, line))
+            backward = backward_of(
+                recipe.training.compile, device, run.choose, lambda line: run.warn_here(loop.state.step, line)
+            )
             made = RunningStage(
                 step=trained.step(
                     feed, Streams(seed), stage=trained.stage_at(step), ranks=run.ranks, backward=backward

@@ -23,7 +23,7 @@ from frugan.data.faces.dfl_jpeg import (
 )
 from frugan.data.faces.face import Face, FaceType
 from frugan.data.faces.geometry import opencv, yaw
-from frugan.data.formats.folder import is_hidden, is_picture_name
+from frugan.data.formats.source import is_hidden, is_picture_name
 from frugan.errors import BadInput
 from frugan.files import whole_file
 from frugan.safe_pickle.reader import load_pickle

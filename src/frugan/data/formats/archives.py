@@ -16,7 +16,6 @@ from PIL import Image
 
 from frugan.data.colours import WHITE, Background
 from frugan.data.decoding import MOST_PIXELS, read_picture, read_size
-from frugan.data.formats.folder import is_hidden, is_picture_name
 from frugan.data.formats.source import (
     MOST_JSON_BYTES,
     Classes,
@@ -26,6 +25,8 @@ from frugan.data.formats.source import (
     classes_from_json,
     closed_on_failure,
     in_class_order,
+    is_hidden,
+    is_picture_name,
     numbered,
     translated,
 )

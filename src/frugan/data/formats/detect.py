@@ -8,9 +8,9 @@ from PIL import Image
 
 from frugan.data.colours import WHITE, Background
 from frugan.data.formats.archives import cifar_layout, open_cifar, open_hdf5, open_zip
-from frugan.data.formats.folder import is_picture_name, open_folder
+from frugan.data.formats.folder import open_folder
 from frugan.data.formats.shards import holds_shards, open_shards
-from frugan.data.formats.source import Classes, Source
+from frugan.data.formats.source import Classes, Source, is_picture_name
 from frugan.data.picture_set import open_prepared
 from frugan.data.set_file import is_prepared
 from frugan.errors import BadInput

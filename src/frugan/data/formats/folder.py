@@ -8,17 +8,19 @@ from pathlib import Path
 from PIL import Image
 
 from frugan.data.colours import WHITE, Background
-from frugan.data.decoding import SUFFIXES, read_picture, read_size
-from frugan.data.formats.source import MOST_JSON_BYTES, Source, classes_from_folders, classes_from_json, in_class_order
+from frugan.data.decoding import read_picture, read_size
+from frugan.data.formats.source import (
+    MOST_JSON_BYTES,
+    SUFFIXES,
+    Source,
+    classes_from_folders,
+    classes_from_json,
+    in_class_order,
+    is_hidden,
+    is_picture_name,
+)
 from frugan.errors import BadInput
 from frugan.wording import count, shown
-
-NOT_DATA = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
-
-
-def is_hidden(name: str) -> bool:
-    """Tell whether a file or folder is the system's own or hidden: neither looked into nor counted."""
-    return name.startswith(".") or name in NOT_DATA
 
 
 def visible_files(folder: Path) -> Iterator[str]:
@@ -45,11 +47,6 @@ def visible_files(folder: Path) -> Iterator[str]:
                         yield below + entry.name
         except OSError as error:
             raise BadInput(f"cannot list {shown(str(folder / below))}: {error.strerror}. Check the rights.") from error
-
-
-def is_picture_name(name: str) -> bool:
-    """Tell by its suffix, in any case, whether a file is taken for a picture."""
-    return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 def open_folder(path: Path, background: Background = WHITE) -> Source:

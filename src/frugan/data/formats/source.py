@@ -1,6 +1,7 @@
 """What every format of pictures looks like from outside, and where the class of each picture comes from."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,19 @@ from PIL import Image
 from frugan.errors import BadInput
 from frugan.wording import count, first_names, shown
 
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
+NOT_DATA = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
 MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,841: a larger number is no class
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a file or folder is the system's own or hidden: neither looked into nor counted."""
+    return name.startswith(".") or name in NOT_DATA
+
+
+def is_picture_name(name: str) -> bool:
+    """Tell by its suffix, in any case, whether a file is taken for a picture."""
+    return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 @dataclass(frozen=True, eq=False)
