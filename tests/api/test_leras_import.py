@@ -10,6 +10,7 @@ import pytest
 
 from api.leras_models import change, model_of, write
 from api.leras_runs import EVERY_PHASE, back, there
+from frugan.api.convert.functions import from_leras, to_leras
 from frugan.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")
@@ -138,3 +139,13 @@ def test_a_loss_scale_is_found_anew(tmp_path: Path) -> None:
     run, _ = there(tmp_path, model_of(discriminators=False))
     saved = json.loads((run / "checkpoints" / "step-000001234" / "state.json").read_text("utf-8"))
     assert (saved["loss_scales"], saved["plan"]["precision"], saved["seconds"]) == ({}, "auto", 0)
+
+
+def test_what_the_functions_give(tmp_path: Path) -> None:
+    write(tmp_path / "model", model_of())
+    made = from_leras(tmp_path / "model", tmp_path / "run", say=lambda line: None)
+    assert (made.run, made.recipe) == (tmp_path / "run", tmp_path / "run" / "recipe.toml")
+    assert made.recipe.is_file()
+    written = to_leras(made.run, tmp_path / "back", say=lambda line: None)
+    assert (written.folder, written.name, written.backup) == (tmp_path / "back", made.name, None)
+    assert made.step == written.iteration > 0

@@ -107,12 +107,27 @@ class Converted:
     path: Path  # what was written: a run, a folder or a file
     facts: Mapping[str, Any]  # for a program, as JSON
     lines: Sequence[str]  # for people
-    recipe: Any = None  # of the networks, where a run or weights were made; a `frugan.recipe.recipe.Recipe`
+    recipe: Any = None  # of the networks, where a run or weights were made: a `Recipe`; of `from_leras` its file
     name: str = ""  # of the model, if it has one
     step: int = 0  # updates done
     networks: tuple[str, ...] = ()  # that were in the source, or that were written, by their names in the other program
     backup: Path | None = None  # where the files that it replaced are now; None: there were none, or they are gone
     difference: float | None = None  # the largest from what the original draws; None: it was not compared
+
+    @property
+    def run(self) -> Path:
+        """What was written, where that is a run."""
+        return self.path
+
+    @property
+    def folder(self) -> Path:
+        """What was written, where that is a folder of another program's files."""
+        return self.path
+
+    @property
+    def iteration(self) -> int:
+        """Updates done, as DeepFaceLab calls them."""
+        return self.step
 
 
 class OurSide(Protocol):

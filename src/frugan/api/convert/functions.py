@@ -1,12 +1,13 @@
 """Conversions of the programs that people come from, as functions; `convert` knows all formats."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from frugan.api.convert.formats import convert
 from frugan.api.data import Data
 from frugan.api.progress import Say
-from frugan.contract.formats import Conversion, Converted
+from frugan.contract.formats import RECIPE_FILE, Conversion, Converted
 
 
 def from_leras(
@@ -25,7 +26,8 @@ def from_leras(
         BadInput: files are missing, damaged or do not fit each other; nothing is written then.
         OSError: the disk is full or the folder cannot be written; nothing is left then.
     """
-    return convert(Conversion(Path(source), Path(out), say, overrides=overrides, name=name), made_by="leras")
+    made = convert(Conversion(Path(source), Path(out), say, overrides=overrides, name=name), made_by="leras")
+    return dataclasses.replace(made, recipe=made.path / RECIPE_FILE)
 
 
 def to_leras(
