@@ -40,13 +40,12 @@ def demo(
 
 
 def _digits(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import DIGITS_RECIPE as RECIPE
-    from frugan.api.demo import StoppedDemo, demo_folder
+    from frugan.api.demo import DIGITS_RECIPE, StoppedDemo, demo_folder
     from frugan.api.demo import demo as demo_digits
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        result = demo_digits(out or demo_folder("demo", RECIPE, say), say=say, show=line.show)
+        result = demo_digits(out or demo_folder("demo", DIGITS_RECIPE, say), say=say, show=line.show)
     if isinstance(result, StoppedDemo):
         _print_stopped(result, as_json)
         return
@@ -67,12 +66,11 @@ def _digits(out: Path | None, as_json: bool) -> None:
 
 
 def _stylegan2(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import STYLEGAN2_RECIPE as RECIPE
-    from frugan.api.demo import StoppedDemo, demo_folder, demo_stylegan2
+    from frugan.api.demo import STYLEGAN2_RECIPE, StoppedDemo, demo_folder, demo_stylegan2
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        run = out or demo_folder("demo-stylegan2", RECIPE, say)
+        run = out or demo_folder("demo-stylegan2", STYLEGAN2_RECIPE, say)
         result = demo_stylegan2(run, say=say, show=line.show)
     if isinstance(result, StoppedDemo):
         _print_stopped(result, as_json)
@@ -126,12 +124,11 @@ def _print_digit_scores(result: "DemoResult") -> None:
 
 
 def _faces(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import FACES_RECIPE as RECIPE
-    from frugan.api.demo import StoppedDemo, demo_faces, demo_folder
+    from frugan.api.demo import FACES_RECIPE, StoppedDemo, demo_faces, demo_folder
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        result = demo_faces(out or demo_folder("demo-faces", RECIPE, say), say=say, show=line.show)
+        result = demo_faces(out or demo_folder("demo-faces", FACES_RECIPE, say), say=say, show=line.show)
     if isinstance(result, StoppedDemo):
         _print_stopped(result, as_json)
         return
