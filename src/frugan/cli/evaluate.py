@@ -144,13 +144,8 @@ def evaluate(asked: EvaluateOptions) -> None:
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
-    from frugan.api.evaluate.evaluation import (
-        is_first,
-        keep_in_run,
-        plot_truncation_curve,
-        save_evaluations,
-        truncation_curve,
-    )
+    from frugan.api.evaluate.evaluation import is_first, truncation_curve
+    from frugan.api.evaluate.results import keep_in_run, plot_truncation_curve, save_evaluations
     from frugan.api.networks import Weights
 
     several = parse_truncations(asked.truncations) if asked.truncations is not None else ()
