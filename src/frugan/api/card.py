@@ -234,15 +234,11 @@ def _score_row(of: Provenance, name: str, value: float) -> tuple[str, ...]:
         f"{of.step:,}",
         f"{of.samples:,}",
         of.compared_with,
-        _features(of.network, of.network_digest),
+        f"{of.network} `{of.network_digest[:8]}`" if of.network_digest else of.network,
         f"{of.truncation:g}",
         of.statistics,
         "averaged" if of.ema else "trained",
     )
-
-
-def _features(network: str, digest: str) -> str:
-    return f"{network} `{digest[:8]}`" if digest else network
 
 
 def _memory(facts: CardFacts) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frugan.api.devices import device_of_rank, ranks_in_words
 from frugan.api.evaluate.compared import Compared, are_unseen_digits, compared_with, described
 from frugan.api.evaluate.reference import choose_network, refuse_others
-from frugan.api.evaluate.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer
+from frugan.api.evaluate.scorer import UNSEEN_BY_THE_DEMO, Evaluation, EvaluationOptions, Scorer, check_options
 from frugan.api.networks import Weights, networks_from
 from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.networks import device_and_precision
@@ -110,7 +110,7 @@ def _curve(
     weights = weights if options.ema else weights.trained
     asked = [replace(options.draw, truncation=each) for each in truncations] or [options.draw]
     if first:
-        options.check(asked, weights.recipe)
+        check_options(options, asked, weights.recipe)
     device, _ = device_and_precision(weights, options.device, say)
     network = choose_network(options.network, options.network_file, device, say)
     pin_arithmetic()

@@ -64,21 +64,22 @@ class EvaluationOptions:
     # file of moments that the Fréchet distance is measured to; None: those of the real pictures
     reference: Path | None = None
 
-    def check(self, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
-        """Refuse what makes no sense, before anything is opened.
 
-        Raises:
-            BadInput: an unknown metric or none, too few samples, or a request that does not go with the recipe.
-        """
-        for name in self.metrics or ():
-            if name not in METRICS:
-                raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
-        if self.metrics == ():
-            raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
-        if self.samples < 10:
-            raise BadInput(f"--samples {self.samples}: expected at least 10; published scores use 50000")
-        for draw in asked:
-            check_draw(draw, recipe)
+def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
+    """Refuse what makes no sense, before anything is opened.
+
+    Raises:
+        BadInput: an unknown metric or none, too few samples, or a request that does not go with the recipe.
+    """
+    for name in options.metrics or ():
+        if name not in METRICS:
+            raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
+    if options.metrics == ():
+        raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
+    if options.samples < 10:
+        raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
+    for draw in asked:
+        check_draw(draw, recipe)
 
 
 @dataclass(frozen=True)
