@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from api.pictures import write_pictures
 from api.scored import OPTIONS, colours, drawn, low, no_scores
 from frugan.api.evaluate import evaluation
-from frugan.api.evaluate.evaluation import evaluate, plot_truncation_curve, save_evaluations, truncation_curve
+from frugan.api.evaluate.evaluation import evaluate, truncation_curve
 from frugan.api.evaluate.reference import reference_of
+from frugan.api.evaluate.results import plot_truncation_curve, save_evaluations
 from frugan.api.progress import quiet
 from frugan.api.sample.generation import DrawRequest
 from frugan.api.sample.networks import Opened

@@ -23,7 +23,6 @@ from frugan.errors import BadInput
 from frugan.files import json_object
 from frugan.metrics.scores import Provenance
 from frugan.recipe.loading import dump_recipe
-from frugan.recipe.recipe import Recipe
 from frugan.report.grids import ROWS_KEYWORD
 from frugan.wording import show_size
 
@@ -50,10 +49,8 @@ class CardFacts:
     """What is known of a run."""
 
     name: str  # of its folder
-    # recipe, recipe_digest: that it was trained by
-    recipe: Recipe
+    weights: Weights  # with the recipe that trained them, and their step
     recipe_digest: str
-    step: int  # of the weights
     images: int | None  # that the networks were shown until then; None: not known
     class_names: tuple[str, ...]  # what labels mean; empty: there are no classes, or nobody knows
     parameters: Mapping[str, int]  # network -> number, of those that the weights hold
@@ -64,7 +61,6 @@ class CardFacts:
     versions: str  # of frugan and torch
     data: Mapping[str, str]  # source -> digest of what it was trained on
     grid: Grid | None  # newest sample grid; None: there is none
-    averaged: bool  # whether the weights are averages
 
 
 @dataclass(frozen=True)
@@ -156,16 +152,16 @@ def _front(facts: CardFacts, licence: str) -> str:
     lines = [f"license: {identifier}"]
     if identifier == "other":
         lines.append(f"license_name: {json.dumps(_line(licence), ensure_ascii=False)}")
-    tags = ["frugan", "gan", facts.recipe.family]
+    tags = ["frugan", "gan", facts.weights.recipe.family]
     lines += ["library_name: frugan", "tags:", *(f"- {json.dumps(tag)}" for tag in tags)]
     return "\n".join(["---", *lines, "---", ""])
 
 
 def _head(facts: CardFacts) -> Iterator[str]:
-    about = facts.recipe.about
+    about = facts.weights.recipe.about
     yield f"# {_line(facts.name)}"
     yield ""
-    yield _line(about.summary or f"A {facts.recipe.family} model.")
+    yield _line(about.summary or f"A {facts.weights.recipe.family} model.")
     yield ""
     if facts.grid is not None:
         yield f"![samples at step {facts.grid.step:,}]({PICTURE})"
@@ -177,7 +173,7 @@ def _head(facts: CardFacts) -> Iterator[str]:
 
 def _use(facts: CardFacts) -> Iterator[str]:
     networks = ", ".join(f"`{name}` ({count:,} parameters)" for name, count in facts.parameters.items())
-    kind = "averaged over training (EMA)" if facts.averaged else "as training left them"
+    kind = "averaged over training (EMA)" if facts.weights.path.name == EMA_FILE else "as training left them"
     yield "## Use"
     yield ""
     yield "```python"
@@ -197,11 +193,11 @@ def _use(facts: CardFacts) -> Iterator[str]:
 
 
 def _training(facts: CardFacts) -> Iterator[str]:
-    training, recipe = facts.recipe.training, facts.recipe
+    training, recipe = facts.weights.recipe.training, facts.weights.recipe
     rows = [
         ("family", recipe.family),
         ("settings from", recipe.about.source or "-"),
-        ("steps", f"{facts.step:,} of {training.duration}"),
+        ("steps", f"{facts.weights.step:,} of {training.duration}"),
         ("images seen", "-" if facts.images is None else f"{facts.images:,}"),
         ("batch", str(training.batch)),
         ("normalisation batch", str(training.normalisation_batch or "-")),
@@ -238,15 +234,11 @@ def _score_row(of: Provenance, name: str, value: float) -> tuple[str, ...]:
         f"{of.step:,}",
         f"{of.samples:,}",
         of.compared_with,
-        _features(of.network, of.network_digest),
+        f"{of.network} `{of.network_digest[:8]}`" if of.network_digest else of.network,
         f"{of.truncation:g}",
         of.statistics,
         "averaged" if of.ema else "trained",
     )
-
-
-def _features(network: str, digest: str) -> str:
-    return f"{network} `{digest[:8]}`" if digest else network
 
 
 def _memory(facts: CardFacts) -> Iterator[str]:
@@ -316,7 +308,7 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
     facts = _facts(folder, weights)
     target.mkdir(parents=True, exist_ok=True)
     metadata = weights_metadata(
-        weights.recipe, weights.class_names, step=facts.step, licence=licence or weights.licence
+        weights.recipe, weights.class_names, step=facts.weights.step, licence=licence or weights.licence
     )
     write_tensors(target / WEIGHTS, weights.read(), metadata)
     (target / RECIPE_FILE).write_text(dump_recipe(weights.recipe), "utf-8")
@@ -334,9 +326,8 @@ def _facts(run: RunFolder, weights: Weights) -> CardFacts:
     saved = json_object(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
         name=run.path.resolve().name,
-        recipe=weights.recipe,
+        weights=weights,
         recipe_digest=weights_metadata(weights.recipe)["recipe_digest"],
-        step=weights.step,
         images=saved["images"] if isinstance(saved.get("images"), int) else None,
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},
@@ -347,7 +338,6 @@ def _facts(run: RunFolder, weights: Weights) -> CardFacts:
         versions=f"frugan {told.start.get('frugan', '-')}, torch {told.start.get('torch', '-')}",
         data=_data(saved),
         grid=newest_grid(run.samples),
-        averaged=file.name == EMA_FILE,
     )
 
 

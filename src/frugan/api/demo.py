@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -62,14 +62,6 @@ def _goes_on(folder: Path, recipe: Recipe) -> bool:
     return before.family == recipe.family and all(each.changeable for each in differences(before, recipe).values())
 
 
-@dataclass(frozen=True)
-class StoppedDemo:
-    """Where it stands."""
-
-    run: Path  # the run folder
-    step: int  # steps done; the same command does the others
-
-
 DIGITS_RECIPE = "biggan-digits-32"
 PER_CLASS = 200
 
@@ -86,6 +78,7 @@ class DemoResult:
     # samples, interpolation: the last sheets
     samples: Path
     interpolation: Path
+    style_mixing: Path | None = None  # a grid of one digit's styles; None: the networks have none
 
 
 def _pictures(digits: PictureSet) -> tuple[Tensor, Tensor]:
@@ -105,7 +98,7 @@ def _generated(run: Path) -> tuple[Tensor, Tensor]:
 
 def demo(
     out: Path, *, recipe_name: str = DIGITS_RECIPE, say: Say, show: Callable[[Event], None]
-) -> DemoResult | StoppedDemo:
+) -> DemoResult | TrainingResult:
     """Train a recipe on half of the 1,797 digits and judge what it generates by the other half.
 
     Neither the generator nor the classifier sees the other half.
@@ -117,7 +110,7 @@ def demo(
         show: is given every event.
 
     Returns:
-        What it found; or where it was stopped, not judged.
+        What it found; or the training that was stopped, not judged.
     """
     began = time.perf_counter()
     recipe = load_recipe(recipe_name)
@@ -125,11 +118,9 @@ def demo(
     fit_on, test_on = split_digits(SPLIT_SEED)
     real, unseen = digits_set(resolution, fit_on), digits_set(resolution, test_on)
     say(f"data: {len(real)} of 1,797 handwritten digits (UCI, CC BY 4.0) to learn from, {len(unseen)} kept unseen")
-    result: TrainingResult = train(
-        recipe, {"images": real}, out, options=TrainingOptions(device="cpu"), say=say, show=show
-    )
+    result = train(recipe, {"images": real}, out, options=TrainingOptions(device="cpu"), say=say, show=show)
     if not result.finished:
-        return StoppedDemo(result.run, result.step)
+        return result
     with threads_put_back():
         torch.set_num_threads(result.threads)  # as many as were fastest in training
         pictures, labels = _pictures(unseen)
@@ -156,17 +147,9 @@ MIXING = StyleMixing(rows=(1, 2, 3, 4), columns=(5, 6, 7, 8), layers=(0, 1, 2))
 """Layers up to 8 pixels: the shape is the columns', the stroke the rows'."""
 
 
-@dataclass(frozen=True)
-class StyleDemoResult:
-    """What the demo found."""
-
-    digits: DemoResult  # the scores and sample grids
-    style_mixing: Path  # a grid of one digit's styles
-
-
 def demo_stylegan2(
     out: Path, *, say: Callable[[str], None], show: Callable[[Event], None]
-) -> StyleDemoResult | StoppedDemo:
+) -> DemoResult | TrainingResult:
     """Train `stylegan2-digits-32` on half of the digits, judge it by the other half, and mix styles.
 
     Args:
@@ -175,14 +158,14 @@ def demo_stylegan2(
         show: is given every event.
 
     Returns:
-        What it found; or where it was stopped, not judged.
+        What it found; or the training that was stopped, not judged.
     """
     result = demo(out, recipe_name=STYLEGAN2_RECIPE, say=say, show=show)
-    if isinstance(result, StoppedDemo):
+    if isinstance(result, TrainingResult):
         return result
     request = SheetRequest(classes=(MIXED_CLASS,), mixing=MIXING)
     (mixed,) = sample(result.run, result.run / "style-mixing", request, device="cpu", say=lambda line: None)
-    return StyleDemoResult(result, mixed)
+    return replace(result, style_mixing=mixed)
 
 
 FACES_RECIPE = "saehd-demo-64"
@@ -237,7 +220,7 @@ def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
     return swap_error, unswapped_error, _error(again, source, inside_source), path
 
 
-def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult | StoppedDemo:
+def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult | TrainingResult:
     """Train `saehd-demo-64` on two drawn people, and judge the swap by what was drawn of the one in the other's place.
 
     Args:
@@ -246,7 +229,7 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
         show: is given every event.
 
     Returns:
-        What it found; or where it was stopped, not judged.
+        What it found; or the training that was stopped, not judged.
 
     Raises:
         BadInput: OpenCV is missing.
@@ -261,7 +244,7 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
     options = TrainingOptions(device="cpu")
     result = train(recipe, workspace, run, options=options, say=say, show=show)
     if not result.finished:
-        return StoppedDemo(result.run, result.step)
+        return result
     with threads_put_back():
         torch.set_num_threads(result.threads)  # as many as were fastest in training
         swap, unswapped, again, comparison = _judge(result.run, out)

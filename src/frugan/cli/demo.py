@@ -9,7 +9,8 @@ import typer
 from frugan.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from frugan.api.demo import DemoResult, StoppedDemo
+    from frugan.api.demo import DemoResult
+    from frugan.api.train.run import TrainingResult
 
 
 class DemoOf(StrEnum):
@@ -40,14 +41,14 @@ def demo(
 
 
 def _digits(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import DIGITS_RECIPE as RECIPE
-    from frugan.api.demo import StoppedDemo, demo_folder
+    from frugan.api.demo import DIGITS_RECIPE, demo_folder
     from frugan.api.demo import demo as demo_digits
+    from frugan.api.train.run import TrainingResult
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        result = demo_digits(out or demo_folder("demo", RECIPE, say), say=say, show=line.show)
-    if isinstance(result, StoppedDemo):
+        result = demo_digits(out or demo_folder("demo", DIGITS_RECIPE, say), say=say, show=line.show)
+    if isinstance(result, TrainingResult):
         _print_stopped(result, as_json)
         return
     if as_json:
@@ -67,22 +68,22 @@ def _digits(out: Path | None, as_json: bool) -> None:
 
 
 def _stylegan2(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import STYLEGAN2_RECIPE as RECIPE
-    from frugan.api.demo import StoppedDemo, demo_folder, demo_stylegan2
+    from frugan.api.demo import STYLEGAN2_RECIPE, demo_folder, demo_stylegan2
+    from frugan.api.train.run import TrainingResult
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        run = out or demo_folder("demo-stylegan2", RECIPE, say)
+        run = out or demo_folder("demo-stylegan2", STYLEGAN2_RECIPE, say)
         result = demo_stylegan2(run, say=say, show=line.show)
-    if isinstance(result, StoppedDemo):
+    if isinstance(result, TrainingResult):
         _print_stopped(result, as_json)
         return
     if as_json:
-        print_json(_digit_scores(result.digits))
+        print_json(_digit_scores(result))
         return
-    _print_digits(result.digits)
+    _print_digits(result)
     print(f"Styles mixed:                  {result.style_mixing}")
-    _print_digit_scores(result.digits)
+    _print_digit_scores(result)
     print(
         "\nNext:\n"
         f'  frugan sample {run} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
@@ -92,11 +93,11 @@ def _stylegan2(out: Path | None, as_json: bool) -> None:
     )
 
 
-def _print_stopped(demo: "StoppedDemo", as_json: bool) -> None:
+def _print_stopped(stopped: "TrainingResult", as_json: bool) -> None:
     if as_json:
-        print_json({"finished": False, "step": demo.step, "run": str(demo.run)})
+        print_json({"finished": False, "step": stopped.step, "run": str(stopped.run)})
         return
-    print(f"Stopped after step {demo.step:,} and saved in {demo.run}.")
+    print(f"Stopped after step {stopped.step:,} and saved in {stopped.run}.")
     print("The same command continues; scores are printed when it has finished.")
 
 
@@ -126,13 +127,13 @@ def _print_digit_scores(result: "DemoResult") -> None:
 
 
 def _faces(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import FACES_RECIPE as RECIPE
-    from frugan.api.demo import StoppedDemo, demo_faces, demo_folder
+    from frugan.api.demo import FACES_RECIPE, demo_faces, demo_folder
+    from frugan.api.train.run import TrainingResult
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        result = demo_faces(out or demo_folder("demo-faces", RECIPE, say), say=say, show=line.show)
-    if isinstance(result, StoppedDemo):
+        result = demo_faces(out or demo_folder("demo-faces", FACES_RECIPE, say), say=say, show=line.show)
+    if isinstance(result, TrainingResult):
         _print_stopped(result, as_json)
         return
     if as_json:

@@ -1,6 +1,7 @@
 """`frugan evaluate`."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +23,14 @@ from frugan.cli.options import (
     StandingSize,
     StatisticsOf,
     WeightsFrom,
+    options,
 )
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
-    from frugan.api.evaluate.scorer import Evaluation
+    from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions
+    from frugan.api.networks import Weights
 
 
 def parse_truncations(text: str) -> tuple[float, ...]:
@@ -48,49 +51,86 @@ def parse_truncations(text: str) -> tuple[float, ...]:
     return tuple(round(first + i * step, 9) for i in range(count + 1))
 
 
-def evaluate(
-    source: WeightsFrom,
-    data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None,
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What `frugan evaluate` is asked."""
+
+    source: WeightsFrom
+    data: Annotated[str | None, typer.Option(help="real pictures: anything that `train` takes")] = None
     reference: Annotated[
         Path | None,
         typer.Option(help="instead of --data, for FID: an .npz file of mu and sigma, as `prepare --reference` writes"),
-    ] = None,
+    ] = None
     metrics: Annotated[
         str | None,
         typer.Option(
             help=f"any of {','.join(METRICS)}; default: {','.join(USUAL_METRICS)}, without is if the feature "
             "network gives no class probabilities"
         ),
-    ] = None,
-    samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000,
+    ] = None
+    samples: Annotated[int, typer.Option(help="pictures to generate")] = 50_000
     network: Annotated[
         str, typer.Option(help="feature network: inception, digits, a TorchScript file, or module:callable")
-    ] = "inception",
-    network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None,
-    truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0,
-    psi: Psi = 1.0,
-    psi_layers: PsiLayers = None,
-    noise: Noise = NoiseOf.CONST,
+    ] = "inception"
+    network_file: Annotated[Path | None, typer.Option(help="weights of the Inception network")] = None
+    truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0
+    psi: Psi = 1.0
+    psi_layers: PsiLayers = None
+    noise: Noise = NoiseOf.CONST
     truncations: Annotated[
         str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None,
-    statistics: Annotated[StatisticsOf, typer.Option(help="statistics for batch normalisation")] = StatisticsOf.RUNNING,
-    standing_batches: Annotated[
-        int, typer.Option(help="batches to measure standing statistics over")
-    ] = STANDING_BATCHES,
-    standing_size: StandingSize = None,
+    ] = None
+    plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None
+    statistics: Annotated[StatisticsOf, typer.Option(help="statistics for batch normalisation")] = StatisticsOf.RUNNING
+    standing_batches: Annotated[int, typer.Option(help="batches to measure standing statistics over")] = (
+        STANDING_BATCHES
+    )
+    standing_size: StandingSize = None
     classes: Annotated[
         str | None, typer.Option(help="generate only these classes, by number or name: 0,3,7-9 or cat,dog")
-    ] = None,
-    ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True,
-    split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all",
-    seed: Seed = 0,
-    micro_batch: MicroBatch = None,
-    device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
-) -> None:
+    ] = None
+    ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True
+    split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all"
+    seed: Seed = 0
+    micro_batch: MicroBatch = None
+    device: Device = "auto"
+    out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False
+
+    def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
+        """How to evaluate weights."""
+        from frugan.api.evaluate.scorer import EvaluationOptions
+        from frugan.api.sample.generation import DrawRequest
+        from frugan.api.sample.networks import default_micro_batch
+
+        request = DrawRequest(
+            seed=self.seed,
+            truncation=self.truncation,
+            psi=self.psi,
+            psi_layers=self.psi_layers,
+            noise=self.noise.value,
+            classes=chosen.among(weights.class_names) if chosen is not None else None,
+            statistics=self.statistics.value,
+            standing_batches=self.standing_batches,
+            standing_size=self.standing_size,
+            micro_batch=self.micro_batch if self.micro_batch is not None else default_micro_batch(weights),
+        )
+        words = None if self.metrics is None else [word.strip() for word in self.metrics.split(",")]
+        return EvaluationOptions(
+            metrics=None if words is None else tuple(word for word in words if word),
+            samples=self.samples,
+            network=self.network,
+            network_file=self.network_file,
+            draw=request,
+            ema=self.ema,
+            split=self.split,
+            device=self.device,
+            reference=self.reference,
+        )
+
+
+@options(EvaluateOptions)
+def evaluate(asked: EvaluateOptions) -> None:
     """Score generated pictures against real ones: FID, IS, KID, precision and recall.
 
     Every score comes with what it was measured by: feature network, counts, seed, truncation, statistics. Moments of
@@ -104,61 +144,31 @@ def evaluate(
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
-    from frugan.api.evaluate.evaluation import (
-        is_first,
-        keep_in_run,
-        plot_truncation_curve,
-        save_evaluations,
-        truncation_curve,
-    )
-    from frugan.api.evaluate.scorer import EvaluationOptions
+    from frugan.api.evaluate.evaluation import is_first, truncation_curve
+    from frugan.api.evaluate.results import keep_in_run, plot_truncation_curve, save_evaluations
     from frugan.api.networks import Weights
-    from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.networks import default_micro_batch
 
-    several = parse_truncations(truncations) if truncations is not None else ()
-    if plot is not None and len(several) < 2:
-        raise BadInput(f"--plot {plot}: draws a curve over --truncations; give at least two of them")
-    chosen = ClassChoice.parse(classes) if classes is not None else None
-    weights = Weights.open(source, say if is_first() else quiet)
-    draw = DrawRequest(
-        seed=seed,
-        truncation=truncation,
-        psi=psi,
-        psi_layers=psi_layers,
-        noise=noise.value,
-        classes=chosen.among(weights.class_names) if chosen is not None else None,
-        statistics=statistics.value,
-        standing_batches=standing_batches,
-        standing_size=standing_size,
-        micro_batch=micro_batch if micro_batch is not None else default_micro_batch(weights),
-    )
-    options = EvaluationOptions(
-        metrics=None if metrics is None else tuple(word.strip() for word in metrics.split(",") if word.strip()),
-        samples=samples,
-        network=network,
-        network_file=network_file,
-        draw=draw,
-        ema=ema,
-        split=split,
-        device=device,
-        reference=reference,
-    )
+    several = parse_truncations(asked.truncations) if asked.truncations is not None else ()
+    if asked.plot is not None and len(several) < 2:
+        raise BadInput(f"--plot {asked.plot}: draws a curve over --truncations; give at least two of them")
+    chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
+    weights = Weights.open(asked.source, say if is_first() else quiet)
+    how = asked.evaluation(weights, chosen)
     with Bar("pictures") as bar:
-        evaluations = truncation_curve(weights, data, several, options, say=say, progress=bar)
+        evaluations = truncation_curve(weights, asked.data, several, how, say=say, progress=bar)
     if not is_first():
         return
     keep_in_run(evaluations, say)
-    if out is not None:
-        save_evaluations(evaluations, out)
-    if plot is not None:
-        plot_truncation_curve(evaluations, plot)
-    if as_json:
+    if asked.out is not None:
+        save_evaluations(evaluations, asked.out)
+    if asked.plot is not None:
+        plot_truncation_curve(evaluations, asked.plot)
+    if asked.as_json:
         print_json([each.as_json() for each in evaluations] if several else evaluations[0].as_json())
         return
     _print(evaluations)
-    if plot is not None:
-        print(plot)
+    if asked.plot is not None:
+        print(asked.plot)
 
 
 def _print(evaluations: list["Evaluation"]) -> None:

@@ -1,13 +1,15 @@
-"""Options that several commands have: what weights are drawn with, lists of numbers, classes by number or name."""
+"""Options of a command as a dataclass, and those that several have: lists of numbers, classes by number or name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -16,6 +18,26 @@ from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.contract.family import StyleMixing
+
+Asked = TypeVar("Asked")
+
+
+def options(declared: type[Asked]) -> Callable[[Callable[[Asked], None]], Callable[..., None]]:
+    """Give a command the fields of a dataclass, in their order, as its arguments and options.
+
+    A field is written as typer expects a parameter: `Annotated` with an option or argument, and its default.
+    """
+
+    def taking(command: Callable[[Asked], None]) -> Callable[..., None]:
+        @wraps(command)
+        def called(**given: object) -> None:
+            command(declared(**given))
+
+        vars(called)["__signature__"] = signature(declared)  # what typer reads
+        return called
+
+    return taking
+
 
 MOST_NUMBERS = 10_000_000
 MOST_DIGITS = 18

@@ -1,6 +1,7 @@
 """`frugan prepare`."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frugan.api.defaults import FACES, SIDE_PIXELS
+from frugan.cli.options import options
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
 
@@ -31,50 +33,54 @@ DRAWN = "drawn-faces"
 """The SOURCE that is no path."""
 
 
-def prepare(
-    context: typer.Context,
+@dataclass(frozen=True)
+class PrepareOptions:
+    """What `frugan prepare` is asked."""
+
+    context: typer.Context
     source: Annotated[
         str,
         typer.Argument(
             help="folder of pictures, NVlabs zip, HDF5 file, tar files, CIFAR binary folder; "
             f"folder of aligned faces; or {DRAWN}: faces of two imaginary people, which come with frugan"
         ),
-    ],
+    ]
     out: Annotated[
         Path,
         typer.Argument(
             help="what to write: a folder; a .zip for NVlabs' programs; a .hdf5 for BigGAN-PyTorch; a .pak for faces; "
             "an .npz with --reference"
         ),
-    ],
-    resolution: Annotated[int | None, typer.Option(help="side of the square pictures, in pixels")] = None,
-    resample: Annotated[str, typer.Option(help="bilinear (as BigGAN's authors) or lanczos (sharper)")] = "bilinear",
-    allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False,
-    background: Annotated[
-        str, typer.Option(help="colour to put behind transparent pictures: a name, or #rrggbb")
-    ] = "white",
-    workers: Annotated[int, typer.Option(help="number of decoding threads", min=1)] = 2,
+    ]
+    resolution: Annotated[int | None, typer.Option(help="side of the square pictures, in pixels")] = None
+    resample: Annotated[str, typer.Option(help="bilinear (as BigGAN's authors) or lanczos (sharper)")] = "bilinear"
+    allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False
+    background: Annotated[str, typer.Option(help="colour to put behind transparent pictures: a name, or #rrggbb")] = (
+        "white"
+    )
+    workers: Annotated[int, typer.Option(help="number of decoding threads", min=1)] = 2
     form: Annotated[
         Form | None,
         typer.Option("--format", help="format of OUT; default: by its name; webdataset: a folder of tar files"),
-    ] = None,
+    ] = None
     faces: Annotated[
         int | None,
         typer.Option(help=f"with {DRAWN}: faces of each of the two people; default: all {FACES}"),
-    ] = None,
+    ] = None
     reference: Annotated[
         bool,
         typer.Option("--reference", help="write only the mean and covariance of features, for `evaluate --reference`"),
-    ] = False,
+    ] = False
     network: Annotated[
         str | None,
         typer.Option(help="with --reference: feature network, as for `evaluate`; default: inception"),
-    ] = None,
-    network_file: Annotated[
-        Path | None, typer.Option(help="with --reference: weights of the Inception network")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="with --reference: auto (default), cpu, cuda or cuda:N")] = None,
-) -> None:
+    ] = None
+    network_file: Annotated[Path | None, typer.Option(help="with --reference: weights of the Inception network")] = None
+    device: Annotated[str | None, typer.Option(help="with --reference: auto (default), cpu, cuda or cuda:N")] = None
+
+
+@options(PrepareOptions)
+def prepare(asked: PrepareOptions) -> None:
     """Crop and resize pictures once, into a training set, zip, tars or HDF5; or pack faces into a faceset.pak.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
@@ -89,54 +95,66 @@ def prepare(
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
     """
-    from frugan.api.data import small_for_preparing
-    from frugan.data.colours import background as colour
     from frugan.data.formats.source import local_path
-    from frugan.data.prepare import prepare as prepare_set
+
+    for option, given in {
+        "--network": asked.network,
+        "--network-file": asked.network_file,
+        "--device": asked.device,
+    }.items():
+        if given is not None and not asked.reference:
+            raise BadInput(f"{option} {given}: only goes with --reference; leave it out")
+    if asked.out.suffix == ".npz" and not asked.reference:
+        raise BadInput(
+            f"{asked.out}: an .npz file is for the mean and covariance of features; add --reference if you want those"
+        )
+    if asked.resample not in ("bilinear", "lanczos"):
+        raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
+    if asked.reference:
+        _write_reference(asked)
+    elif asked.source == DRAWN:
+        _write_drawn(asked)
+    elif asked.faces is not None:
+        raise BadInput(f"--faces {asked.faces}: only goes with {DRAWN}; leave it out")
+    elif asked.out.suffix == ".pak":
+        _pack_faces(asked, local_path(asked.source))
+    else:
+        _prepare_pictures(asked, local_path(asked.source))
+
+
+def _prepare_pictures(asked: PrepareOptions, source: Path) -> None:
+    """Bring pictures to one size, as a training set or in the form of another program.
+
+    Raises:
+        BadInput: there is no resolution, or no such colour.
+    """
+    from frugan.data.colours import background
     from frugan.data.survey import Fitting, Resample
 
-    for option, given in {"--network": network, "--network-file": network_file, "--device": device}.items():
-        if given is not None and not reference:
-            raise BadInput(f"{option} {given}: only goes with --reference; leave it out")
-    if out.suffix == ".npz" and not reference:
-        raise BadInput(
-            f"{out}: an .npz file is for the mean and covariance of features; add --reference if you want those"
-        )
-    if resample not in ("bilinear", "lanczos"):
-        raise typer.BadParameter("expected bilinear or lanczos", param_hint="--resample")
-    if reference:
-        if source == DRAWN or faces is not None:
-            raise BadInput("--reference: there are no such scores for faces; leave it out")
-        _refuse(context, ("form", "workers"), "has no effect with --reference")
-        how: dict[str, str | bool] = {"resample": resample, "allow_upscale": allow_upscale, "background": background}
-        _write_reference(source, out, resolution, how, network or "inception", network_file, device or "auto")
-        return
-    if source == DRAWN:
-        _refuse(context, OF_PICTURES, f"has no effect on {DRAWN}")
-        _write_drawn(out, FACES if faces is None else faces, resolution)
-        return
-    if faces is not None:
-        raise BadInput(f"--faces {faces}: only goes with {DRAWN}; leave it out")
-    path = local_path(source)
-    if out.suffix == ".pak":
-        _refuse(context, OF_PICTURES, "has no effect on faces, which are packed as they are")
-        _pack(path, out, resolution)
-        return
-    if resolution is None:
+    if asked.resolution is None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
-    filter_name: Resample = "lanczos" if resample == "lanczos" else "bilinear"
-    fitting = Fitting(resolution, filter_name, allow_upscale, colour(background))
-    form = form or SUFFIXES.get(out.suffix.lower(), Form.SET)
-    if form is not Form.SET:
-        _pack_pictures(path, out, form, fitting, workers)
-        return
-    with Bar("reading headers") as look, Bar("preparing") as move, small_for_preparing(path, out, resolution, resample):
+    resample: Resample = "lanczos" if asked.resample == "lanczos" else "bilinear"
+    fitting = Fitting(asked.resolution, resample, asked.allow_upscale, background(asked.background))
+    form = asked.form or SUFFIXES.get(asked.out.suffix.lower(), Form.SET)
+    if form is Form.SET:
+        _write_set(source, asked.out, fitting, asked.workers)
+    else:
+        _pack_pictures(source, asked.out, form, fitting, asked.workers)
+
+
+def _write_set(source: Path, out: Path, fitting: "Fitting", workers: int) -> None:
+    """Write pictures as a training set."""
+    from frugan.api.data import small_for_preparing
+    from frugan.data.prepare import prepare as prepare_set
+
+    small = small_for_preparing(source, out, fitting.resolution, fitting.resample)
+    with Bar("reading headers") as look, Bar("preparing") as move, small:
         report = prepare_set(
-            path,
+            source,
             out,
-            resolution=resolution,
+            resolution=fitting.resolution,
             resample=fitting.resample,
-            allow_upscale=allow_upscale,
+            allow_upscale=fitting.allow_upscale,
             background=fitting.background,
             workers=workers,
             progress=move,
@@ -145,11 +163,11 @@ def prepare(
     for line in report.lines:
         say(line)
     classes = f"{len(report.class_names)} classes" if report.labelled else "no classes"
-    print(f"{report.pictures:,} pictures of {resolution} pixels, {classes}: {report.path}")
+    print(f"{report.pictures:,} pictures of {fitting.resolution} pixels, {classes}: {report.path}")
     channels = " networks.channels=1" if report.grey == report.pictures else ""
     print(
         f"Next: frugan train RECIPE{channels} --data {report.path} --out RUN "
-        f"(`frugan recipes`: those for {resolution} pixels)"
+        f"(`frugan recipes`: those for {fitting.resolution} pixels)"
     )
 
 
@@ -169,32 +187,29 @@ def _refuse(context: typer.Context, names: Collection[str], why: str) -> None:
             raise BadInput(f"{parameter.opts[0]} {why}; leave it out")
 
 
-def _write_reference(
-    source: str,
-    out: Path,
-    resolution: int | None,
-    how: dict[str, str | bool],
-    network: str,
-    network_file: Path | None,
-    device: str,
-) -> None:
-    """Write moments.
+def _write_reference(asked: PrepareOptions) -> None:
+    """Write the moments of pictures that are brought to the resolution as a recipe's section `data` says it.
 
-    Args:
-        how: pictures are brought to the resolution, as a recipe's section `data` says it.
+    Raises:
+        BadInput: they are faces, or an option has no effect.
     """
-    from frugan.api.evaluate.reference import write_reference
+    from frugan.api.evaluate.write_reference import write_reference
     from frugan.contract.settings import DataSettings
 
+    if asked.source == DRAWN or asked.faces is not None:
+        raise BadInput("--reference: there are no such scores for faces; leave it out")
+    _refuse(asked.context, ("form", "workers"), "has no effect with --reference")
+    how = {"resample": asked.resample, "allow_upscale": asked.allow_upscale, "background": asked.background}
+    out, network = asked.out, asked.network or "inception"
     with Bar("pictures") as bar:
         count = write_reference(
-            source,
+            asked.source,
             out,
-            resolution=resolution,
+            resolution=asked.resolution,
             data=DataSettings.model_validate(how),
             network=network,
-            network_file=network_file,
-            device=device,
+            network_file=asked.network_file,
+            device=asked.device or "auto",
             say=say,
             progress=bar,
         )
@@ -220,19 +235,21 @@ def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", work
     print(f"Next: frugan train RECIPE --data {out} --out RUN (`frugan recipes`: those for {fitting.resolution} pixels)")
 
 
-def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:
+def _write_drawn(asked: PrepareOptions) -> None:
     """Write the two people who were drawn.
 
     Raises:
-        BadInput: a file is asked for, or another resolution than they have.
+        BadInput: a file is asked for, or another resolution than they have, or an option has no effect.
     """
     from frugan.data.faces.drawn_faces import write_drawn_faces
 
+    _refuse(asked.context, OF_PICTURES, f"has no effect on {DRAWN}")
+    out, faces = asked.out, FACES if asked.faces is None else asked.faces
     if out.suffix == ".pak":
         raise BadInput(f"{out}: the faces of two people need a folder; pack each side afterwards")
-    if resolution not in (None, SIDE_PIXELS):
+    if asked.resolution not in (None, SIDE_PIXELS):
         raise BadInput(
-            f"--resolution {resolution}: the drawn faces have {SIDE_PIXELS} x {SIDE_PIXELS} pixels, and training "
+            f"--resolution {asked.resolution}: the drawn faces have {SIDE_PIXELS} x {SIDE_PIXELS} pixels, and training "
             "resizes them to what its recipe says; leave --resolution out"
         )
     write_drawn_faces(out, faces)
@@ -240,17 +257,18 @@ def _write_drawn(out: Path, faces: int, resolution: int | None) -> None:
     print(f"Next: frugan train saehd-demo-64 --data {out} --out RUN")
 
 
-def _pack(source: Path, out: Path, resolution: int | None) -> None:
+def _pack_faces(asked: PrepareOptions, source: Path) -> None:
     """Pack aligned faces.
 
     Raises:
-        BadInput: a resolution was given.
+        BadInput: a resolution was given, or an option has no effect.
     """
     from frugan.data.faces.faceset import pack
 
-    if resolution is not None:
-        raise BadInput(f"--resolution {resolution}: faces are packed as they are; leave it out")
+    _refuse(asked.context, OF_PICTURES, "has no effect on faces, which are packed as they are")
+    if asked.resolution is not None:
+        raise BadInput(f"--resolution {asked.resolution}: faces are packed as they are; leave it out")
     with Bar("packing") as move:
-        count = pack(source, out, say, move)
-    print(f"{count:,} faces: {out}")
-    print(f"Next: frugan train saehd-df-ud-256 --data src={out} --data dst=... --out RUN")
+        count = pack(source, asked.out, say, move)
+    print(f"{count:,} faces: {asked.out}")
+    print(f"Next: frugan train saehd-df-ud-256 --data src={asked.out} --data dst=... --out RUN")

@@ -1,10 +1,10 @@
 """`frugan sample`."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,11 +21,17 @@ from frugan.cli.options import (
     StandingSize,
     StatisticsOf,
     WeightsFrom,
+    options,
     parse_mixing,
     parse_numbers,
 )
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
+
+if TYPE_CHECKING:
+    from frugan.api.networks import Weights
+    from frugan.api.sample.generation import DrawRequest
+    from frugan.contract.family import SheetRequest
 
 MANY = ("--random", "--npz", "--pngs")
 """Options that draw random samples."""
@@ -56,66 +62,109 @@ class Interpolation(StrEnum):
     BOTH = "both"
 
 
-def sample(
-    source: WeightsFrom,
-    out: Annotated[Path, typer.Option(help="folder for the pictures")],
+@dataclass(frozen=True)
+class SampleOptions:
+    """What `frugan sample` is asked."""
+
+    source: WeightsFrom
+    out: Annotated[Path, typer.Option(help="folder for the pictures")]
     classes: Annotated[
         str | None, typer.Option(help="draw these classes, a row for each, by number or name: 0,3,7-9 or cat,dog")
-    ] = None,
-    columns: Annotated[int, typer.Option(help="pictures in a row")] = 10,
-    rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10,
+    ] = None
+    columns: Annotated[int, typer.Option(help="pictures in a row")] = 10
+    rows: Annotated[int, typer.Option(help="rows of an interpolation")] = 10
     truncation: Annotated[
         float, typer.Option(help="standard deviation of the latents; below 1: cleaner, but less variety")
-    ] = 1.0,
-    psi: Psi = 1.0,
-    psi_layers: PsiLayers = None,
-    noise: Noise = NoiseOf.CONST,
+    ] = 1.0
+    psi: Psi = 1.0
+    psi_layers: PsiLayers = None
+    noise: Noise = NoiseOf.CONST
     seeds: Annotated[
         str | None,
         typer.Option(help="StyleGAN2: seeds as in its authors' programs, such as 42,600-605"),
-    ] = None,
+    ] = None
     style_mixing: Annotated[
         str | None,
         typer.Option(
             help="StyleGAN2: a grid of the rows' seeds with the columns' styles in some layers: "
             "'rows=85,100 cols=55,821 layers=0-6', by --seeds"
         ),
-    ] = None,
+    ] = None
     interpolate: Annotated[
         Interpolation | None, typer.Option(help="interpolate along each row: class, latent or both")
-    ] = None,
-    spherical: Annotated[
-        bool, typer.Option(help="interpolate latents along a great circle, not a straight line")
-    ] = False,
-    random: Annotated[bool, typer.Option("--random", help="a grid of random classes, --rows by --columns")] = False,
-    npz: Annotated[int | None, typer.Option(help="write this many random samples to samples.npz (x uint8, y)")] = None,
+    ] = None
+    spherical: Annotated[bool, typer.Option(help="interpolate latents along a great circle, not a straight line")] = (
+        False
+    )
+    random: Annotated[bool, typer.Option("--random", help="a grid of random classes, --rows by --columns")] = False
+    npz: Annotated[int | None, typer.Option(help="write this many random samples to samples.npz (x uint8, y)")] = None
     pngs: Annotated[
         int | None, typer.Option(help="write this many random samples as PNGs, a folder for each class")
-    ] = None,
+    ] = None
     animate: Annotated[
         str | None, typer.Option(help="write an interpolation as an animation of this name in --out: .gif or .mp4")
-    ] = None,
+    ] = None
     frames: Annotated[
         int, typer.Option(help="frames of --animate, from one end to the other; then it plays backwards")
-    ] = 48,
+    ] = 48
     nearest: Annotated[
         int | None, typer.Option(help="show this many nearest training pictures, from --data, beside each sample")
-    ] = None,
+    ] = None
     statistics: Annotated[
         StatisticsOf, typer.Option(help="statistics for batch normalisation, with --random, --npz and --pngs")
-    ] = StatisticsOf.RUNNING,
+    ] = StatisticsOf.RUNNING
     standing_batches: Annotated[
         int | None, typer.Option(help=f"batches to measure standing statistics over; default: {STANDING_BATCHES}")
-    ] = None,
-    standing_size: StandingSize = None,
+    ] = None
+    standing_size: StandingSize = None
     data: Annotated[
         list[str] | None, typer.Option(help="[NAME=]PATH of faces, for a face model, or of pictures, for --nearest")
-    ] = None,
-    seed: Seed = 0,
-    micro_batch: MicroBatch = None,
-    device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False,
-) -> None:
+    ] = None
+    seed: Seed = 0
+    micro_batch: MicroBatch = None
+    device: Device = "auto"
+    as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False
+
+    def given(self) -> dict[str, object]:
+        """Option -> value of those that do not go with all others, where they were given."""
+        values = {
+            "--style-mixing": self.style_mixing,
+            "--animate": self.animate,
+            "--nearest": self.nearest,
+            "--random": self.random or None,
+            "--npz": self.npz,
+            "--pngs": self.pngs,
+            "--interpolate": self.interpolate,
+            "--seeds": self.seeds,
+            "--spherical": self.spherical or None,
+            "--statistics": None if self.statistics is StatisticsOf.RUNNING else self.statistics,
+            STANDING: True if self.statistics is StatisticsOf.STANDING else None,
+            "--standing-batches": self.standing_batches,
+            "--standing-size": self.standing_size,
+        }
+        return {option: value for option, value in values.items() if value is not None}
+
+    def request(self, weights: "Weights", chosen: ClassChoice | None) -> "DrawRequest":
+        """Which pictures to draw with weights."""
+        from frugan.api.sample.generation import DrawRequest
+        from frugan.api.sample.networks import default_micro_batch
+
+        return DrawRequest(
+            seed=self.seed,
+            truncation=self.truncation,
+            psi=self.psi,
+            psi_layers=self.psi_layers,
+            noise=self.noise.value,
+            classes=chosen.among(weights.class_names) if chosen is not None else None,
+            statistics=self.statistics.value,
+            standing_batches=STANDING_BATCHES if self.standing_batches is None else self.standing_batches,
+            standing_size=self.standing_size,
+            micro_batch=self.micro_batch if self.micro_batch is not None else default_micro_batch(weights),
+        )
+
+
+@options(SampleOptions)
+def sample(asked: SampleOptions) -> None:
     """Draw samples: grids by class, interpolations, many single pictures, animations, or previews of faces.
 
     Example: frugan sample runs/first --out samples --classes 0-4 --truncation 0.7
@@ -129,82 +178,54 @@ def sample(
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
     from frugan.api.networks import Weights
-    from frugan.api.sample.drawing import animate as make_film
-    from frugan.api.sample.drawing import check_film_name, check_memorisation
-    from frugan.api.sample.drawing import draw as draw_many
-    from frugan.api.sample.generation import DrawRequest
-    from frugan.api.sample.networks import default_micro_batch
-    from frugan.api.sample.sampling import sample as draw
+    from frugan.api.sample.drawing import check_film_name
 
-    # What is refused before anything is opened.
-    asked = {
-        "--style-mixing": style_mixing,
-        "--animate": animate,
-        "--nearest": nearest,
-        "--random": random or None,
-        "--npz": npz,
-        "--pngs": pngs,
-        "--interpolate": interpolate,
-        "--seeds": seeds,
-        "--spherical": spherical or None,
-        "--statistics": None if statistics is StatisticsOf.RUNNING else statistics,
-        STANDING: True if statistics is StatisticsOf.STANDING else None,
-        "--standing-batches": standing_batches,
-        "--standing-size": standing_size,
-    }
-    given = {option: value for option, value in asked.items() if value is not None}
-    _refuse_together(given)
-    if animate is not None:
-        _refuse_film(animate, frames)
-        check_film_name(out / animate)
-    pictures = data or []
-    if nearest is not None and len(pictures) != 1:
+    _refuse_together(asked.given())
+    if asked.animate is not None:
+        _refuse_film(asked.animate, asked.frames)
+        check_film_name(asked.out / asked.animate)
+    if asked.nearest is not None and len(asked.data or ()) != 1:
         raise BadInput("--nearest: expected the training pictures with --data PATH")
-    numbers = parse_numbers(seeds, "--seeds") if seeds is not None else ()
-    mixing = parse_mixing(style_mixing) if style_mixing is not None else None
-    chosen = ClassChoice.parse(classes) if classes is not None else None
+    seeds = parse_numbers(asked.seeds, "--seeds") if asked.seeds is not None else ()
+    mixing = parse_mixing(asked.style_mixing) if asked.style_mixing is not None else None
+    chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
 
-    # What is drawn.
-    weights = Weights.open(source, say)
-    drawn = DrawRequest(
-        seed=seed,
-        truncation=truncation,
-        psi=psi,
-        psi_layers=psi_layers,
-        noise=noise.value,
-        classes=chosen.among(weights.class_names) if chosen is not None else None,
-        statistics=statistics.value,
-        standing_batches=STANDING_BATCHES if standing_batches is None else standing_batches,
-        standing_size=standing_size,
-        micro_batch=micro_batch if micro_batch is not None else default_micro_batch(weights),
-    )
+    weights = Weights.open(asked.source, say)
+    request = asked.request(weights, chosen)
     sheet = replace(
-        drawn.sheet(),
-        columns=columns if animate is None else frames,
-        rows=rows,
-        interpolate=interpolate.value if interpolate is not None else None,
-        spherical=spherical,
-        seeds=numbers,
+        request.sheet(),
+        columns=asked.columns if asked.animate is None else asked.frames,
+        rows=asked.rows,
+        interpolate=asked.interpolate.value if asked.interpolate is not None else None,
+        spherical=asked.spherical,
+        seeds=seeds,
         mixing=mixing,
     )
-    if animate is not None:
-        paths = [make_film(weights, out / animate, sheet, device=device, say=say)]
-    elif nearest is not None:
-        with Bar("pictures") as bar:
-            found = check_memorisation(
-                weights, pictures[0], out, drawn, samples=rows, nearest=nearest, device=device, say=say, progress=bar
-            )
-        paths = [found.sheet]
-    elif given.keys() & set(MANY):
-        grid = (rows, columns) if random else None
-        paths = draw_many(weights, out, drawn, npz=npz, pngs=pngs, sheet=grid, device=device, say=say)
-    else:
-        paths = draw(weights, out, sheet, data=named_paths(pictures) if pictures else None, device=device, say=say)
-    if as_json:
+    paths = _draw(asked, weights, request, sheet)
+    if asked.as_json:
         print_json([str(path) for path in paths])
         return
     for path in paths:
         print(path)
+
+
+def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest", sheet: "SheetRequest") -> list[Path]:
+    """Draw the one kind of files that is asked for."""
+    from frugan.api.sample.drawing import animate, check_memorisation, draw
+    from frugan.api.sample.sampling import sample as draw_sheets
+
+    out, device, data = asked.out, asked.device, asked.data or []
+    if asked.animate is not None:
+        return [animate(weights, out / asked.animate, sheet, device=device, say=say)]
+    if asked.nearest is not None:
+        with Bar("pictures") as bar:
+            counts = {"samples": asked.rows, "nearest": asked.nearest}
+            check = check_memorisation(weights, data[0], out, request, **counts, device=device, say=say, progress=bar)
+        return [check.sheet]
+    if asked.given().keys() & set(MANY):
+        grid = (asked.rows, asked.columns) if asked.random else None
+        return draw(weights, out, request, npz=asked.npz, pngs=asked.pngs, sheet=grid, device=device, say=say)
+    return draw_sheets(weights, out, sheet, data=named_paths(data) if data else None, device=device, say=say)
 
 
 def _refuse_together(given: Mapping[str, object]) -> None:

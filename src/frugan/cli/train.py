@@ -1,6 +1,6 @@
 """`frugan train`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,28 +9,32 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.defaults import COMPARED_STEPS
+from frugan.cli.options import options
 from frugan.cli.output import REQUEUE, Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.train.precision_comparison import PrecisionComparison
-    from frugan.api.train.run import TrainingResult
+    from frugan.api.train.run import TrainingOptions, TrainingResult
 
 
-def train(
-    recipe: Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")],
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `frugan train` is asked."""
+
+    recipe: Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")]
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
-    ] = None,
-    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None,
-    out: Annotated[Path | None, typer.Option(help="run folder; an existing run is resumed")] = None,
+    ] = None
+    data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None
+    out: Annotated[Path | None, typer.Option(help="run folder; an existing run is resumed")] = None
     memory: Annotated[
         str | None,
         typer.Option(help="how much card memory to use in all, such as 6GiB; default: what is free, less a margin"),
-    ] = None,
+    ] = None
     micro_batch: Annotated[
         int | None, typer.Option(help="samples per forward pass; never changes the result; default: the plan's choice")
-    ] = None,
+    ] = None
     recompute: Annotated[
         bool,
         typer.Option(
@@ -39,7 +43,7 @@ def train(
             "(never: --avoid recompute)",
             show_default=False,
         ),
-    ] = False,
+    ] = False
     ema_on_host: Annotated[
         bool,
         typer.Option(
@@ -47,7 +51,7 @@ def train(
             help="keep the averaged weights (EMA) in host memory; default: the plan's choice",
             show_default=False,
         ),
-    ] = False,
+    ] = False
     shard_optimizer: Annotated[
         bool,
         typer.Option(
@@ -55,58 +59,92 @@ def train(
             help="under torchrun: divide the optimizer state between the ranks; default: the plan's choice",
             show_default=False,
         ),
-    ] = False,
-    use: Annotated[
-        list[str] | None, typer.Option(help="use this memory saving (see plan --help); may be repeated")
-    ] = None,
-    avoid: Annotated[list[str] | None, typer.Option(help="never use this memory saving; may be repeated")] = None,
+    ] = False
+    use: Annotated[list[str] | None, typer.Option(help="use this memory saving (see plan --help); may be repeated")] = (
+        None
+    )
+    avoid: Annotated[list[str] | None, typer.Option(help="never use this memory saving; may be repeated")] = None
     compiled: Annotated[
         bool, typer.Option("--compile", help="compile the step with torch.compile, like training.compile=true")
-    ] = False,
-    init: Annotated[Path | None, typer.Option(help="start a new run from the weights of this run or file")] = None,
+    ] = False
+    init: Annotated[Path | None, typer.Option(help="start a new run from the weights of this run or file")] = None
     init_classes: Annotated[
         str | None,
         typer.Option(
             metavar="mean|fresh|copy=FILE",
             help="with --init: what class embeddings start from if the weights have other classes",
         ),
-    ] = None,
+    ] = None
     map_class: Annotated[
         list[str] | None,
         typer.Option(
             help="OLD=NEW: the resumed run's class OLD is called NEW in the pictures now; may be repeated; "
             "by-name: only the order of the classes has changed"
         ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="processes that make face samples, for both sides", min=0)] = None,
+    ] = None
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto"
+    workers: Annotated[int | None, typer.Option(help="processes that make face samples, for both sides", min=0)] = None
     tensorboard: Annotated[
         bool | None, typer.Option(help="write TensorBoard files into the run; default: if TensorBoard is installed")
-    ] = None,
-    wandb: Annotated[str | None, typer.Option(help="log to this Weights & Biases project")] = None,
+    ] = None
+    wandb: Annotated[str | None, typer.Option(help="log to this Weights & Biases project")] = None
     stop_after: Annotated[
         str | None, typer.Option(help="save and stop after this time, such as 23h, for jobs that resume one another")
-    ] = None,
+    ] = None
     shares: Annotated[
         str | None,
         typer.Option(
             metavar="equal|N,N,...",
             help="under torchrun: each rank's share of the batch; never changes the result",
         ),
-    ] = None,
+    ] = None
     requeue: Annotated[
         bool,
         typer.Option(
             help="for job schedulers: exit with 75 if stopped before the end; the signal USR1 saves and stops too"
         ),
-    ] = False,
+    ] = False
     compare_precision: Annotated[
         str | None,
         typer.Option(help="also train the first steps in this precision, such as fp32, and compare the two"),
-    ] = None,
-    compare_steps: Annotated[int, typer.Option(help="steps that --compare-precision trains")] = COMPARED_STEPS,
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
-) -> None:
+    ] = None
+    compare_steps: Annotated[int, typer.Option(help="steps that --compare-precision trains")] = COMPARED_STEPS
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False
+
+    @property
+    def fields(self) -> list[str]:
+        """Fields of the recipe that are overridden."""
+        return [*(self.overrides or []), *(["training.compile=true"] if self.compiled else [])]
+
+    def training(self) -> "TrainingOptions":
+        """How to train, besides the recipe.
+
+        Raises:
+            BadInput: a saving, size, time or share is none.
+        """
+        from frugan.api.train.observers import has_tensorboard
+        from frugan.api.train.run import TrainingOptions
+
+        return TrainingOptions(
+            micro_batch=self.micro_batch,
+            recompute=self.recompute,
+            ema_on_host=self.ema_on_host,
+            shard_optimizer=self.shard_optimizer,
+            device=self.device,
+            workers=self.workers,
+            memory=self.memory,
+            use=tuple(self.use or ()),
+            avoid=tuple(self.avoid or ()),
+            tensorboard=has_tensorboard() if self.tensorboard is None else self.tensorboard,
+            wandb_project=self.wandb,
+            stop_after=self.stop_after,
+            requeue=self.requeue,
+            shares=self.shares,
+        )
+
+
+@options(TrainOptions)
+def train(asked: TrainOptions) -> None:
     """Train a recipe on your pictures, or resume the run in --out.
 
     Ctrl-C once: finish the step, save, exit. The same command resumes. Keys: s saves, p writes a preview, q saves and
@@ -117,69 +155,61 @@ def train(
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
-    from frugan.api.train.observers import has_tensorboard
-    from frugan.api.train.run import TrainingOptions
     from frugan.api.train.training import train as train_run
     from frugan.data.run_data import parse_class_map
     from frugan.report.progress_line import LiveLine
 
-    overrides = [*(overrides or []), *(["training.compile=true"] if compiled else [])]
-    options = TrainingOptions(
-        micro_batch=micro_batch,
-        recompute=recompute,
-        ema_on_host=ema_on_host,
-        shard_optimizer=shard_optimizer,
-        device=device,
-        workers=workers,
-        memory=memory,
-        use=tuple(use or ()),
-        avoid=tuple(avoid or ()),
-        tensorboard=has_tensorboard() if tensorboard is None else tensorboard,
-        wandb_project=wandb,
-        stop_after=stop_after,
-        requeue=requeue,
-        shares=shares,
-    )
-    if compare_precision is not None:
-        if out is None:
-            raise BadInput("--compare-precision needs --out: a folder for the two runs")
-        if init is not None:
-            raise BadInput(f"--init {init}: --compare-precision starts from fresh weights; leave out one of the two")
-        from frugan.api.train.precision_comparison import compare_precision as compare
-
-        with LiveLine() as line, Bar("preparing") as move:
-            comparison = compare(
-                recipe,
-                named_paths(data or []),
-                out,
-                compare_precision,
-                steps=compare_steps,
-                overrides=overrides,
-                options=options,
-                say=say,
-                show=line.show,
-                progress=move,
-            )
-        _print_comparison(comparison, as_json=as_json)
+    how = asked.training()
+    if asked.compare_precision is not None:
+        _compare(asked, asked.compare_precision, how)
         return
     with LiveLine() as line, Bar("preparing") as move:
         result = train_run(
-            recipe,
-            named_paths(data or []),
-            out,
-            overrides=overrides,
-            init=init,
-            init_classes=init_classes,
-            map_classes=parse_class_map(map_class or []),
-            options=options,
+            asked.recipe,
+            named_paths(asked.data or []),
+            asked.out,
+            overrides=asked.fields,
+            init=asked.init,
+            init_classes=asked.init_classes,
+            map_classes=parse_class_map(asked.map_class or []),
+            options=how,
             say=say,
             show=line.show,
             progress=move,
         )
     if result.rank == 0:
-        _print_result(result, data, as_json=as_json)
-    if requeue and not result.finished:
+        _print_result(result, asked.data, as_json=asked.as_json)
+    if asked.requeue and not result.finished:
         raise typer.Exit(REQUEUE)
+
+
+def _compare(asked: TrainOptions, precision: str, how: "TrainingOptions") -> None:
+    """Train the first steps in two precisions, and print how they differ.
+
+    Raises:
+        BadInput: there is no folder for the runs, or they would not start from fresh weights.
+    """
+    from frugan.api.train.precision_comparison import compare_precision
+    from frugan.report.progress_line import LiveLine
+
+    if asked.out is None:
+        raise BadInput("--compare-precision needs --out: a folder for the two runs")
+    if asked.init is not None:
+        raise BadInput(f"--init {asked.init}: --compare-precision starts from fresh weights; leave out one of the two")
+    with LiveLine() as line, Bar("preparing") as move:
+        comparison = compare_precision(
+            asked.recipe,
+            named_paths(asked.data or []),
+            asked.out,
+            precision,
+            steps=asked.compare_steps,
+            overrides=asked.fields,
+            options=how,
+            say=say,
+            show=line.show,
+            progress=move,
+        )
+    _print_comparison(comparison, as_json=asked.as_json)
 
 
 def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: bool) -> None:

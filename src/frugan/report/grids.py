@@ -117,18 +117,29 @@ def loss_strip(curves: Mapping[str, Sequence[float]], step: int, width: int) -> 
     x = 6 + draw.textlength(caption) + 16
     draw.text((6, 3), caption, TEXT)
     for (name, (least, mean, most)), colour in zip(columns.items(), cycle(COLOURS), strict=False):
-        faint = tuple(c // 2 for c in colour)
-        for at in range(len(mean)):
-            if np.isfinite(mean[at]):
-                draw.line((at, _row(most[at], top), at, _row(least[at], top)), faint)
-        points = [(at, _row(value, top)) for at, value in enumerate(mean) if np.isfinite(value)]
-        draw.line(points, colour, 1)
+        _draw_curve(draw, (least, mean, most), top, colour)
         text = f"{name} {next((v for v in reversed(mean) if np.isfinite(v)), float('nan')):.4f}"
         draw.text((x, 3), text, colour)
         x += draw.textlength(text) + 16
     text = f"top {top:.3g}"
     draw.text((width - draw.textlength(text) - 6, 3), text, TEXT)
     return np.asarray(picture)
+
+
+def _draw_curve(
+    draw: ImageDraw.ImageDraw, columns: Sequence[NDArray[np.float64]], top: float, colour: tuple[int, int, int]
+) -> None:
+    """The mean over a faint range, both by pixel column; those that are not finite are left out.
+
+    Args:
+        columns: least, mean and most.
+    """
+    least, mean, most = columns
+    sound = [at for at in range(len(mean)) if np.isfinite(mean[at])]
+    faint = tuple(c // 2 for c in colour)
+    for at in sound:
+        draw.line((at, _row(most[at], top), at, _row(least[at], top)), faint)
+    draw.line([(at, _row(mean[at], top)) for at in sound], colour, 1)
 
 
 def _row(value: float, top: float) -> float:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import frugan
 from frugan.api.card import FILES, CardFacts, card_text, write_card
-from frugan.api.networks import Weights, load, save
+from frugan.api.networks import Weights, load, save, weights_metadata
 from frugan.api.setup import build_networks
 from frugan.cli.application import application
 from frugan.engine.events import EventLog
@@ -49,9 +49,8 @@ PROVENANCE = Provenance(
 )
 FACTS = CardFacts(
     name="digits",
-    recipe=RECIPE,
+    weights=Weights(Path("digits/checkpoints/step-000000400/ema.safetensors"), weights_metadata(RECIPE)),
     recipe_digest="0123456789abcdef",
-    step=400,
     images=None,
     class_names=(),
     parameters={"G": 1000},
@@ -62,7 +61,6 @@ FACTS = CardFacts(
     versions="frugan 1, torch 2",
     data={},
     grid=None,
-    averaged=True,
 )
 
 

@@ -114,16 +114,7 @@ class Artist:
         """
         ranks = self.ranks
         assert ranks is not None
-        own_part: Drawn | str
-        try:
-            own_part = self._part(draw, mine, store)
-        except TrainingFailed:
-            raise
-        except (BadInput, OSError) as error:
-            own_part = str(error)
-        except RuntimeError as error:
-            own_part = f"{'memory ran out' if ran_out_of_memory(error) else type(error).__name__}: {error}"
-        parts = ranks.to_first(own_part)
+        parts = ranks.to_first(self._part_or_failure(draw, mine, store))
         names = ranks.watch.names[: len(parts)]
         failed = [f"{name}: {part}" for name, part in zip(names, parts, strict=True) if isinstance(part, str)]
         if ranks.broadcast(bool(failed)):
@@ -141,6 +132,17 @@ class Artist:
             else:
                 drawn.add(part)
         return drawn
+
+    def _part_or_failure(self, draw: DrawTask, mine: range, store: RowStore) -> Drawn | str:
+        """A part, or in words why it could not be drawn; not where the training itself has failed."""
+        try:
+            return self._part(draw, mine, store)
+        except TrainingFailed:
+            raise
+        except (BadInput, OSError) as error:
+            return str(error)
+        except RuntimeError as error:
+            return f"{'memory ran out' if ran_out_of_memory(error) else type(error).__name__}: {error}"
 
     def _part(self, draw: DrawTask, mine: range, store: RowStore) -> Drawn:
         """Generate pictures of these numbers and gather features as they come."""

@@ -6,31 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.api.devices import use_device
-from frugan.api.progress import Progress, Say
-from frugan.contract.data import SourceOptions
-from frugan.contract.settings import DataSettings
+from frugan.api.progress import Say
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
-from frugan.data.formats.source import local_path
-from frugan.data.picture_needs import open_pictures
-from frugan.data.picture_set import PictureSet, open_prepared
-from frugan.data.set_file import is_prepared
+from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
-from frugan.engine.device import pin_arithmetic
-from frugan.engine.tensor_files import read_tensors, write_tensors
+from frugan.engine.tensor_files import digest, read_tensors, write_tensors
 from frugan.errors import BadInput
 from frugan.files import Folders
 from frugan.metrics.digit_classifier import DigitClassifier
 from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, load_inception, load_named
-from frugan.metrics.moments_file import FileMoments, write_moments
+from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.scores import Moments, Normal, StreamingMoments
+
+if TYPE_CHECKING:  # one process needs no torch.distributed
+    from frugan.engine.ranks.group import RankGroup
 
 
 @dataclass(frozen=True)
@@ -70,6 +66,24 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
         network = load_named(name, device)
     say(f"features: {network.name}, {network.digest[:8]}, {network.resizer}")
     return network
+
+
+def refuse_others(ranks: "RankGroup", file: Path, network: FeatureNetwork, name: str) -> None:
+    """Refuse to draw by other weights than the first rank's, or to look by another network.
+
+    Args:
+        file: of the weights.
+        name: that the network was asked for by.
+
+    Raises:
+        BadInput: this rank has others.
+    """
+    own = (digest(file), network.digest)
+    of_weights, of_network = ranks.broadcast(own)
+    if own[0] != of_weights:
+        raise BadInput(f"{ranks.name}: {file} holds other weights there than on the first rank")
+    if own[1] != of_network:
+        raise BadInput(f"{ranks.name}: --network {name} is another network there than on the first rank")
 
 
 MOST_ROWS = 50_000
@@ -161,62 +175,3 @@ def _kept(file: Path, about: dict[str, str]) -> Moments | None:
     if json.dumps(metadata, sort_keys=True) != json.dumps(about, sort_keys=True):
         return None
     return Moments(int(tensors["count"]), tensors["mean"], tensors["scatter"])
-
-
-def write_reference(
-    pictures: str | Path,
-    out: str | Path,
-    *,
-    resolution: int | None = None,
-    data: DataSettings | None = None,
-    network: str = "inception",
-    network_file: Path | None = None,
-    device: str = "auto",
-    say: Say = print,
-    progress: Progress | None = None,
-) -> int:
-    """Write the mean and covariance of the features of pictures into an .npz file, as `evaluate` and others read it.
-
-    What `evaluate` keeps of these pictures is kept too, so that `--data` with them is as quick.
-
-    Args:
-        pictures: anything that `train` takes.
-        out: the file, .npz; never overwritten.
-        resolution: side to which pictures are brought; None: they are a prepared set, and have one.
-        data: how they are brought to it; None: as recipes do.
-        network, network_file: of features, as for `evaluate`.
-        device: "auto", "cpu", "cuda" or "cuda:1".
-
-    Returns:
-        How many pictures there are.
-
-    Raises:
-        BadInput: no such pictures, fewer than two, no feature network, or `out` exists or is called otherwise.
-    """
-    source, file = local_path(pictures), Path(out)
-    if file.suffix != ".npz":
-        raise BadInput(f"{file}: moments go into an .npz file; give it that ending")
-    if file.exists():
-        raise BadInput(f"{file}: exists already; delete it, or choose another name")
-    if resolution is None and not is_prepared(source):
-        raise BadInput("--resolution is missing: the side in pixels of the generated pictures that will be compared")
-    side = resolution if resolution is not None else open_prepared(source).resolution
-    where, why = use_device(device)
-    say(f"device: {where} ({why})")
-    features = choose_network(network, network_file, where, say)
-    folders = Folders.from_environment()
-    real = open_pictures(source, side, SourceOptions(data or DataSettings(), folders.prepared, say, progress, {}))
-    if len(real) < 2:
-        raise BadInput(f"{source}: one picture has no covariance; expected at least 2, and better thousands")
-    pin_arithmetic()
-    moments = reference_of(real, features, folders.moments, batch=FEATURES_AT_ONCE, progress=progress).moments
-    assert isinstance(moments, Moments)
-    if moments.count <= len(moments.mean):
-        say(
-            f"warning: {moments.count:,} pictures for {len(moments.mean)} feature dimensions: their covariance is "
-            "singular and distances to it are far too high"
-        )
-    about: dict[str, str | int] = {"pictures": moments.count, "resolution": side, "data_digest": real.digest}
-    about |= {"network": features.name, "network_digest": features.digest, "resizer": features.resizer}
-    write_moments(file, moments, about)
-    return moments.count

@@ -1,6 +1,6 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from frugan.api.defaults import USUAL_METRICS
+from frugan.api.defaults import METRICS, USUAL_METRICS
 from frugan.api.evaluate.drawn import Artist, Drawn, DrawTask
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
 from frugan.api.progress import Say
-from frugan.api.sample.generation import DrawRequest
+from frugan.api.sample.generation import DrawRequest, check_draw
 from frugan.data.digits import are_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.precision import resolve_precision
@@ -63,6 +63,23 @@ class EvaluationOptions:
     device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:1"
     # file of moments that the Fréchet distance is measured to; None: those of the real pictures
     reference: Path | None = None
+
+
+def check_options(options: EvaluationOptions, asked: Sequence[DrawRequest], recipe: Recipe) -> None:
+    """Refuse what makes no sense, before anything is opened.
+
+    Raises:
+        BadInput: an unknown metric or none, too few samples, or a request that does not go with the recipe.
+    """
+    for name in options.metrics or ():
+        if name not in METRICS:
+            raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
+    if options.metrics == ():
+        raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
+    if options.samples < 10:
+        raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
+    for draw in asked:
+        check_draw(draw, recipe)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,73 @@
+"""What becomes of evaluations: lines of JSON in a file, a run's own scores, a curve over truncation."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from frugan.api.evaluate.scorer import Evaluation
+from frugan.api.progress import Say
+from frugan.engine.run_folder import RunFolder
+from frugan.errors import BadInput
+
+
+def save_evaluations(evaluations: Sequence[Evaluation], file: Path) -> None:
+    """Append evaluations to a file of JSON lines."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8", newline="\n") as opened:
+        for each in evaluations:
+            opened.write(json.dumps(each.as_json(), ensure_ascii=False) + "\n")
+
+
+def keep_in_run(evaluations: Sequence[Evaluation], say: Say = print) -> None:
+    """Keep evaluations in the run whose weights they are of, for its report; nothing where they are no run's.
+
+    Args:
+        say: is told where they were kept, or why they were not.
+    """
+    run = RunFolder.holding(Path(evaluations[0].provenance.weights))
+    if run is None:
+        return
+    try:
+        save_evaluations(evaluations, run.scores)
+    except OSError as error:
+        say(f"not kept in {run.scores}, and not in the report: {error.strerror or error}")
+    else:
+        say(f"kept in {run.scores}: `frugan report` shows it")
+
+
+def plot_truncation_curve(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Draw inception score against Fréchet distance, or whichever of the two there is against truncation.
+
+    Raises:
+        BadInput: neither was measured, or matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise BadInput("--plot needs matplotlib: pip install 'frugan[report]'") from error
+    has = [name for name in ("fid", "is_mean") if all(name in each.scores for each in evaluations)]
+    if not has:
+        raise BadInput("--plot draws fid and is: ask for one of them with --metrics")
+    labels = {"fid": "Fréchet distance (lower is better)", "is_mean": "inception score (higher is better)"}
+    truncations = [each.provenance.truncation for each in evaluations]
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axes = figure.add_subplot()
+    if len(has) == 2:
+        across, up = ([each.scores[name] for each in evaluations] for name in ("fid", "is_mean"))
+        axes.set_xlabel(labels["fid"])
+        axes.set_ylabel(labels["is_mean"])
+        for x, y, truncation in zip(across, up, truncations, strict=True):
+            axes.annotate(f"{truncation:g}", (x, y), textcoords="offset points", xytext=(6, 4), fontsize=8)
+    else:
+        across, up = truncations, [each.scores[has[0]] for each in evaluations]
+        axes.set_xlabel("truncation")
+        axes.set_ylabel(labels[has[0]])
+    axes.plot(across, up, marker="o")
+    axes.grid(alpha=0.3)
+    of = evaluations[0].provenance
+    axes.set_title(
+        f"{of.samples:,} samples at step {of.step:,}; statistics: {of.statistics}; {of.network}",
+        fontsize=9,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
