@@ -58,7 +58,7 @@ def _kind(mode: int) -> str:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Give a place beside `path` to write to: in place of what was at `path` when the block ends well, else deleted.
 
     Several processes may write the same file: the last one's counts. What must outlive a power cut, the writer flushes.
@@ -71,8 +71,20 @@ def whole_file(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
+def refuse_existing(path: Path, *, replace: bool) -> None:
+    """Raise BadInput if something is at `path` and shall not be replaced."""
+    if path.exists() and not replace:
+        raise BadInput(f"{path}: is there already; choose another name, or add --replace")
+
+
+def refuse_full(folder: Path, use: str) -> None:
+    """Raise BadInput unless `folder` is new or empty; `use` says what it is for."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder}: is there already; choose a new or empty folder for {use}")
+
+
 @contextmanager
-def unfinished_folder(final: Path) -> Iterator[Path]:
+def atomic_folder(final: Path) -> Iterator[Path]:
     """Give a new folder beside `final`; rename it when the block ends well, delete it when an exception leaves.
 
     What a killed process left behind for the same `final` is deleted first; a lock tells it from work that goes on.

@@ -53,17 +53,11 @@ def _warn(line: str) -> None:
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of a run, a checkpoint or a file: looked for and verified once, by `open`; read when they are asked for.
+    """Weights of a run, a checkpoint or a file: looked for and verified once, by `open`; read when asked for."""
 
-    Attributes:
-        path: the file.
-        metadata: what it says of itself.
-        checkpoint: the folder that was meant, where the file lies with others of the same step; None: a file alone.
-    """
-
-    path: Path
-    metadata: Mapping[str, str]
-    checkpoint: Path | None = None
+    path: Path  # the file
+    metadata: Mapping[str, str]  # what it says of itself
+    checkpoint: Path | None = None  # that was meant: the folder of this file and others of the step; None: a file alone
 
     @classmethod
     def open(cls, source: "str | Path | Weights", say: Say = _warn) -> "Weights":

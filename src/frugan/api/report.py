@@ -16,7 +16,7 @@ from PIL import Image
 from frugan.engine.events import EventTail, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.files import json_object, whole_file
+from frugan.files import atomic_file, json_object
 from frugan.metrics.scores import NONE, SAME, Provenance, low_recall
 from frugan.report.grids import ROWS_KEYWORD
 from frugan.report.page import render
@@ -349,7 +349,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     page = page_of(runs)
     path = Path(out) if out is not None else Path(runs[0]) / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as beside:
+    with atomic_file(path) as beside:
         beside.write_text(page, "utf-8")
     return path
 

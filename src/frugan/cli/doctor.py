@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from frugan.cli.output import FAILED, print_json, say
 from frugan.errors import BadInput
+from frugan.files import atomic_file
 from frugan.wording import count
 
 if TYPE_CHECKING:
@@ -91,7 +93,8 @@ def _selftest(device: str, out: Path | None, record: Path | None, *, as_json: bo
         _print_outcomes(result.outcomes)
         said = "everything that was checked is as it should be" if result.passed else "see what failed above"
         print(f"\nSelf-test on {result.device}, {result.record['seconds']:.0f} s: {said}.")
-    file.write_text(json.dumps(result.record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    with nullcontext(file) if file.exists() and not file.is_file() else atomic_file(file) as place:  # a pipe stays one
+        place.write_text(json.dumps(result.record, indent=1, ensure_ascii=False) + "\n", "utf-8")
     say(f"{file} has all of it; please attach it when you report something")
     if not (result.passed and possible):
         raise typer.Exit(FAILED)

@@ -118,20 +118,14 @@ class Family(ABC):
 
     A family has a `name`, a `networks_type`, and the methods without a default: `build`, `phases`, `sources`, `sample`
     and `tiny`. The rest is for those that want it.
-
-    Attributes:
-        name: as recipes give it.
-        networks_type: type of a recipe's `networks` section.
-        objective_type: type of its `objective` section.
-        class_tables: whether its networks may start from weights that know other classes; `class_dimension` says where.
-        rules: names of rules by which authors give settings, for `follow`.
     """
 
-    name: str
-    networks_type: type[BaseModel]
-    objective_type: type[BaseModel] = NoObjective
+    name: str  # as recipes give it
+    networks_type: type[BaseModel]  # of a recipe's `networks` section
+    objective_type: type[BaseModel] = NoObjective  # of its `objective` section
     class_tables: bool = False
-    rules: tuple[str, ...] = ()
+    """Whether its networks may start from weights that know other classes; `class_dimension` says where."""
+    rules: tuple[str, ...] = ()  # names of rules by which authors give settings, for `follow`
 
     @abstractmethod
     def build(self, networks: Any, device: torch.device | str = "cpu") -> dict[str, nn.Module]:

@@ -43,7 +43,7 @@ from frugan.data.survey import (
     report_of,
 )
 from frugan.errors import BadInput
-from frugan.files import unfinished_folder
+from frugan.files import atomic_folder
 from frugan.wording import shown, size, storable
 
 DATA_SUFFIXES = frozenset({".json", ".npy", ".bin", ".tar"})
@@ -272,7 +272,7 @@ def _write(
 ) -> PreparationReport:
     source, fitting = fitted.source, fitted.fitting
     _check_room(out, len(source), fitting.resolution)
-    with unfinished_folder(out) as folder:
+    with atomic_folder(out) as folder:
         blank: list[int] = []
         with (
             PictureFile(folder / PICTURES_FILE, fitting.resolution) as file,

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from frugan.errors import BadInput
-from frugan.files import whole_file
+from frugan.files import atomic_file
 
 DTYPES: Mapping[torch.dtype, str] = MappingProxyType(
     {
@@ -60,7 +60,7 @@ def digest(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON in place of what was there, whole or not at all."""
-    with whole_file(path) as beside:
+    with atomic_file(path) as beside:
         beside.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf-8")
         flush(beside)
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from frugan.engine.host_memory import host_like
 from frugan.engine.precision import DTYPES, card_has_bf16_units, resolve_precision
-from frugan.files import Folders
+from frugan.files import Folders, atomic_file
 from frugan.memory.cards import Card, card_here, named_card, unnamed_card
 from frugan.memory.work import WorkCounter
 from frugan.wording import MIB
@@ -139,7 +139,8 @@ def save_calibration(card: Card, folder: Path) -> Path:
     """Keep what was measured, by the device's name."""
     folder.mkdir(parents=True, exist_ok=True)
     file = _file(card.name, folder)
-    file.write_text(json.dumps({"format": FORMAT, **asdict(card)}, indent=1) + "\n", "utf-8")
+    with atomic_file(file) as beside:
+        beside.write_text(json.dumps({"format": FORMAT, **asdict(card)}, indent=1) + "\n", "utf-8")
     return file
 
 

@@ -13,7 +13,7 @@ import torch
 
 from frugan.engine.plan import Plan
 from frugan.engine.training import Stage, Training
-from frugan.files import whole_file
+from frugan.files import atomic_file
 from frugan.memory.dataless import Dataless
 from frugan.memory.prediction import Prediction, Target, predict
 from frugan.memory.work import Work
@@ -155,7 +155,7 @@ class PredictionStore:
         known = _read(file, self.version) | self._known
         file.parent.mkdir(parents=True, exist_ok=True)
         values = {"format": FORMAT, "version": self.version, "predictions": dict(sorted(known.items()))}
-        with whole_file(file) as beside:
+        with atomic_file(file) as beside:
             beside.write_text(json.dumps(values, separators=(",", ":")) + "\n", "utf-8")
 
     def _key(self, plan: Plan, stage: Stage, *, rough: bool) -> str:

@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
-from frugan.files import whole_file
+from frugan.files import atomic_file
 from frugan.metrics.scores import Moments, Normal
 
 MEAN, COVARIANCE = "mu", "sigma"
@@ -76,7 +76,7 @@ def write_moments(path: Path, moments: Moments, about: dict[str, str | int]) -> 
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {MEAN: moments.mean.numpy(), COVARIANCE: moments.covariance.numpy()}
-    with whole_file(path) as beside, beside.open("wb") as opened:
+    with atomic_file(path) as beside, beside.open("wb") as opened:
         np.savez(opened, **arrays, **{name: np.array(value) for name, value in about.items()})  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
-from frugan.files import whole_file
+from frugan.files import atomic_file
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -219,7 +219,7 @@ def write_sheet(
     chunks = PngInfo()
     for keyword, text in {**(about or {}), **({ROWS_KEYWORD: "\n".join(labels)} if labels else {})}.items():
         chunks.add_itxt(keyword, text)
-    with whole_file(path) as beside:
+    with atomic_file(path) as beside:
         picture.save(beside, format="PNG", pnginfo=chunks)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from frugan.errors import BadInput
-from frugan.files import whole_file
+from frugan.files import atomic_file
 
 Block = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Pictures [n, C, R, R], C = 1 or 3, and their classes [n]."""
@@ -33,7 +33,7 @@ def write_npz(blocks: Iterable[Block], count: int, path: Path) -> None:
     rest = iter(blocks)
     first = next(rest)
     with (
-        whole_file(path) as beside,
+        atomic_file(path) as beside,
         zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
     ):
         with archive.open("x.npy", "w", force_zip64=True) as member:

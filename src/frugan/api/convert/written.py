@@ -47,7 +47,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import read_tensors, write_json, write_tensors
 from frugan.errors import BadInput
-from frugan.files import unfinished_folder, whole_file
+from frugan.files import atomic_file, atomic_folder, refuse_full
 from frugan.recipe.loading import dump_recipe, load_recipe, parse_recipe, recipe_with
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
@@ -142,7 +142,7 @@ def _trained(trained: Weights, averaged: Weights, step: int, run: RunFolder, sav
 def write_whole(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a tensor file, whole or not at all; its folder is made if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as beside:
+    with atomic_file(path) as beside:
         write_tensors(beside, tensors, metadata)
 
 
@@ -209,7 +209,7 @@ def check_target(asked: Conversion, makes: Collection[Target]) -> None:
         both = "the generator and its average" if target == "run" else "as trained and averaged"
         raise BadInput(f"--raw is for a file ending in {WEIGHTS_SUFFIX}; a {target} has both, {both}")
     if target == "run":
-        _free_for_a_run(out)
+        refuse_full(out, "the run")
 
 
 def write_imported(asked: Conversion, made: Imported, makes: Collection[Target]) -> Converted:
@@ -273,15 +273,10 @@ def _of(networks: Collection[str], tensors: Mapping[str, Tensor]) -> dict[str, T
 
 def _write_folder(path: Path, trained: Mapping[str, Tensor], averaged: Mapping[str, Tensor], recipe: Recipe) -> None:
     """Write networks as they were trained, their averages, and the recipe to fine-tune them by."""
-    with unfinished_folder(path.absolute()) as beside:
+    with atomic_folder(path.absolute()) as beside:
         write_tensors(beside / NETWORKS_FILE, trained, weights_metadata(recipe))
         write_tensors(beside / EMA_FILE, averaged, weights_metadata(recipe))
         (beside / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")
-
-
-def _free_for_a_run(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadInput(f"{out}: is there already; choose a new or empty folder for the run")
 
 
 def write_run(run: RunFolder, recipe: Recipe, state: TrainingState, imported: Mapping[str, Any]) -> None:
@@ -291,7 +286,7 @@ def write_run(run: RunFolder, recipe: Recipe, state: TrainingState, imported: Ma
         imported: of the event that says where it came from.
     """
     extra = {"seconds": 0, "plan": {"precision": "auto"}, "data": {}}
-    with unfinished_folder(run.path.absolute()) as folder:  # "." could neither be removed nor replaced
+    with atomic_folder(run.path.absolute()) as folder:  # "." could neither be removed nor replaced
         beside = RunFolder(folder)
         save_checkpoint(beside.checkpoints, state, weights_metadata(recipe), extra)
         (beside.path / RECIPE_FILE).write_text(dump_recipe(recipe), "utf-8", newline="\n")

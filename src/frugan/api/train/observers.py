@@ -28,6 +28,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
+from frugan.files import atomic_file
 from frugan.memory.cards import is_spilling
 from frugan.metrics.diversity import DiversityRatios, WithinClass, pixel_rows, ratios, within_class
 from frugan.recipe.recipe import Recipe
@@ -341,7 +342,8 @@ def _wandb_id(run: Path) -> str:
         return file.read_text("utf-8").strip()
     except FileNotFoundError:
         made = secrets.token_hex(8)
-        file.write_text(made + "\n", "utf-8")
+        with atomic_file(file) as beside:
+            beside.write_text(made + "\n", "utf-8")
         return made
 
 

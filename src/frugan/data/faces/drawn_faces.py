@@ -18,7 +18,7 @@ from frugan.data.faces.face import FaceType
 from frugan.data.faces.faceset import ALIGNED, SOURCES
 from frugan.data.faces.geometry import alignment_matrix, face_mask, opencv
 from frugan.errors import BadInput
-from frugan.files import unfinished_folder
+from frugan.files import atomic_folder, refuse_full
 
 FACES = 120
 """Of each person, to train on."""
@@ -80,9 +80,8 @@ def write_drawn_faces(out: Path, faces: int = FACES) -> Path:
     """
     if not 1 <= faces <= FACES:
         raise BadInput(f"{faces:,} faces: the set has {FACES} of each of the two people; expected 1 to {FACES}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadInput(f"{out}: is there already; choose a new or empty folder for the drawn faces")
-    with _shipped() as archive, unfinished_folder(out) as folder:
+    refuse_full(out, "the drawn faces")
+    with _shipped() as archive, atomic_folder(out) as folder:
         archive.extractall(folder, [name for source in SOURCES.values() for name in face_names(source, faces)])
     return out
 

@@ -25,7 +25,7 @@ from frugan.data.faces.face import Face, FaceType
 from frugan.data.faces.geometry import opencv, yaw
 from frugan.data.formats.source import is_hidden, is_picture_name
 from frugan.errors import BadInput
-from frugan.files import whole_file
+from frugan.files import atomic_file
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import Global, dump_pickle
 from frugan.wording import count, first_names, shown
@@ -148,7 +148,7 @@ def write_pak(
     face_types = {face_type: Global(*FACE_TYPE, (int(face_type),)) for face_type in FaceType}
     index = dump_pickle([_entry(face, sample_type, face_types[face.face_type]) for face in faces])
     begin = HEADER.size + len(index) + (len(faces) + 1) * OFFSET_BYTES
-    with whole_file(out) as beside, beside.open("wb") as file:
+    with atomic_file(out) as beside, beside.open("wb") as file:
         file.write(HEADER.pack(VERSION, len(index)) + index)
         file.seek(begin)
         offsets = []

@@ -17,7 +17,7 @@ from frugan.families.saehd.dfm_graph import CELEB_FACE, INPUT, OUTPUTS, Nodes, S
 from frugan.families.saehd.face_agreement import check_agreement, open_faces
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
-from frugan.files import whole_file
+from frugan.files import atomic_file, refuse_existing
 
 CURE = "pip install 'frugan[export]'"
 
@@ -78,7 +78,7 @@ def write_dfm(
     SwapGraph(nodes, config).build()
     _check_size(path, nodes.arrays)
     content = _model(module, nodes, config.resolution, note).SerializeToString()
-    with whole_file(path) as beside, beside.open("wb") as file:
+    with atomic_file(path) as beside, beside.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -142,8 +142,7 @@ class Dfm(FileFormat):
         path = asked.out
         if path.suffix != ".dfm":
             raise BadInput(f"{path}: expected a name that ends in .dfm")
-        if path.exists() and not asked.replace:
-            raise BadInput(f"{path}: is there already; choose another name, or add --replace")
+        refuse_existing(path, replace=asked.replace)
         trained = open_faces(asked, ours)
         if asked.data:
             check_agreement(trained, ours, asked.say)

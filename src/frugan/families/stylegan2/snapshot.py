@@ -28,6 +28,7 @@ from frugan.contract.formats import (
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
 from frugan.families.stylegan2.family import StyleGAN2Family
+from frugan.files import refuse_existing
 from frugan.safe_pickle.reader import CURE, ObjectReader, read_whole
 from frugan.safe_pickle.torch_files import Tensors
 from frugan.wording import shown_value
@@ -348,8 +349,7 @@ class StyleGANSafetensors(FileFormat):
         out = asked.out
         if out.suffix != WEIGHTS_SUFFIX:
             raise BadInput(f"{out}: expected a name that ends in {WEIGHTS_SUFFIX}")
-        if out.exists() and not asked.replace:
-            raise BadInput(f"{out}: is there already; choose another name, or add --replace")
+        refuse_existing(out, replace=asked.replace)
         trained = ours.weights("stylegan2")
         if trained.path == trained.averaged:
             asked.say(f"{trained.path}: has one generator, which is written as G and as G_ema")
