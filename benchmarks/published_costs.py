@@ -96,7 +96,7 @@ def run(training: Training) -> dict[str, Any]:
     """One card's share of a step without data: memory and counts of work."""
     begun = time.perf_counter()
     # Sheets are made in small batches there: never the peak.
-    described = replace(training_of(training.recipe), make_sheets=None)
+    described = replace(training_of(training.recipe), make_grids=None)
     blocks = described.recomputable(described.build("meta")) if training.recompute else {}
     plan = Plan(training.micro_batch, training.precision, blocks)
     prediction = predict(described, plan, "cuda", described.stages[0])

@@ -23,7 +23,7 @@ from torch import Tensor
 from frugan.api.networks import Weights, networks_from
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
@@ -132,7 +132,7 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
     networks = networks_from(read)
     classes = len(fit.class_names)
     shares = np.bincount(fit.labels, minlength=classes) / len(fit)
-    request = SheetRequest(seed=3, classes=range(classes), columns=int(GENERATED * shares.max()) + 1, micro_batch=100)
+    request = GridRequest(seed=3, classes=range(classes), columns=int(GENERATED * shares.max()) + 1, micro_batch=100)
     with prepared(networks["G"]):
         sheet = read.recipe.kind.sample(read.recipe.networks, networks, request)  # [classes, columns, C, R, R]
     counts = np.maximum(2, np.round(GENERATED * shares).astype(int))  # as many of each class as the real ones have

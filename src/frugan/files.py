@@ -22,7 +22,7 @@ TEXT_BYTES = 64 << 20
 """More than any JSON or TOML file that frugan keeps about a run."""
 
 
-def read_regular(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
+def read_untrusted(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
     """Return a file's content.
 
     A pipe would be waited for without end, and a link to a device such as /dev/zero never ends.
@@ -45,7 +45,7 @@ def read_regular(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
 def json_object(path: Path) -> dict[str, Any]:
     """A JSON object from a file; empty if there is none."""
     try:
-        values = json.loads(read_regular(path).decode("utf-8"))
+        values = json.loads(read_untrusted(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError, BadInput):
         return {}
     return values if isinstance(values, dict) else {}

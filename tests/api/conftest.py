@@ -1,4 +1,4 @@
-"""Tests that train draw small sheets; those of scores share a run, and those of DeepFaceLab's files another."""
+"""Tests that train draw small grids; those of scores share a run, and those of DeepFaceLab's files another."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 from api.leras_models import allow_narrow
 from api.leras_runs import train_small
 from api.scored import opened, scored
-from api.small_sheets import small_sheets
+from api.small_grids import small_grids
 
-__all__ = ["opened", "scored", "small_sheets"]
+__all__ = ["opened", "scored", "small_grids"]
 
 
 @pytest.fixture(scope="module")

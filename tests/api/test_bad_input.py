@@ -11,7 +11,7 @@ from api.pictures import RECIPE, write_pictures, write_recipe
 from frugan.api.sample.sampling import check_request, sample
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.errors import BadInput
 
 CPU = TrainingOptions(device="cpu")
@@ -203,13 +203,13 @@ def test_run_folders(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (SheetRequest(classes=(2,)), "expected 0 to 1"),
-        (SheetRequest(columns=0), "at least 1"),
-        (SheetRequest(truncation=0), "above 0"),
-        (SheetRequest(interpolate="both", columns=1), "2 ends"),
+        (GridRequest(classes=(2,)), "expected 0 to 1"),
+        (GridRequest(columns=0), "at least 1"),
+        (GridRequest(truncation=0), "above 0"),
+        (GridRequest(interpolate="both", columns=1), "2 ends"),
     ],
 )
-def test_samples_that_cannot_be_drawn(trained: Path, tmp_path: Path, request_: SheetRequest, message: str) -> None:
+def test_samples_that_cannot_be_drawn(trained: Path, tmp_path: Path, request_: GridRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         sample(trained, tmp_path / "sheets", request_, device="cpu", say=lambda _: None)
     assert not (tmp_path / "sheets").exists()
@@ -218,16 +218,16 @@ def test_samples_that_cannot_be_drawn(trained: Path, tmp_path: Path, request_: S
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (SheetRequest(truncation=float("nan")), "--truncation nan: expected a number above 0 and at most 100"),
-        (SheetRequest(truncation=float("inf")), "--truncation inf"),
-        (SheetRequest(truncation=-1.0), "--truncation -1"),
-        (SheetRequest(columns=100_000), "10 x 100,000 pictures .*expected at most 10,000 together at 32 pixels"),
-        (SheetRequest(rows=10**12, interpolate="both"), "expected at most 10,000"),
-        (SheetRequest(seed=-1), "--seed -1: expected a whole number"),
-        (SheetRequest(seed=2**64), "--seed"),
+        (GridRequest(truncation=float("nan")), "--truncation nan: expected a number above 0 and at most 100"),
+        (GridRequest(truncation=float("inf")), "--truncation inf"),
+        (GridRequest(truncation=-1.0), "--truncation -1"),
+        (GridRequest(columns=100_000), "10 x 100,000 pictures .*expected at most 10,000 together at 32 pixels"),
+        (GridRequest(rows=10**12, interpolate="both"), "expected at most 10,000"),
+        (GridRequest(seed=-1), "--seed -1: expected a whole number"),
+        (GridRequest(seed=2**64), "--seed"),
     ],
 )
-def test_requests_that_cannot_be(tmp_path: Path, request_: SheetRequest, message: str) -> None:
+def test_requests_that_cannot_be(tmp_path: Path, request_: GridRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         check_request(request_, frugan.load_recipe(write_recipe(tmp_path)))
 
@@ -260,5 +260,5 @@ def test_devices(tmp_path: Path) -> None:
 def test_what_is_of_random_inputs_is_refused_of_a_face_model(given: dict[str, Any], named: str) -> None:
     recipe = frugan.load_recipe("saehd-demo-64")
     with pytest.raises(BadInput, match=f"^{named}for families that draw from random inputs; saehd shows"):
-        check_request(SheetRequest(**given), recipe)
-    check_request(SheetRequest(rows=3, micro_batch=2), recipe)
+        check_request(GridRequest(**given), recipe)
+    check_request(GridRequest(rows=3, micro_batch=2), recipe)

@@ -15,7 +15,7 @@ from frugan.api.sample.sampling import sample
 from frugan.api.train.observers import LossHistory
 from frugan.api.train.run import TrainingOptions, TrainingResult
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.data.faces.batches import FaceBatches
 from frugan.data.faces.face import FaceType
 from frugan.engine.events import EventLog, read_events
@@ -227,8 +227,8 @@ def test_other_weights_but_for_a_network_of_another_size(tmp_path: Path) -> None
 def test_a_preview_that_is_not_finite_is_told_and_ends_nothing(
     tmp_path: Path, previews: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample_sheet = SAEHDFamily.sample
-    monkeypatch.setattr(SAEHDFamily, "sample", lambda *asked: sample_sheet(*asked) * float("nan"))
+    sample_grid = SAEHDFamily.sample
+    monkeypatch.setattr(SAEHDFamily, "sample", lambda *asked: sample_grid(*asked) * float("nan"))
     result, said = _train(tmp_path / "run", steps=1)
     assert result.finished
     assert "step-000000001-preview.png: 20 of 20 pictures hold values that are not finite" in said
@@ -314,7 +314,7 @@ def test_previews_show_faces_losses_and_where_they_come_from(tmp_path: Path, pre
     with pytest.raises(BadInput, match="add --data PATH, or --data src=PATH --data dst=PATH"):
         sample(run, tmp_path / "more", device="cpu", say=print)
     with pytest.raises(BadInput, match="--classes: for families that draw from random inputs"):
-        sample(run, tmp_path / "more", SheetRequest(classes=(1,)), data=DATA, device="cpu", say=print)
+        sample(run, tmp_path / "more", GridRequest(classes=(1,)), data=DATA, device="cpu", say=print)
 
 
 def test_networks_from_a_run_can_be_called(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from frugan.api.sample.drawing import animate, check_memorisation, draw
 from frugan.api.sample.generation import DrawRequest, Sampler, generating
 from frugan.api.sample.networks import Opened
 from frugan.cli.application import application
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.contract.layers import GroupNormalised
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
@@ -101,8 +101,8 @@ def test_black_pictures_are_counted_for_each_file_by_itself(
     made = Sampler._drawn
 
     def with_one_bad(sampler: Sampler, number: int) -> tuple[Tensor, Tensor]:
-        sheet, labels = made(sampler, number)
-        return sheet.index_fill(0, torch.tensor([0]), torch.nan), labels
+        grid, labels = made(sampler, number)
+        return grid.index_fill(0, torch.tensor([0]), torch.nan), labels
 
     monkeypatch.setattr(Sampler, "_drawn", with_one_bad)
     draw(scored / "run", tmp_path, DrawRequest(), npz=5, pngs=4, sheet=(2, 3), device="cpu", say=said.append)
@@ -115,7 +115,7 @@ def test_black_pictures_are_counted_for_each_file_by_itself(
 
 @pytest.mark.parametrize("kind", ["gif", "mp4"])
 def test_a_film_goes_there_and_back(scored: Path, tmp_path: Path, kind: str) -> None:
-    request = SheetRequest(interpolate="latent", columns=6, rows=3, spherical=True)
+    request = GridRequest(interpolate="latent", columns=6, rows=3, spherical=True)
     path = animate(scored / "run", tmp_path / f"film.{kind}", request, device="cpu", say=quiet)
     if kind == "gif":
         with Image.open(path) as film:
@@ -137,5 +137,5 @@ def test_copies_of_training_pictures_are_found(scored: Path, opened: Opened, tmp
     check = check_memorisation(scored / "run", own, tmp_path, samples=6, nearest=2, device="cpu", say=quiet)
     assert check.ratios[:4] == pytest.approx([0, 0, 0, 0], abs=0.01)
     assert set(check.suspicious) >= {1, 2, 3, 4}
-    with Image.open(check.sheet) as sheet:
-        assert sheet.width < sheet.height
+    with Image.open(check.sheet) as grid:
+        assert grid.width < grid.height

@@ -25,7 +25,7 @@ from frugan.api.sample.sampling import sample
 from frugan.api.setup import parameter_counts
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.data.digits import digits_set
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
@@ -76,13 +76,13 @@ def modes(paths: Sequence[Path]) -> set[str]:
 
 def test_everything_drawn_is_grey(folder: Path, tmp_path: Path) -> None:
     run = folder / "run"
-    sheets = list((run / "samples").glob("*.png"))
-    sheets += sample(run, tmp_path / "own", device="cpu", say=quiet)
-    sheets += sample(run, tmp_path / "asked", SheetRequest(interpolate="both", columns=3), device="cpu", say=quiet)
+    grids = list((run / "samples").glob("*.png"))
+    grids += sample(run, tmp_path / "own", device="cpu", say=quiet)
+    grids += sample(run, tmp_path / "asked", GridRequest(interpolate="both", columns=3), device="cpu", say=quiet)
     drawn = draw(run, tmp_path / "many", DrawRequest(), npz=5, pngs=5, sheet=(1, 2), device="cpu", say=quiet)
     pngs = sorted(drawn[1].rglob("*.png"), key=lambda path: path.name)
-    assert len(sheets) == 7  # of the run: after the first step and at its end
-    assert modes([*sheets, drawn[2], *pngs]) == {"L"}
+    assert len(grids) == 7  # of the run: after the first step and at its end
+    assert modes([*grids, drawn[2], *pngs]) == {"L"}
     with np.load(drawn[0]) as archive:
         assert archive["x"].shape == (5, 1, 32, 32)
         for picture, path in zip(archive["x"], pngs, strict=True):
@@ -93,7 +93,7 @@ def test_everything_drawn_is_grey(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["gif", "mp4"])
 def test_films(folder: Path, tmp_path: Path, kind: str) -> None:
-    request = SheetRequest(interpolate="latent", columns=3, rows=2)
+    request = GridRequest(interpolate="latent", columns=3, rows=2)
     path = animate(folder / "run", tmp_path / f"film.{kind}", request, device="cpu", say=quiet)
     if kind == "gif":
         with Image.open(path) as film:
@@ -168,9 +168,9 @@ def test_a_run_in_colour_is_offered_grey_once_and_stays_in_colour(folder: Path, 
     assert not any("networks.channels" in line for line in said[1])
     with pytest.raises(BadInput, match=r"networks\.channels: 3 in the run, 1 now"):
         train(recipe, data, run, overrides=[GREY], options=CPU, say=quiet)
-    sheets = sample(run, tmp_path / "own", device="cpu", say=quiet)
+    grids = sample(run, tmp_path / "own", device="cpu", say=quiet)
     _, pngs = draw(run, tmp_path / "many", npz=2, pngs=2, device="cpu", say=quiet)
-    assert modes([*sheets, *(run / "samples").glob("*.png"), *pngs.rglob("*.png")]) == {"RGB"}
+    assert modes([*grids, *(run / "samples").glob("*.png"), *pngs.rglob("*.png")]) == {"RGB"}
     with np.load(tmp_path / "many" / "samples.npz") as archive:
         assert archive["x"].shape == (2, 3, 32, 32)
 

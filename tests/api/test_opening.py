@@ -18,7 +18,7 @@ from frugan.api.sample.sampling import sample
 from frugan.api.train.opening import advice, in_words, slow_average
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
@@ -116,7 +116,7 @@ def test_steps_that_become_slow_are_timed_again(
     tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    monkeypatch.setattr("frugan.engine.step_log.Pace.slowed", lambda pace: 12.0 if len(timed) == 1 else None)
+    monkeypatch.setattr("frugan.engine.step_log.StepTimer.slowed", lambda timer: 12.0 if len(timed) == 1 else None)
     monkeypatch.setattr("frugan.engine.threads.fastest", lambda seconds_of: 2 if len(timed) == 1 else 1)
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=3 steps"], say=said.append)
     assert (
@@ -160,23 +160,23 @@ def test_times_are_said_as_one_says_them() -> None:
     assert said == ["0.012 s", "0.3 s", "9.9 s", "61 s", "8.3 min", "67 min", "5.6 h", "2.3 days", "35 days"]
 
 
-def test_rows_of_sheets_are_named(tmp_path: Path) -> None:
+def test_rows_of_grids_are_named(tmp_path: Path) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     train(recipe, pictures, tmp_path / "run", options=CPU, overrides=["training.duration=1 step"])
     samples = tmp_path / "run" / "samples"
     with (
-        Image.open(samples / "step-000000001-samples.png") as sheet,
+        Image.open(samples / "step-000000001-samples.png") as grid,
         Image.open(samples / "step-000000001-interpolation.png") as interpolation,
     ):
-        assert sheet.info["Rows"] == "dunkel ü\nhell"
+        assert grid.info["Rows"] == "dunkel ü\nhell"
         assert "Rows" not in interpolation.info
     paths = [
         sample(tmp_path / "run", tmp_path / name, request, device="cpu", say=lambda _: None)[0]
-        for name, request in {"all": SheetRequest(columns=3), "one": SheetRequest(columns=3, classes=(1,))}.items()
+        for name, request in {"all": GridRequest(columns=3), "one": GridRequest(columns=3, classes=(1,))}.items()
     ]
     for path, expected in zip(paths, ("dunkel ü\nhell", "hell"), strict=True):
-        with Image.open(path) as sheet:
-            assert sheet.info["Rows"] == expected
+        with Image.open(path) as grid:
+            assert grid.info["Rows"] == expected
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from frugan.metrics.scores import Provenance
 from frugan.report.run_view import MOST_POINTS, Charts
 
 
-def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -> Path:
+def made_run(path: Path, steps: int = 30, grids: int = 6, samples: int = 100) -> Path:
     """A run folder by hand."""
     with EventLog(path / "events.jsonl") as log:
         log.write("start", step=0, frugan="0.1", torch="2.13", machine="here", device="cpu", data={}, recipe={})
@@ -44,7 +44,7 @@ def made_run(path: Path, steps: int = 30, sheets: int = 6, samples: int = 100) -
     (path / "plan.json").write_text(json.dumps(plan), "utf-8")
     (path / "samples").mkdir()
     random = np.random.default_rng(0)
-    for number in range(sheets):
+    for number in range(grids):
         noise = random.integers(0, 255, (300, 300, 3)).astype(np.uint8)
         Image.fromarray(noise).save(path / "samples" / f"step-{number * 10:09d}-samples.png")
     return path
@@ -106,7 +106,7 @@ def test_recall_far_below_precision_is_said_in_the_report(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_pictures_are_thinned_to_their_room(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "run", sheets=40)
+    run = made_run(tmp_path / "run", grids=40)
     shown = view(RunFolder(run), "run", 200_000)
     assert 1 < len(shown.pictures) < 20
     assert sum(len(picture.uri) for picture in shown.pictures) < 300_000
@@ -123,7 +123,7 @@ def test_a_corrupted_line_is_counted(tmp_path: Path) -> None:
 
 
 def test_several_runs_are_told_apart(tmp_path: Path) -> None:
-    runs = [made_run(tmp_path / where / "run", sheets=1) for where in ("a", "b")]
+    runs = [made_run(tmp_path / where / "run", grids=1) for where in ("a", "b")]
     page = page_of(runs)
     assert "<title>a/run · b/run" in page
     write_report(runs, tmp_path / "both.html")
@@ -131,9 +131,9 @@ def test_several_runs_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_scores_that_do_not_compare_are_told(tmp_path: Path) -> None:
-    runs = [made_run(tmp_path / f"run{n}", sheets=1, samples=n) for n in (100, 500)]
+    runs = [made_run(tmp_path / f"run{n}", grids=1, samples=n) for n in (100, 500)]
     assert "scores of run100 and run500 do not compare: samples 100 and 500" in page_of(runs)
-    assert "do not compare" not in page_of([runs[0], made_run(tmp_path / "other", sheets=1)])
+    assert "do not compare" not in page_of([runs[0], made_run(tmp_path / "other", grids=1)])
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def served(run: Path) -> Iterator[int]:
 
 
 def test_the_server_gives_the_page_and_nothing_else(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "run", sheets=1)
+    run = made_run(tmp_path / "run", grids=1)
     with served(run) as port:
         address = f"http://127.0.0.1:{port}"
         with urllib.request.urlopen(f"{address}/") as answer:
@@ -180,7 +180,7 @@ def test_the_server_gives_the_page_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_the_server_answers_get_and_head_alone(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "run", sheets=1)
+    run = made_run(tmp_path / "run", grids=1)
     with served(run) as port:
         for method, status in (("GET", 200), ("HEAD", 200), ("POST", 501), ("PUT", 501), ("DELETE", 501), ("X", 501)):
             connection = HTTPConnection("127.0.0.1", port)
@@ -207,7 +207,7 @@ def _status(port: int, host: str) -> int:
 
 def test_only_what_was_added_is_read(tmp_path: Path) -> None:
     """What was read stays known when the bytes of it are gone, and half a line waits for its other half."""
-    run = made_run(tmp_path / "run", sheets=1)
+    run = made_run(tmp_path / "run", grids=1)
     events = run / "events.jsonl"
     (reader,) = readers_of([run])
     before = page([reader], live=True)
@@ -222,8 +222,8 @@ def test_only_what_was_added_is_read(tmp_path: Path) -> None:
     assert page([reader], live=True) == before
 
 
-def test_sheets_elsewhere_are_not_shown(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "run", sheets=1)
+def test_grids_elsewhere_are_not_shown(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", grids=1)
     secret = tmp_path / "secret.png"
     Image.new("RGB", (64, 64), (255, 0, 0)).save(secret)
     before = page_of([run])

@@ -12,7 +12,7 @@ from frugan.api.sample.generation import DrawRequest, check_draw
 from frugan.api.sample.sampling import check_request
 from frugan.api.setup import build_networks
 from frugan.cli.options import parse_mixing, parse_numbers
-from frugan.contract.family import SheetRequest, StyleMixing
+from frugan.contract.family import GridRequest, StyleMixing
 from frugan.errors import BadInput
 
 STYLED = "stylegan2-digits-32"
@@ -24,14 +24,14 @@ MIXING = StyleMixing((1,), (2,), (0,))
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (SheetRequest(psi=0.7), "--psi: .*(has no mapping network|shows what it makes of given pictures)"),
-        (SheetRequest(psi_layers=2), "--psi-layers: .*(has no mapping network|shows what it makes of given pictures)"),
-        (SheetRequest(noise="none"), "--noise: .* has no mapping network"),
-        (SheetRequest(seeds=(1,)), "--seeds: .* has no mapping network and no styles"),
-        (SheetRequest(mixing=MIXING), "--style-mixing: .* has no mapping network and no styles"),
+        (GridRequest(psi=0.7), "--psi: .*(has no mapping network|shows what it makes of given pictures)"),
+        (GridRequest(psi_layers=2), "--psi-layers: .*(has no mapping network|shows what it makes of given pictures)"),
+        (GridRequest(noise="none"), "--noise: .* has no mapping network"),
+        (GridRequest(seeds=(1,)), "--seeds: .* has no mapping network and no styles"),
+        (GridRequest(mixing=MIXING), "--style-mixing: .* has no mapping network and no styles"),
     ],
 )
-def test_families_without_styles_refuse(name: str, request_: SheetRequest, message: str) -> None:
+def test_families_without_styles_refuse(name: str, request_: GridRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         check_request(request_, frugan.load_recipe(name))
 
@@ -46,18 +46,18 @@ def test_evaluation_refuses_psi_without_styles() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (SheetRequest(seeds=(-1,)), "--seeds -1: expected a whole number from 0 to 4294967295"),
-        (SheetRequest(seeds=(2**32,)), "--seeds 4294967296: expected"),
-        (SheetRequest(seeds=range(20_000)), "1 x 20,000 pictures"),
-        (SheetRequest(mixing=StyleMixing((2**32,), (1,), (0,))), "--style-mixing rows 4294967296"),
-        (SheetRequest(mixing=StyleMixing((), (1,), (0,))), "expected a row, a column and a layer"),
-        (SheetRequest(mixing=MIXING, seeds=(1,)), "--style-mixing: not with --seeds"),
-        (SheetRequest(mixing=MIXING, interpolate="latent"), "--style-mixing: not with"),
-        (SheetRequest(psi=float("nan")), "--psi nan: expected a number"),
-        (SheetRequest(psi_layers=0), "--psi-layers 0: expected at least 1"),
+        (GridRequest(seeds=(-1,)), "--seeds -1: expected a whole number from 0 to 4294967295"),
+        (GridRequest(seeds=(2**32,)), "--seeds 4294967296: expected"),
+        (GridRequest(seeds=range(20_000)), "1 x 20,000 pictures"),
+        (GridRequest(mixing=StyleMixing((2**32,), (1,), (0,))), "--style-mixing rows 4294967296"),
+        (GridRequest(mixing=StyleMixing((), (1,), (0,))), "expected a row, a column and a layer"),
+        (GridRequest(mixing=MIXING, seeds=(1,)), "--style-mixing: not with --seeds"),
+        (GridRequest(mixing=MIXING, interpolate="latent"), "--style-mixing: not with"),
+        (GridRequest(psi=float("nan")), "--psi nan: expected a number"),
+        (GridRequest(psi_layers=0), "--psi-layers 0: expected at least 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(request_: SheetRequest, message: str) -> None:
+def test_what_cannot_be_drawn_is_refused(request_: GridRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         check_request(request_, frugan.load_recipe(STYLED))
 
@@ -98,13 +98,13 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_of_seeds_are_files_of_their_own(weights: Path, tmp_path: Path) -> None:
-    request = SheetRequest(seeds=(42, 7), classes=(3, 5))
+    request = GridRequest(seeds=(42, 7), classes=(3, 5))
     paths = frugan.sample(weights, tmp_path, request, say=lambda _: None)
     assert [path.name for path in paths] == [
         "seeds.png",
         *("seed0042-class3.png", "seed0007-class3.png", "seed0042-class5.png", "seed0007-class5.png"),
     ]
-    alone = frugan.sample(weights, tmp_path / "x", SheetRequest(seeds=(7,), classes=(5,)), say=lambda _: None)[1]
+    alone = frugan.sample(weights, tmp_path / "x", GridRequest(seeds=(7,), classes=(5,)), say=lambda _: None)[1]
     assert alone.name == "seed0007.png"
     one, other = (np.asarray(Image.open(path)) for path in (alone, paths[-1]))
     np.testing.assert_array_equal(one, other)
@@ -112,9 +112,9 @@ def test_pictures_of_seeds_are_files_of_their_own(weights: Path, tmp_path: Path)
 
 
 def test_a_grid_of_mixed_styles_and_a_film_by_seeds(weights: Path, tmp_path: Path) -> None:
-    (grid,) = frugan.sample(weights, tmp_path, SheetRequest(mixing=MIXING), say=lambda _: None)
+    (grid,) = frugan.sample(weights, tmp_path, GridRequest(mixing=MIXING), say=lambda _: None)
     assert grid.name == "style-mixing.png"
-    request = SheetRequest(seeds=(1, 2, 3), columns=7)
+    request = GridRequest(seeds=(1, 2, 3), columns=7)
     film = frugan.animate(weights, tmp_path / "film.gif", request, say=lambda _: None)
     with Image.open(film) as opened:
         assert opened.n_frames == 12  # type: ignore[attr-defined]  # there and back again

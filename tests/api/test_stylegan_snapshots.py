@@ -19,7 +19,7 @@ from frugan.api.convert.functions import from_stylegan_pickle, to_stylegan_safet
 from frugan.api.networks import Weights
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.engine.weights import prepared
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
@@ -42,7 +42,7 @@ def test_a_converted_snapshot_draws_the_releases_pictures(tmp_path: Path, bf16_u
     seed = torch.from_numpy(np.random.RandomState(42).randn(1, case.networks.latent_size)).float()
     with torch.no_grad(), prepared(built["G"]):
         expected = built["G"](seed)[0].clamp(-1, 1)  # [C, R, R]
-    request = SheetRequest(seeds=(42,))
+    request = GridRequest(seeds=(42,))
     sample(tmp_path / "converted.safetensors", tmp_path / "sheets", request, device="cpu", say=lambda _: None)
     with Image.open(tmp_path / "sheets" / "seed0042.png") as picture:
         drawn_seed = torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1)
@@ -68,14 +68,14 @@ def test_the_releases_own_file_number_for_number(tmp_path: Path, said: list[str]
     assert all(torch.equal(value, averaged.get(key, trained[key])) for key, value in one.items())
 
 
-def test_sheets_of_a_converted_snapshot(tmp_path: Path) -> None:
+def test_grids_of_a_converted_snapshot(tmp_path: Path) -> None:
     for out in ("one.safetensors", "folder"):
         from_stylegan_pickle(SCRUBBED, tmp_path / out, say=lambda _: None)
-        request = SheetRequest(classes=(1, 0), columns=2, psi=0.5)
+        request = GridRequest(classes=(1, 0), columns=2, psi=0.5)
         sample(tmp_path / out, tmp_path / f"{out}-sheets", request, device="cpu", say=lambda _: None)
-    sheets = [Image.open(tmp_path / f"{out}-sheets" / "samples.png") for out in ("one.safetensors", "folder")]
-    assert sheets[0].tobytes() == sheets[1].tobytes()
-    assert np.asarray(sheets[0]).std() > 10
+    grids = [Image.open(tmp_path / f"{out}-sheets" / "samples.png") for out in ("one.safetensors", "folder")]
+    assert grids[0].tobytes() == grids[1].tobytes()
+    assert np.asarray(grids[0]).std() > 10
 
 
 def test_back_under_the_authors_names(tmp_path: Path, said: list[str]) -> None:

@@ -17,10 +17,10 @@ from faults.small_runs import MINIGAN, OUTSIDE, minigan_and_pictures
 from frugan.api.sample.sampling import sample
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.engine.events import read_events
 from frugan.errors import BadInput
-from frugan.report.grids import sheet_width
+from frugan.report.grids import grid_width
 
 CPU = TrainingOptions(device="cpu")
 TWO = ["training.duration=2 steps"]
@@ -71,19 +71,19 @@ def test_pictures_to_run_to_samples(made: Made, tmp_path: Path) -> None:
     run = made.whole
     for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):
         assert automatic in made.said
-    sheets = sorted(p.name for p in (run / "samples").iterdir())
+    grids = sorted(p.name for p in (run / "samples").iterdir())
     kinds = ("interpolation", "samples")
-    assert sheets == [f"step-{step:09d}-{kind}.png" for step in (1, 4) for kind in kinds]  # the first, and the last
+    assert grids == [f"step-{step:09d}-{kind}.png" for step in (1, 4) for kind in kinds]  # the first, and the last
     (start,) = [e for e in read_events(run / "events.jsonl") if e["event"] == "start"]
     assert start["recipe"]["networks"]["resolution"] == 32
     steps = [e for e in read_events(run / "events.jsonl") if e["event"] == "step"]
     assert "G.blocks.0.0.conv1" in steps[0]["singular_values"]
-    request = SheetRequest(classes=(1, 0, 1), columns=5, truncation=0.5)
+    request = GridRequest(classes=(1, 0, 1), columns=5, truncation=0.5)
     (path,) = sample(run, tmp_path / "sheets", request, device="cpu", say=lambda _: None)
-    with Image.open(path) as sheet:
-        margin = sheet.width - sheet_width(5, 32)
-        assert 20 < margin < sheet.width / 2
-        assert sheet.text["Rows"] == "hell\ndunkel ü\nhell"  # type: ignore[attr-defined]
+    with Image.open(path) as grid:
+        margin = grid.width - grid_width(5, 32)
+        assert 20 < margin < grid.width / 2
+        assert grid.text["Rows"] == "hell\ndunkel ü\nhell"  # type: ignore[attr-defined]
 
 
 def test_a_run_is_named_for_its_recipe_or_the_folder_that_it_came_in(
@@ -105,10 +105,10 @@ def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> N
     networks = frugan.build(recipe)
     kind = frugan.load_recipe(recipe).kind
     config = frugan.load_recipe(recipe).networks
-    request = SheetRequest(seed=4, interpolate=interpolate, classes=(0, 1), columns=4)  # type: ignore[arg-type]
-    sheet = kind.sample(config, networks, request)
-    assert sheet.shape == (2, 4, 3, 32, 32)
-    moved = (sheet[:, 0] - sheet[:, -1]).abs().amax((1, 2, 3))
+    request = GridRequest(seed=4, interpolate=interpolate, classes=(0, 1), columns=4)  # type: ignore[arg-type]
+    grid = kind.sample(config, networks, request)
+    assert grid.shape == (2, 4, 3, 32, 32)
+    moved = (grid[:, 0] - grid[:, -1]).abs().amax((1, 2, 3))
     assert bool((moved > 1e-4).all())
     if interpolate == "class":  # row 0 goes from class 0 to 1 with one latent, row 1 back with another
         generator = networks["G"]
@@ -116,7 +116,7 @@ def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> N
         z = torch.randn(2, 2, 8, generator=random)[0]
         with torch.no_grad():
             ends = generator(z, generator.embed(torch.tensor([1, 0])))  # type: ignore[operator]
-        torch.testing.assert_close(sheet[:, -1], ends, rtol=0, atol=1e-5)
+        torch.testing.assert_close(grid[:, -1], ends, rtol=0, atol=1e-5)
 
 
 def test_run_resumes_bit_for_bit(made: Made, begun: Path, said: list[str]) -> None:

@@ -19,7 +19,7 @@ from frugan.api.report import view
 from frugan.api.train.observers import FIRST_LOOK_IMAGES, FIRST_LOOK_STEPS, LEAST_REAL, SAMPLES, SEED, VarietyWatch
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.engine.checkpoint import EMA_FILE, NETWORKS_FILE
@@ -42,8 +42,8 @@ def watch_of(pictures: NDArray[np.uint8], labels: NDArray[np.int64]) -> VarietyW
     return VarietyWatch(load_recipe("biggan-digits-32"), PictureSet(pictures, labels, names, True, digest))
 
 
-def warnings(watch: VarietyWatch, sheet: Tensor) -> list[str]:
-    ratios = watch.compare(sheet)
+def warnings(watch: VarietyWatch, grid: Tensor) -> list[str]:
+    ratios = watch.compare(grid)
     mean, nearest = ({str(label): ratio for label, ratio in each.items()} for each in (ratios.mean, ratios.nearest))
     return list(CollapseSigns().look({"event": "variety", "step": 600, "mean": mean, "nearest": nearest}))
 
@@ -87,8 +87,8 @@ def test_real_pictures_are_never_called_alike(made: Callable[[], VarietyWatch]) 
     members = [np.flatnonzero(watch.pictures.labels == label) for label in watch.classes]
     for _ in range(DRAWS):
         at = np.stack([random.choice(each, SAMPLES, replace=len(each) < 2 * SAMPLES) for each in members])
-        sheet = torch.from_numpy(watch.pictures.pictures[at]).float() / 127.5 - 1  # [classes, SAMPLES, 3, R, R]
-        assert warnings(watch, sheet) == []
+        grid = torch.from_numpy(watch.pictures.pictures[at]).float() / 127.5 - 1  # [classes, SAMPLES, 3, R, R]
+        assert warnings(watch, grid) == []
 
 
 def test_grey_samples_are_compared_with_grey_pictures() -> None:
@@ -98,9 +98,9 @@ def test_grey_samples_are_compared_with_grey_pictures() -> None:
     pictures = np.concatenate([red, 255 - red, np.full_like(red, 128)], 1).astype(np.uint8)
     watch = watch_of(pictures, np.zeros(64, np.int64))
     in_grey = replace(watch, pictures=watch.pictures.in_grey())
-    sheet = torch.from_numpy(in_grey.pictures[np.arange(SAMPLES)]).float()[None] / 127.5 - 1  # [1, SAMPLES, 1, R, R]
-    assert in_grey.compare(sheet).mean[0] == pytest.approx(1, abs=0.05)
-    assert watch.compare(sheet).mean[0] < 0.6  # beside the colours they would pass for alike
+    grid = torch.from_numpy(in_grey.pictures[np.arange(SAMPLES)]).float()[None] / 127.5 - 1  # [1, SAMPLES, 1, R, R]
+    assert in_grey.compare(grid).mean[0] == pytest.approx(1, abs=0.05)
+    assert watch.compare(grid).mean[0] < 0.6  # beside the colours they would pass for alike
 
 
 def test_two_collapsed_runs_are_told_at_step_600() -> None:
@@ -111,17 +111,17 @@ def test_two_collapsed_runs_are_told_at_step_600() -> None:
     with np.load(FIXTURES / "digits-at-step-600.npz") as arrays:
         runs = [torch.from_numpy(arrays[name]) for name in ("seed_0", "seed_1")]  # uint8 [10, 16, 16, 16]
     for grey in runs:
-        sheet = (grey.float() / 127.5 - 1)[:, :, None].expand(-1, -1, 3, -1, -1)
-        (told,) = warnings(watch, sheet)
+        grid = (grey.float() / 127.5 - 1)[:, :, None].expand(-1, -1, 3, -1, -1)
+        (told,) = warnings(watch, grid)
         assert "of 10 classes are more alike than real pictures" in told
 
 
 def test_a_class_that_shows_one_picture_is_named() -> None:
     watch = digits()
     at = np.stack([np.flatnonzero(watch.pictures.labels == label)[:SAMPLES] for label in watch.classes])
-    sheet = torch.from_numpy(watch.pictures.pictures[at]).float() / 127.5 - 1
-    sheet[4] = sheet[4, :1] + 0.01 * torch.randn(sheet[4].shape, generator=torch.Generator().manual_seed(0))
-    (told,) = warnings(watch, sheet)
+    grid = torch.from_numpy(watch.pictures.pictures[at]).float() / 127.5 - 1
+    grid[4] = grid[4, :1] + 0.01 * torch.randn(grid[4].shape, generator=torch.Generator().manual_seed(0))
+    (told,) = warnings(watch, grid)
     assert "samples of 1 of 10 classes" in told
     assert "lowest: 4 0.0" in told
 
@@ -157,7 +157,7 @@ class Looked:
 
     folder: Path  # of both
     lines: list[str]  # said in the watched one
-    sheets: list[Tensor]  # compared in it
+    grids: list[Tensor]  # compared in it
 
 
 @pytest.fixture(scope="module")
@@ -165,16 +165,16 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     result = Looked(tmp_path_factory.mktemp("looked"), [], [])
     compare = VarietyWatch.compare
 
-    def comparing(watch: VarietyWatch, sheet: Tensor) -> DiversityRatios:
-        result.sheets.append(sheet)
-        return compare(watch, sheet)
+    def comparing(watch: VarietyWatch, grid: Tensor) -> DiversityRatios:
+        result.grids.append(grid)
+        return compare(watch, grid)
 
     pictures = write_pictures(result.folder / "pictures", each=LEAST_REAL)
     recipe = write_recipe(result.folder, RECIPE.replace('snapshot_every = "4 steps"', 'snapshot_every = "2 steps"'))
     options = TrainingOptions(device="cpu")
     train(recipe, pictures, result.folder / "plain", options=options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(*place_of("steps before a first look"), 2)  # sheets are drawn after the first step too
+        patch.setattr(*place_of("steps before a first look"), 2)  # grids are drawn after the first step too
         patch.setattr(*place_of("images before a first look"), 1)
         patch.setattr(*place_of("least variety"), 1000.0)
         patch.setattr(VarietyWatch, "compare", comparing)
@@ -213,12 +213,12 @@ def test_the_weights_that_are_trained_are_looked_at(looked: Looked) -> None:
     def drawn(file: str) -> Tensor:
         weights = Weights.open(looked.folder / "watched" / "checkpoints" / "step-000000004" / file)
         networks = networks_from(weights)
-        request = SheetRequest(seed=SEED, classes=(0, 1), columns=SAMPLES, micro_batch=4)
+        request = GridRequest(seed=SEED, classes=(0, 1), columns=SAMPLES, micro_batch=4)
         with prepared(networks["G"]):
             return weights.recipe.kind.sample(weights.recipe.networks, networks, request)
 
-    torch.testing.assert_close(looked.sheets[-1], drawn(NETWORKS_FILE), rtol=0, atol=1e-5)
-    assert (looked.sheets[-1] - drawn(EMA_FILE)).abs().max() > 1e-3
+    torch.testing.assert_close(looked.grids[-1], drawn(NETWORKS_FILE), rtol=0, atol=1e-5)
+    assert (looked.grids[-1] - drawn(EMA_FILE)).abs().max() > 1e-3
 
 
 def test_nothing_is_looked_at_before_a_generator_has_learnt() -> None:

@@ -1,6 +1,6 @@
-"""Tests that train draw small sheets; commands are called in this process."""
+"""Tests that train draw small grids; commands are called in this process."""
 
-from api.small_sheets import small_sheets
+from api.small_grids import small_grids
 from cli.calling import frugan
 
-__all__ = ["frugan", "small_sheets"]
+__all__ = ["frugan", "small_grids"]

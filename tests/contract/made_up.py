@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, SheetRequest
+from frugan.contract.family import BufferRule, Dimension, Family, GridRequest
 from frugan.contract.layers import Stateful
 from frugan.contract.phase import Carried, Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.data.picture_needs import PictureNeeds
@@ -211,15 +211,15 @@ class MadeUpFamily(Family):
     def averaged(self) -> Mapping[str, BufferRule]:
         return {"maker": "copy"}
 
-    def sample(self, networks: MadeUpNetworks, built: Networks, request: SheetRequest) -> Tensor:
+    def sample(self, networks: MadeUpNetworks, built: Networks, request: GridRequest) -> Tensor:
         count = request.rows * request.columns
         z = torch.randn(count, LATENT, generator=torch.Generator().manual_seed(request.seed))
         with torch.no_grad():
             pictures = cast(Tensor, built["maker"](z, torch.ones(count, networks.width, 1, 1)))
         return pictures.view(request.rows, request.columns, 3, SIDE, SIDE)
 
-    def snapshots(self, networks: MadeUpNetworks) -> Mapping[str, SheetRequest]:
-        return {"samples": SheetRequest()}
+    def snapshots(self, networks: MadeUpNetworks) -> Mapping[str, GridRequest]:
+        return {"samples": GridRequest()}
 
     def variants(self, networks: MadeUpNetworks) -> Mapping[Dimension, tuple[Mapping[str, object], ...]]:
         return {"width": tuple({"width": width} for width in (2, 4, 8, 16, 32))}

@@ -327,7 +327,7 @@ def test_contract_is_consistent(family: Family) -> None:
     [pytest.param(f, marks=pytest.mark.long if f.name == "biggan" else []) for f in (*ALL, GREY)],
     ids=lambda family: family.name,
 )
-def test_sheets_have_the_promised_shape_and_do_not_depend_on_micro_batch(family: Family) -> None:
+def test_grids_have_the_promised_shape_and_do_not_depend_on_micro_batch(family: Family) -> None:
     config, objective = family.tiny()
     built = family.build(config)
     family.initialise(config, built, lambda name: derive_seed(1, "weights", name))

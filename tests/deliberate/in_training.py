@@ -99,15 +99,15 @@ FAULTS = (
     Fault(
         "the average takes weight and decay the wrong way round",
         "engine/ema.py",
-        "1 - decay, held_back)",
-        "decay, held_back)",
+        "1 - decay, found_inf)",
+        "decay, found_inf)",
         "contract/test_engine.py::test_ema_schedules",
     ),
     Fault(
         "the average follows an update that was not accepted",
         "engine/ema.py",
-        "held_back = (~accepted).float()",
-        "held_back = torch.zeros(())",
+        "found_inf = (~accepted).float()",
+        "found_inf = torch.zeros(())",
         "contract/test_engine.py::test_non_finite_phase_commits_nothing",
     ),
     Fault(
@@ -127,8 +127,8 @@ FAULTS = (
     Fault(
         "AdaBelief forgets the mean",
         "engine/optimizer.py",
-        "follow_and_subtract(ms, gradients, 1 - self.betas[0], held_back)",
-        "follow_and_subtract(ms, [g.clone() for g in gradients], 1 - self.betas[0], held_back)",
+        "ema_lerp_and_subtract(ms, gradients, 1 - self.betas[0], found_inf)",
+        "ema_lerp_and_subtract(ms, [g.clone() for g in gradients], 1 - self.betas[0], found_inf)",
         "parity/saehd/test_optimizers.py",
     ),
     # objectives

@@ -1,5 +1,5 @@
-"""Runs of these tests draw small sheets; processes that are forked for them likewise."""
+"""Runs of these tests draw small grids; processes that are forked for them likewise."""
 
-from api.small_sheets import small_sheets
+from api.small_grids import small_grids
 
-__all__ = ["small_sheets"]
+__all__ = ["small_grids"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from frugan.doctor import cards
-from frugan.doctor.cards import Driver, PhysicalCard, Said, ask_driver
+from frugan.doctor.cards import Driver, PhysicalCard, ProgramOutput, ask_driver
 from frugan.wording import GIB, MIB
 
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -61,7 +61,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *logical: PhysicalCard, free_bytes:
 def driver_that_says(text: str, code: int | None, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """What is made of the driver's answer."""
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
-    return ask_driver(lambda _: Said(code, text))
+    return ask_driver(lambda _: ProgramOutput(code, text))
 
 
 def with_driver(version: str, *there: PhysicalCard) -> Driver:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.doctor.checks import CudaCard, Taken
+from frugan.doctor.checks import CudaCard, MeasuredMemory
 from memory.ceiling import Ceiling
 
 
@@ -37,8 +37,8 @@ class MadeUpCard(CudaCard):
         return self.room
 
     @contextmanager
-    def watched(self) -> Iterator[Taken]:
-        taken = Taken()
+    def watched(self) -> Iterator[MeasuredMemory]:
+        taken = MeasuredMemory()
         with Ceiling(2**60, []) as tracker:
             yield taken
             taken.allocated_bytes = taken.reserved_bytes = int(tracker.peak_bytes * self.takes)

@@ -11,7 +11,7 @@ from doctor.machines import GTX_1080, RTX_3060, driver_that_says, pretend, with_
 from frugan.doctor import cards, machine
 from frugan.doctor.cards import (
     Driver,
-    Said,
+    ProgramOutput,
     ask_driver,
     calibration_finding,
     card_findings,
@@ -44,10 +44,10 @@ def test_the_driver_is_read_as_it_answers(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_driver_that_knows_no_display_is_asked_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(words: Sequence[str]) -> Said:
+    def run(words: Sequence[str]) -> ProgramOutput:
         if "display_active" in words[1]:
-            return Said(2, 'Field "display_active" is not a valid field to query.')
-        return Said(0, "0, GPU-1, NVIDIA GeForce RTX 3060, 12288, 912, 999.1\n")
+            return ProgramOutput(2, 'Field "display_active" is not a valid field to query.')
+        return ProgramOutput(0, "0, GPU-1, NVIDIA GeForce RTX 3060, 12288, 912, 999.1\n")
 
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
     (card,) = ask_driver(run).cards

@@ -18,7 +18,7 @@ from frugan.cli.application import application
 from frugan.contract.family import Family
 from frugan.doctor import checks, selftest
 from frugan.doctor.checks import (
-    Taken,
+    MeasuredMemory,
     fp32_arithmetic,
     half_precision,
     judge_memory,
@@ -31,7 +31,7 @@ from frugan.doctor.checks import (
 )
 from frugan.doctor.finding import Finding, judged, left_out
 from frugan.doctor.selftest import MEASURED, measured_recipe, run_self_test, self_test
-from frugan.doctor.trial import FP32, Sent, Trial, Way, begin, recipe_subject, tiny_subject
+from frugan.doctor.trial import FP32, CountedCopies, Trial, Way, begin, recipe_subject, tiny_subject
 from frugan.engine import recompute, update
 from frugan.engine.gradients import SliceSum
 from frugan.engine.precision import Precision
@@ -146,7 +146,7 @@ PREDICTION = Prediction(1000 * MIB, 1100 * MIB, "D", "start", {}, {}, Work())
 )
 def test_a_wrong_prediction_is_reported_on_a_card(allocated: int, reserved: int, verdict: str) -> None:
     card = named_card("rtx-3060")
-    outcome = judge_memory("recipe", PREDICTION, Taken(allocated * MIB, reserved * MIB), card)
+    outcome = judge_memory("recipe", PREDICTION, MeasuredMemory(allocated * MIB, reserved * MIB), card)
     assert outcome.state == verdict, outcome.line
 
 
@@ -209,7 +209,7 @@ def test_a_saving_that_changes_the_result_is_reported(
 def test_a_saving_beside_a_card_that_saves_nothing_is_reported(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "ONLY_BESIDE_A_CARD", ())
     assert memory_saving(tiny, CPU, "offload").state == "passed"
-    monkeypatch.setattr(Sent, "is_worth_it", lambda *_: False)
+    monkeypatch.setattr(CountedCopies, "is_worth_it", lambda *_: False)
     assert memory_saving(tiny, CPU, "offload").line == "nothing went to host memory"
 
 

@@ -10,11 +10,11 @@ from frugan.engine.checkpoint import newest_whole, restore
 from frugan.engine.events import Event, EventLog
 from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.plan import Plan
-from frugan.engine.progress import ENDLESS, Clock, Duration, SheetClock
+from frugan.engine.progress import ENDLESS, Clock, Duration, GridClock
 from frugan.engine.requests import StopRequest
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.state import TrainingState
-from frugan.engine.step_log import Soundness, StepLog
+from frugan.engine.step_log import DivergenceWatch, StepLog
 from frugan.engine.update import NextPlan
 from frugan.errors import TrainingFailed
 
@@ -71,7 +71,7 @@ def train(
                 until=None,
                 checkpoint=Clock(Duration.parse(checkpoint_every), 8),
                 backup=Clock(Duration.parse("5 steps"), 8),
-                snapshot=SheetClock(Duration.parse("32 images"), 8),
+                snapshot=GridClock(Duration.parse("32 images"), 8),
                 report=Clock(Duration.parse("3 steps"), 8),
                 draw=draw,
                 readings=lambda state: {},
@@ -79,7 +79,7 @@ def train(
 
         duration = ENDLESS if steps is None else Duration.parse(f"{steps} steps")
         words = "frugan train somewhere" if command else None
-        sound = Soundness.of(newest[1] if newest else {}, rig.state.step)
+        sound = DivergenceWatch.of(newest[1] if newest else {}, rig.state.step)
         loop = Loop(
             state=rig.state,
             plan=rig.plan,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from frugan.engine.device import DEFAULT, FORCED, pin_arithmetic, tf32_decision
+from frugan.engine.device import DEFAULT, FORCED, disable_reduced_precision, tf32_decision
 from frugan.metrics.feature_network import full_fp32
 
 BACKENDS = torch.backends
@@ -25,7 +25,7 @@ def _precisions() -> tuple[str, str]:
 @pytest.mark.parametrize("before", [False, True])
 def test_fp32_keeps_its_digits_and_torch_still_answers_by_all_its_names(before: bool) -> None:
     BACKENDS.cudnn.allow_tf32 = BACKENDS.cuda.matmul.allow_tf32 = before
-    pin_arithmetic()
+    disable_reduced_precision()
     assert "tf32" not in _precisions()
     assert not BACKENDS.cudnn.allow_tf32
     assert not BACKENDS.cuda.matmul.allow_tf32

@@ -1,9 +1,9 @@
-"""When sheets are due."""
+"""When grids are due."""
 
-from frugan.engine.progress import Duration, SheetClock
+from frugan.engine.progress import Duration, GridClock
 
 
-def due(clock: SheetClock, step_seconds: float, steps: int, took_seconds: float = 1.0) -> list[int]:
+def due(clock: GridClock, step_seconds: float, steps: int, took_seconds: float = 1.0) -> list[int]:
     steps_due = []
     for step in range(1, steps + 1):
         if clock.due(step, step * step_seconds):
@@ -12,22 +12,22 @@ def due(clock: SheetClock, step_seconds: float, steps: int, took_seconds: float 
     return steps_due
 
 
-def test_fast_steps_give_sheets_at_the_first_and_by_the_interval() -> None:
-    assert due(SheetClock(Duration.parse("400 steps"), 8), 0.01, 1000) == [1, 10, 100, 400, 800, 1000]
+def test_fast_steps_give_grids_at_the_first_and_by_the_interval() -> None:
+    assert due(GridClock(Duration.parse("400 steps"), 8), 0.01, 1000) == [1, 10, 100, 400, 800, 1000]
 
 
-def test_slow_steps_give_sheets_by_the_clock_and_ever_fewer() -> None:
-    steps = due(SheetClock(Duration.parse("1k steps"), 8), 60.0, 240)
+def test_slow_steps_give_grids_by_the_clock_and_ever_fewer() -> None:
+    steps = due(GridClock(Duration.parse("1k steps"), 8), 60.0, 240)
     assert steps[:5] == [1, 6, 10, 15, 20]  # five minutes after the last
     assert steps[-1] - steps[-2] > 15  # a tenth of four hours
     assert len(steps) < 30
 
 
-def test_sheets_that_take_long_are_not_asked_for_by_the_clock() -> None:
-    assert due(SheetClock(Duration.parse("1k steps"), 8), 60.0, 70, took_seconds=60.0) == [1, 10, 60]
+def test_grids_that_take_long_are_not_asked_for_by_the_clock() -> None:
+    assert due(GridClock(Duration.parse("1k steps"), 8), 60.0, 70, took_seconds=60.0) == [1, 10, 60]
 
 
 def test_a_resumed_run_waits_from_where_it_goes_on() -> None:
-    clock = SheetClock(Duration.parse("1k steps"), 8, 1000.0)
+    clock = GridClock(Duration.parse("1k steps"), 8, 1000.0)
     assert not clock.due(11, 1010.0)
     assert clock.due(12, 1300.0)

@@ -216,7 +216,7 @@ def test_the_time_left_follows_recent_steps(tmp_path: Path) -> None:
     assert max(left[1:]) < 60
 
 
-def test_a_stop_draws_no_slow_sheets(tmp_path: Path, limit: Limit) -> None:
+def test_a_stop_draws_no_slow_grids(tmp_path: Path, limit: Limit) -> None:
     pictured: list[int] = []
     train(tmp_path / "quick", 9, stop_after=2, pictured=pictured)
     assert pictured == [1, 3]

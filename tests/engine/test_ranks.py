@@ -16,7 +16,7 @@ from frugan.engine.ranks.group import add_up
 from frugan.engine.ranks.joining import meet
 from frugan.engine.ranks.place import Place, deal
 from frugan.engine.ranks.ranks import OneRank, check_ranks
-from frugan.engine.ranks.watch import RankWatch
+from frugan.engine.ranks.watch import Heartbeat
 from frugan.engine.weights import memory_of
 from frugan.errors import BadInput, TrainingFailed
 
@@ -164,20 +164,20 @@ NAMES = ("rank 0 (a)", "rank 1 (b)", "rank 2 (b)")
 
 
 @pytest.fixture
-def watches(monkeypatch: pytest.MonkeyPatch) -> tuple[Shelf, list[RankWatch], list[str]]:
+def watches(monkeypatch: pytest.MonkeyPatch) -> tuple[Shelf, list[Heartbeat], list[str]]:
     """Three watches on one shelf, in haste; the processes that they would end."""
     quick: Mapping[str, float] = {"BEAT": 0.02, "LOST": 0.3, "SUSPECTED": 0.1, "GRACE": 0.05}
     for name, seconds in quick.items():
         monkeypatch.setattr(rank_watch, f"{name}_SECONDS", seconds)
     ended: list[str] = []
 
-    def end(watch: RankWatch, reason: str) -> None:
+    def end(watch: Heartbeat, reason: str) -> None:
         ended.append(reason)
         watch._over.set()
 
-    monkeypatch.setattr(RankWatch, "_end_process", end)
+    monkeypatch.setattr(Heartbeat, "_end_process", end)
     shelf = Shelf()
-    watches = [RankWatch(shelf, rank, NAMES) for rank in range(3)]
+    watches = [Heartbeat(shelf, rank, NAMES) for rank in range(3)]
     for watch in watches:
         watch.beat()
     return shelf, watches, ended
@@ -189,7 +189,7 @@ def _until(done: list[str], count: int) -> None:
         time.sleep(0.02)
 
 
-def test_who_gives_no_sign_of_life_is_lost_for_all(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+def test_who_gives_no_sign_of_life_is_lost_for_all(watches: tuple[Shelf, list[Heartbeat], list[str]]) -> None:
     _, (first, second, _), ended = watches
     first.begin()
     second.begin()
@@ -198,7 +198,7 @@ def test_who_gives_no_sign_of_life_is_lost_for_all(watches: tuple[Shelf, list[Ra
 
 
 def test_a_store_that_goes_away_just_then_ends_the_process_too(
-    watches: tuple[Shelf, list[RankWatch], list[str]], monkeypatch: pytest.MonkeyPatch
+    watches: tuple[Shelf, list[Heartbeat], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf, (first, second, _), ended = watches
 
@@ -213,7 +213,7 @@ def test_a_store_that_goes_away_just_then_ends_the_process_too(
     assert len(ended) == 2
 
 
-def test_a_lost_first_rank_is_noticed_by_the_others(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+def test_a_lost_first_rank_is_noticed_by_the_others(watches: tuple[Shelf, list[Heartbeat], list[str]]) -> None:
     _, (_, second, third), ended = watches
     second.begin()
     third.begin()
@@ -221,7 +221,7 @@ def test_a_lost_first_rank_is_noticed_by_the_others(watches: tuple[Shelf, list[R
     assert [reason.startswith("rank 0 (a) is lost") for reason in ended] == [True, True]
 
 
-def test_why_a_rank_ended_is_passed_on(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+def test_why_a_rank_ended_is_passed_on(watches: tuple[Shelf, list[Heartbeat], list[str]]) -> None:
     _, (first, second, third), _ = watches
     third.tell_end("the disk is full")
     assert first.lost() == "rank 2 (b) ended: the disk is full"
@@ -230,7 +230,7 @@ def test_why_a_rank_ended_is_passed_on(watches: tuple[Shelf, list[RankWatch], li
     assert second.lost() == "rank 2 (b) ended: the disk is full"
 
 
-def test_a_message_that_failed_without_a_loss(watches: tuple[Shelf, list[RankWatch], list[str]]) -> None:
+def test_a_message_that_failed_without_a_loss(watches: tuple[Shelf, list[Heartbeat], list[str]]) -> None:
     _, every, ended = watches
     for watch in every:
         watch.begin()
@@ -241,7 +241,7 @@ def test_a_message_that_failed_without_a_loss(watches: tuple[Shelf, list[RankWat
 
 
 def test_a_stop_that_is_asked_of_any_rank_reaches_the_first(
-    watches: tuple[Shelf, list[RankWatch], list[str]],
+    watches: tuple[Shelf, list[Heartbeat], list[str]],
 ) -> None:
     _, every, _ = watches
     every[2].stop.signal_name = "SIGTERM"

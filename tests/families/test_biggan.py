@@ -2,7 +2,7 @@
 
 import torch
 
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.engine.weights import prepared
 from frugan.families import family
 from frugan.objectives import add_orthogonal_gradient
@@ -41,8 +41,8 @@ def test_truncation_shortens_latents() -> None:
     built = biggan.build(networks)
     with prepared(built["G"]):
         spread = [
-            biggan.sample(networks, built, SheetRequest(classes=(0,), columns=2, truncation=truncation))
+            biggan.sample(networks, built, GridRequest(classes=(0,), columns=2, truncation=truncation))
             for truncation in (1.0, 1e-3)
         ]
-    far, near = (float((sheet[0, 0] - sheet[0, 1]).abs().max()) for sheet in spread)
+    far, near = (float((grid[0, 0] - grid[0, 1]).abs().max()) for grid in spread)
     assert near < 0.05 * far

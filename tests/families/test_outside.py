@@ -78,8 +78,8 @@ def test_it_is_planned_trained_resumed_sampled_and_reported(
     assert "step 6, finished" in longer
     assert sorted(p.name for p in (folder / "checkpoints").iterdir())[-1] == "step-000000006"
     frugan("sample", folder, "--out", tmp_path / "sheets", "--device", "cpu")
-    sheets = list((tmp_path / "sheets").glob("*.png"))
-    assert sheets
+    grids = list((tmp_path / "sheets").glob("*.png"))
+    assert grids
     _measure_little(limit)
     printed = json.loads(frugan("info", folder, "--device", "cpu", "--json"))
     assert (printed["family"], printed["networks"]["G"]["latency_seconds"] > 0) == ("minigan", True)
@@ -146,19 +146,19 @@ def test_one_with_data_an_optimizer_and_a_file_format_of_its_own(frugan: Callabl
     assert networks[0] == networks[1]
     assert optimizers[0] == optimizers[1]
 
-    sheets = []
+    grids = []
     for psi in ("1", "-1"):
         out = tmp_path / f"sheets{psi}"
         frugan("sample", folder, "--out", out, "--psi", psi, "--rows", "2", "--columns", "3", "--device", "cpu")
-        (sheet,) = out.glob("*.png")
-        sheets.append(np.asarray(Image.open(sheet)))
-    assert not np.array_equal(sheets[0], sheets[1])
+        (grid,) = out.glob("*.png")
+        grids.append(np.asarray(Image.open(grid)))
+    assert not np.array_equal(grids[0], grids[1])
 
     frugan("convert", folder, tmp_path / "generator.npz", "--to", "terrain-npz")
     frugan("convert", tmp_path / "generator.npz", tmp_path / "again.safetensors", "--from", "terrain-npz")
     again = tmp_path / "sheets-again"
     frugan("sample", tmp_path / "again.safetensors", "--out", again, "--rows", "2", "--columns", "3", "--device", "cpu")
-    assert np.array_equal(np.asarray(Image.open(next(again.glob("*.png")))), sheets[0])
+    assert np.array_equal(np.asarray(Image.open(next(again.glob("*.png")))), grids[0])
     frugan("report", folder)
     assert "terrain" in (folder / "report.html").read_text("utf-8")
 

@@ -1,4 +1,4 @@
-"""StyleGAN2's settings, sheets and schedules."""
+"""StyleGAN2's settings, grids and schedules."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import frugan
-from frugan.contract.family import Noise, SheetRequest, StyleMixing
+from frugan.contract.family import GridRequest, Noise, StyleMixing
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.weights import prepared
 from frugan.errors import BadInput
@@ -58,7 +58,7 @@ def test_every_architecture_draws_and_judges(architecture: str, classes: int | N
     assert len(coloured) == (3 if architecture == "skip" else 1)
 
 
-def drawn(request: SheetRequest, classes: int | None = None, strength: float = 0.0) -> Tensor:
+def drawn(request: GridRequest, classes: int | None = None, strength: float = 0.0) -> Tensor:
     family = StyleGAN2Family()
     config = family.tiny()[0].model_copy(update={"classes": classes})
     built = family.build(config)
@@ -74,9 +74,9 @@ def drawn(request: SheetRequest, classes: int | None = None, strength: float = 0
 
 def test_psi_moves_styles_to_the_mean_and_beyond() -> None:
     """At 0 all pictures are the mean one; at -1 a picture is the mirror image of its style, and neither of both."""
-    asked = {psi: drawn(SheetRequest(rows=2, columns=3, psi=psi)) for psi in (1.0, 0.5, 0.0, -1.0)}
+    asked = {psi: drawn(GridRequest(rows=2, columns=3, psi=psi)) for psi in (1.0, 0.5, 0.0, -1.0)}
     assert asked[1.0].shape == (2, 3, 3, 16, 16)
-    spread = {psi: float(sheet.flatten(0, 1).std(0).mean()) for psi, sheet in asked.items()}
+    spread = {psi: float(grid.flatten(0, 1).std(0).mean()) for psi, grid in asked.items()}
     assert spread[0.0] < 1e-6 < spread[0.5] < spread[1.0]
     assert not torch.allclose(asked[-1.0], asked[1.0], atol=1e-2)
     assert not torch.allclose(asked[-1.0], asked[0.0], atol=1e-2)
@@ -84,31 +84,31 @@ def test_psi_moves_styles_to_the_mean_and_beyond() -> None:
 
 def test_psi_of_some_layers() -> None:
     every, some, none = (
-        drawn(SheetRequest(rows=1, columns=2, psi=psi, psi_layers=layers))
+        drawn(GridRequest(rows=1, columns=2, psi=psi, psi_layers=layers))
         for psi, layers in ((0.5, None), (0.5, 2), (1.0, None))
     )
     assert not torch.allclose(every, some, atol=1e-3)
     assert not torch.allclose(some, none, atol=1e-3)
-    assert torch.equal(every, drawn(SheetRequest(rows=1, columns=2, psi=0.5, psi_layers=100)))
+    assert torch.equal(every, drawn(GridRequest(rows=1, columns=2, psi=0.5, psi_layers=100)))
 
 
 @pytest.mark.parametrize("spherical", [False, True])
 def test_interpolations_begin_and_end_where_they_should(spherical: bool) -> None:
-    request = SheetRequest(rows=2, columns=4, interpolate="both", classes=(0, 2), spherical=spherical)
-    sheet = drawn(request, classes=3)
-    assert sheet.shape == (2, 4, 3, 16, 16)
-    latents = drawn(SheetRequest(rows=2, columns=4, interpolate="latent", classes=(0, 2), spherical=spherical), 3)
-    torch.testing.assert_close(sheet[:, 0], latents[:, 0])
-    assert not torch.allclose(sheet[:, -1], latents[:, -1], atol=1e-3)
+    request = GridRequest(rows=2, columns=4, interpolate="both", classes=(0, 2), spherical=spherical)
+    grid = drawn(request, classes=3)
+    assert grid.shape == (2, 4, 3, 16, 16)
+    latents = drawn(GridRequest(rows=2, columns=4, interpolate="latent", classes=(0, 2), spherical=spherical), 3)
+    torch.testing.assert_close(grid[:, 0], latents[:, 0])
+    assert not torch.allclose(grid[:, -1], latents[:, -1], atol=1e-3)
 
 
 def test_a_column_for_each_seed() -> None:
     """Whatever else is drawn; in every class with the same latent."""
-    one = drawn(SheetRequest(seeds=(7, 42, 7), classes=(2, 0)), classes=3)
+    one = drawn(GridRequest(seeds=(7, 42, 7), classes=(2, 0)), classes=3)
     assert one.shape == (2, 3, 3, 16, 16)
     assert torch.equal(one[:, 0], one[:, 2])
     assert not torch.allclose(one[:, 0], one[:, 1], atol=1e-3)
-    other = drawn(SheetRequest(seeds=(42,), classes=(0,), seed=5), classes=3)
+    other = drawn(GridRequest(seeds=(42,), classes=(0,), seed=5), classes=3)
     torch.testing.assert_close(other[0, 0], one[1, 1], rtol=0, atol=1e-5)
     latent = np.random.RandomState(42).randn(1, 8)
     np.testing.assert_array_equal(seeded_latents((42,), 8).numpy(), latent.astype(np.float32))
@@ -116,24 +116,24 @@ def test_a_column_for_each_seed() -> None:
 
 def test_an_interpolation_goes_by_its_seeds() -> None:
     seeds = (3, 4, 5)
-    sheet = drawn(SheetRequest(seeds=seeds, interpolate="latent", columns=5))
-    stations = drawn(SheetRequest(seeds=seeds))
-    assert sheet.shape == (1, 5, 3, 16, 16)
-    torch.testing.assert_close(sheet[:, ::2], stations, rtol=0, atol=1e-5)
+    grid = drawn(GridRequest(seeds=seeds, interpolate="latent", columns=5))
+    stations = drawn(GridRequest(seeds=seeds))
+    assert grid.shape == (1, 5, 3, 16, 16)
+    torch.testing.assert_close(grid[:, ::2], stations, rtol=0, atol=1e-5)
 
 
 def test_styles_are_mixed_layer_by_layer() -> None:
     """The columns' in the layers that are named; the row's in all others. Here: all, none but the last, the first."""
     rows, columns = (1, 2), (3, 4, 5)
-    own = {seeds: drawn(SheetRequest(seeds=seeds))[0] for seeds in (rows, columns)}
+    own = {seeds: drawn(GridRequest(seeds=seeds))[0] for seeds in (rows, columns)}
     mixed = {
-        layers: drawn(SheetRequest(mixing=StyleMixing(rows, columns, layers))) for layers in ((*range(6),), (0,), (5,))
+        layers: drawn(GridRequest(mixing=StyleMixing(rows, columns, layers))) for layers in ((*range(6),), (0,), (5,))
     }
-    for sheet in mixed.values():
-        assert sheet.shape == (3, 4, 3, 16, 16)
-        assert bool((sheet[0, 0] == -1).all())
-        torch.testing.assert_close(sheet[0, 1:], own[columns], rtol=0, atol=1e-5)
-        torch.testing.assert_close(sheet[1:, 0], own[rows], rtol=0, atol=1e-5)
+    for grid in mixed.values():
+        assert grid.shape == (3, 4, 3, 16, 16)
+        assert bool((grid[0, 0] == -1).all())
+        torch.testing.assert_close(grid[0, 1:], own[columns], rtol=0, atol=1e-5)
+        torch.testing.assert_close(grid[1:, 0], own[rows], rtol=0, atol=1e-5)
     torch.testing.assert_close(mixed[*range(6),][1:, 1:], own[columns].expand(2, -1, -1, -1, -1), rtol=0, atol=1e-5)
     for one in ((0,), (5,)):
         assert not torch.allclose(mixed[one][1, 1], own[rows][0], atol=1e-4)
@@ -144,7 +144,7 @@ def test_noise_of_its_own_for_each_picture_or_none() -> None:
     """Drawn from the sheet's seed, whatever the micro-batch."""
 
     def of(noise: Noise, seed: int = 0, micro_batch: int = 16) -> Tensor:
-        return drawn(SheetRequest(seeds=(1, 1), noise=noise, seed=seed, micro_batch=micro_batch), strength=0.5)[0]
+        return drawn(GridRequest(seeds=(1, 1), noise=noise, seed=seed, micro_batch=micro_batch), strength=0.5)[0]
 
     constant, none, random = of("const"), of("none"), of("random")
     assert torch.equal(constant[0], constant[1])
@@ -157,15 +157,15 @@ def test_noise_of_its_own_for_each_picture_or_none() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (SheetRequest(seeds=(1,), interpolate="latent"), "seeds 1: one picture; an interpolation goes between two"),
-        (SheetRequest(seeds=(1, 2), interpolate="latent", spherical=True), "straight lines of styles"),
-        (SheetRequest(mixing=StyleMixing((1,), (2,), (5, 6))), "layers 6: expected 0 to 5; at 16 pixels 6 layers take"),
-        (SheetRequest(truncation=0.7), "truncation 0.7: scales latents, .* psi moves its styles"),
-        (SheetRequest(classes=(1,)), "classes: these networks were made without"),
-        (SheetRequest(interpolate="class"), 'interpolate "class": these networks were made without classes'),
+        (GridRequest(seeds=(1,), interpolate="latent"), "seeds 1: one picture; an interpolation goes between two"),
+        (GridRequest(seeds=(1, 2), interpolate="latent", spherical=True), "straight lines of styles"),
+        (GridRequest(mixing=StyleMixing((1,), (2,), (5, 6))), "layers 6: expected 0 to 5; at 16 pixels 6 layers take"),
+        (GridRequest(truncation=0.7), "truncation 0.7: scales latents, .* psi moves its styles"),
+        (GridRequest(classes=(1,)), "classes: these networks were made without"),
+        (GridRequest(interpolate="class"), 'interpolate "class": these networks were made without classes'),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(request_: SheetRequest, message: str) -> None:
+def test_what_cannot_be_drawn_is_refused(request_: GridRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         drawn(request_)
 
@@ -174,7 +174,7 @@ def test_biggan_refuses_psi() -> None:
     family = BigGANFamily()
     config, _ = family.tiny()
     with pytest.raises(BadInput, match=r"psi 0\.7: BigGAN has no styles"):
-        family.sample(config, family.build(config), SheetRequest(psi=0.7))
+        family.sample(config, family.build(config), GridRequest(psi=0.7))
 
 
 @pytest.mark.parametrize(

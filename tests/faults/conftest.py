@@ -1,4 +1,4 @@
-"""Runs of these tests draw no sheets: they are most of what a tiny training takes."""
+"""Runs of these tests draw no grids: they are most of what a tiny training takes."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from frugan.families.biggan.family import BigGANFamily
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_sheets() -> Iterator[None]:
+def _no_grids() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BigGANFamily, "snapshots", lambda family, networks: {})
         yield

@@ -22,8 +22,8 @@ def _run(**files: bytes) -> Make:
     return make
 
 
-def _secret_sheet(folder: Path) -> Path:
-    """A sheet that is a link to a picture of the reader's own: nothing of it may be seen in the page."""
+def _secret_grid(folder: Path) -> Path:
+    """A grid that is a link to a picture of the reader's own: nothing of it may be seen in the page."""
     run = _run()(folder)
     (folder / "samples" / "step-000000003-samples.png").symlink_to("/etc/passwd")
     os.mkfifo(folder / "samples" / "step-000000004-samples.png")
@@ -47,7 +47,7 @@ RUNS: Mapping[str, Make] = {
     **{name: _run(events_jsonl=content) for name, content in EVENTS.items()},
     "a plan of other types": _run(plan_json=b'{"peak_bytes": "x", "categories": [1], "savers": {"a": [[[[[]]]]]}}'),
     "a recipe nested 900 deep": _run(recipe_json=b'{"a":' * 900 + b"[" * 50 + b"]" * 50 + b"}" * 900),
-    "sheets that are links and pipes": _secret_sheet,
+    "sheets that are links and pipes": _secret_grid,
 }
 
 

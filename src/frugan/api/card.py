@@ -64,7 +64,7 @@ class CardFacts:
 
 
 @dataclass(frozen=True)
-class Told:
+class LoggedFacts:
     """What a run's events tell."""
 
     scores: tuple[Scored, ...]  # that training took
@@ -72,7 +72,7 @@ class Told:
     start: Mapping[str, Any]  # the newest beginning
 
 
-def told_by_events(run: RunFolder) -> Told:
+def facts_of_events(run: RunFolder) -> LoggedFacts:
     """Read a run's events; lines that cannot be read are passed over."""
     scores: list[Scored] = []
     memory: int | None = None
@@ -85,7 +85,7 @@ def told_by_events(run: RunFolder) -> Told:
                 start = event
             case "step" if isinstance(taken := event.get("memory_bytes"), int):
                 memory = max(memory or 0, taken)
-    return Told(tuple(scores), memory, start)
+    return LoggedFacts(tuple(scores), memory, start)
 
 
 def taken_later(run: RunFolder) -> tuple[Scored, ...]:
@@ -321,7 +321,7 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
 
 
 def _facts(run: RunFolder, weights: Weights) -> CardFacts:
-    told, file = told_by_events(run), weights.path
+    logged, file = facts_of_events(run), weights.path
     counts = parameter_counts(weights.recipe)
     saved = json_object(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
@@ -331,20 +331,20 @@ def _facts(run: RunFolder, weights: Weights) -> CardFacts:
         images=saved["images"] if isinstance(saved.get("images"), int) else None,
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},
-        scores=(*told.scores, *taken_later(run)),
+        scores=(*logged.scores, *taken_later(run)),
         plan=json_object(run.plan),
-        memory_bytes=told.memory_bytes,
-        device=_device(saved, told),
-        versions=f"frugan {told.start.get('frugan', '-')}, torch {told.start.get('torch', '-')}",
+        memory_bytes=logged.memory_bytes,
+        device=_device(saved, logged),
+        versions=f"frugan {logged.start.get('frugan', '-')}, torch {logged.start.get('torch', '-')}",
         data=_data(saved),
         grid=newest_grid(run.samples),
     )
 
 
-def _device(saved: Mapping[str, Any], told: Told) -> str:
+def _device(saved: Mapping[str, Any], logged: LoggedFacts) -> str:
     """A card by its name, or "cpu"."""
     card = saved.get("card")
-    return str(card["name"] if isinstance(card, Mapping) and "name" in card else told.start.get("device", "-"))
+    return str(card["name"] if isinstance(card, Mapping) and "name" in card else logged.start.get("device", "-"))
 
 
 def _data(saved: Mapping[str, Any]) -> dict[str, str]:

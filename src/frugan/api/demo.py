@@ -11,11 +11,11 @@ from torch import Tensor
 
 from frugan.api.networks import Weights, networks_from
 from frugan.api.progress import Say
-from frugan.api.sample.networks import newest_sheet, provenance
+from frugan.api.sample.networks import newest_grid_of, provenance
 from frugan.api.sample.sampling import sample
 from frugan.api.train.run import TrainingOptions, TrainingResult
 from frugan.api.train.training import train
-from frugan.contract.family import SheetRequest, StyleMixing
+from frugan.contract.family import GridRequest, StyleMixing
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
 from frugan.data.faces.geometry import opencv
@@ -32,7 +32,7 @@ from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, tra
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.overrides import differences
 from frugan.recipe.recipe import Recipe
-from frugan.report.grids import write_sheet
+from frugan.report.grids import write_grid
 
 
 def demo_folder(name: str, recipe_name: str, say: Say) -> Path:
@@ -75,7 +75,7 @@ class DemoResult:
     classifier_accuracy: float  # accuracy on unseen real digits of the classifier fitted on real ones
     seconds: float  # wall time of everything
     run: Path  # the run folder
-    # samples, interpolation: the last sheets
+    # samples, interpolation: the last grids
     samples: Path
     interpolation: Path
     style_mixing: Path | None = None  # a grid of one digit's styles; None: the networks have none
@@ -90,10 +90,10 @@ def _generated(run: Path) -> tuple[Tensor, Tensor]:
     """PER_CLASS digits of each class from the run's averaged generator: [N, 3, R, R], and the classes asked for [N]."""
     weights = Weights.open(run)
     networks = networks_from(weights)
-    request = SheetRequest(seed=3, classes=range(10), columns=PER_CLASS, micro_batch=100)
+    request = GridRequest(seed=3, classes=range(10), columns=PER_CLASS, micro_batch=100)
     with prepared(networks["G"]):
-        sheet = weights.recipe.kind.sample(weights.recipe.networks, networks, request)  # [10, PER_CLASS, 3, R, R]
-    return sheet.flatten(0, 1), torch.arange(10).repeat_interleave(PER_CLASS)
+        grid = weights.recipe.kind.sample(weights.recipe.networks, networks, request)  # [10, PER_CLASS, 3, R, R]
+    return grid.flatten(0, 1), torch.arange(10).repeat_interleave(PER_CLASS)
 
 
 def demo(
@@ -129,15 +129,15 @@ def demo(
         of_generated = class_accuracy(classifier, generated, asked)
         of_unseen = class_accuracy(classifier, pictures, labels)
         by_generated = trained_on_generated(generated, asked, pictures, labels)
-    sheets = RunFolder(result.run).samples
+    grids = RunFolder(result.run).samples
     return DemoResult(
         class_accuracy=of_generated,
         trained_on_generated=by_generated,
         classifier_accuracy=of_unseen,
         seconds=time.perf_counter() - began,
         run=result.run,
-        samples=newest_sheet(sheets, "samples"),
-        interpolation=newest_sheet(sheets, "interpolation"),
+        samples=newest_grid_of(grids, "samples"),
+        interpolation=newest_grid_of(grids, "interpolation"),
     )
 
 
@@ -163,7 +163,7 @@ def demo_stylegan2(
     result = demo(out, recipe_name=STYLEGAN2_RECIPE, say=say, show=show)
     if isinstance(result, TrainingResult):
         return result
-    request = SheetRequest(classes=(MIXED_CLASS,), mixing=MIXING)
+    request = GridRequest(classes=(MIXED_CLASS,), mixing=MIXING)
     (mixed,) = sample(result.run, result.run / "style-mixing", request, device="cpu", say=lambda line: None)
     return replace(result, style_mixing=mixed)
 
@@ -213,9 +213,9 @@ def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
         vectors = encode(networks, source)
         again, _ = decode(archi, networks, code_of(archi, networks, vectors, "src"), "src")
     columns = (destination, swap, truth, source, again)
-    sheet = torch.stack([column[:SHOWN] for column in columns], 1).flip(2) * 2 - 1  # [rows, columns, 3, R, R], RGB
+    grid = torch.stack([column[:SHOWN] for column in columns], 1).flip(2) * 2 - 1  # [rows, columns, 3, R, R], RGB
     path = folder / "comparison.png"
-    write_sheet(sheet.clamp(-1, 1), path, provenance(recipe, 0), titles=TITLES)
+    write_grid(grid.clamp(-1, 1), path, provenance(recipe, 0), titles=TITLES)
     swap_error, unswapped_error = (_error(made, truth, inside_truth) for made in (swap, destination))
     return swap_error, unswapped_error, _error(again, source, inside_source), path
 
@@ -255,6 +255,6 @@ def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDem
         seconds=time.perf_counter() - began,
         run=run,
         workspace=workspace,
-        preview=newest_sheet(RunFolder(run).samples, "preview"),
+        preview=newest_grid_of(RunFolder(run).samples, "preview"),
         comparison=comparison,
     )

@@ -60,7 +60,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 PICTURE_BYTES = 3_000_000
-"""For all sheets of a page, so that it can be sent by mail."""
+"""For all grids of a page, so that it can be sent by mail."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class RunReader:
 
     def __post_init__(self) -> None:
         self._tail = EventTail(self.folder.events, self._count_damaged)
-        self._sheets = Sheets(self.folder.samples)
+        self._grids = Grids(self.folder.samples)
 
     def read(self, *, to_the_end: bool = False) -> None:
         """Take in the events that were added since the last time.
@@ -107,7 +107,7 @@ class RunReader:
             name=self.name,
             charts=shown,
             facts=facts(last.get("start", {}), plan, json_object(self.folder.recipe), scored_with),
-            pictures=tuple(self._sheets.pictures(picture_bytes)),
+            pictures=tuple(self._grids.pictures(picture_bytes)),
             notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
             tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
             damaged=self._damaged,
@@ -247,12 +247,12 @@ def _text(value: Any) -> str:
 
 MOST_PICTURES = 40
 MOST_PIXELS = 1 << 26
-"""Of a sheet: 64 pictures of 1024 x 1024."""
+"""Of a grid: 64 pictures of 1024 x 1024."""
 MOST_DIGITS = 15
-"""Of a step in the name of a sheet."""
+"""Of a step in the name of a grid."""
 FORMATS = ("PNG",)
 WIDEST = 1024
-"""Pixels: wider sheets are reduced."""
+"""Pixels: wider grids are reduced."""
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 """What Pillow raises on damaged PNG files."""
 
@@ -261,15 +261,15 @@ Shown = tuple[str, tuple[str, ...]]
 
 
 @dataclass
-class Sheets:
-    """The sheets in a folder; what was encoded once is kept, so that a page that renews itself costs little."""
+class Grids:
+    """The grids in a folder; what was encoded once is kept, so that a page that renews itself costs little."""
 
     folder: Path  # of the run's samples
     _known: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
     _before: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
 
     def pictures(self, most_bytes: int) -> Iterator[Picture]:
-        """Sheets of all kinds, evenly over the training, as many as there is room for; the last ones always."""
+        """Grids of all kinds, evenly over the training, as many as there is room for; the last ones always."""
         by_kind: dict[str, list[tuple[int, Path]]] = {}
         here = self.folder.resolve()
         for path in sorted(self.folder.glob("step-*-*.png")) if self.folder.is_dir() else []:

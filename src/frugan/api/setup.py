@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from frugan.contract.family import Previews, SheetRequest
+from frugan.contract.family import GridRequest, Previews
 from frugan.contract.phase import Networks, Phase
 from frugan.engine.streams import derive_seed
 from frugan.engine.training import Stage, Training, networks_used
@@ -22,8 +22,8 @@ def build_networks(recipe: Recipe, device: torch.device | str = "cpu") -> dict[s
     return networks
 
 
-def with_pictures(recipe: Recipe, request: SheetRequest, previews: Previews | None) -> SheetRequest:
-    """Add the pictures that a family shows on its sheets, if it shows given ones."""
+def with_pictures(recipe: Recipe, request: GridRequest, previews: Previews | None) -> GridRequest:
+    """Add the pictures that a family shows on its grids, if it shows given ones."""
     needs = recipe.sources
     wanted = [name for name, need in needs.items() if need.given]
     if not wanted or previews is None:
@@ -43,8 +43,8 @@ def training_of(recipe: Recipe) -> Training:
     def build(device: str) -> dict[str, nn.Module]:
         return networks_used(kind.build(recipe.networks, device), described.phases)
 
-    def make_sheets(networks: Networks, micro_batch: int, pictures: Previews) -> None:
-        # One sheet, and of it what takes a forward or two: the rest takes as many pictures at a time.
+    def make_grids(networks: Networks, micro_batch: int, pictures: Previews) -> None:
+        # One grid, and of it what takes a forward or two: the rest takes as many pictures at a time.
         first = next(iter(kind.snapshots(recipe.networks).values()))
         rows = micro_batch // first.columns + 1
         classes = None if first.classes is None else list(first.classes)[:rows]
@@ -62,7 +62,7 @@ def training_of(recipe: Recipe) -> Training:
         make=lambda: networks_used(build_networks(recipe), described.phases),
         recomputable=kind.recomputable,
         length=training.duration.known_steps(training.batch),
-        make_sheets=make_sheets,
+        make_grids=make_grids,
         compiled=training.compile,
     )
     return described

@@ -31,7 +31,7 @@ from frugan.errors import BadInput
 if TYPE_CHECKING:
     from frugan.api.networks import Weights
     from frugan.api.sample.generation import DrawRequest
-    from frugan.contract.family import SheetRequest
+    from frugan.contract.family import GridRequest
 
 MANY = ("--random", "--npz", "--pngs")
 """Options that draw random samples."""
@@ -192,8 +192,8 @@ def sample(asked: SampleOptions) -> None:
 
     weights = Weights.open(asked.source, say)
     request = asked.request(weights, chosen)
-    sheet = replace(
-        request.sheet(),
+    grid_request = replace(
+        request.grid(),
         columns=asked.columns if asked.animate is None else asked.frames,
         rows=asked.rows,
         interpolate=asked.interpolate.value if asked.interpolate is not None else None,
@@ -201,7 +201,7 @@ def sample(asked: SampleOptions) -> None:
         seeds=seeds,
         mixing=mixing,
     )
-    paths = _draw(asked, weights, request, sheet)
+    paths = _draw(asked, weights, request, grid_request)
     if asked.as_json:
         print_json([str(path) for path in paths])
         return
@@ -209,14 +209,14 @@ def sample(asked: SampleOptions) -> None:
         print(path)
 
 
-def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest", sheet: "SheetRequest") -> list[Path]:
+def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest", grids: "GridRequest") -> list[Path]:
     """Draw the one kind of files that is asked for."""
     from frugan.api.sample.drawing import animate, check_memorisation, draw
-    from frugan.api.sample.sampling import sample as draw_sheets
+    from frugan.api.sample.sampling import sample as draw_grids
 
     out, device, data = asked.out, asked.device, asked.data or []
     if asked.animate is not None:
-        return [animate(weights, out / asked.animate, sheet, device=device, say=say)]
+        return [animate(weights, out / asked.animate, grids, device=device, say=say)]
     if asked.nearest is not None:
         with Bar("pictures") as bar:
             counts = {"samples": asked.rows, "nearest": asked.nearest}
@@ -225,7 +225,7 @@ def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest", shee
     if asked.given().keys() & set(MANY):
         grid = (asked.rows, asked.columns) if asked.random else None
         return draw(weights, out, request, npz=asked.npz, pngs=asked.pngs, sheet=grid, device=device, say=say)
-    return draw_sheets(weights, out, sheet, data=named_paths(data) if data else None, device=device, say=say)
+    return draw_grids(weights, out, grids, data=named_paths(data) if data else None, device=device, say=say)
 
 
 def _refuse_together(given: Mapping[str, object]) -> None:

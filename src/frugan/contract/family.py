@@ -26,7 +26,7 @@ class StyleMixing:
     """A grid of pictures that take the styles of some layers from others.
 
     Attributes:
-        rows, columns: numbers of latents, as `SheetRequest.seeds` counts them: a row and a column for each.
+        rows, columns: numbers of latents, as `GridRequest.seeds` counts them: a row and a column for each.
         layers: whose styles are the column's, counted from 0; the others' are the row's.
     """
 
@@ -36,15 +36,15 @@ class StyleMixing:
 
 
 class Previews(Protocol):
-    """Where a sheet takes given pictures from."""
+    """Where a grid takes given pictures from."""
 
     def preview(self, source: str, count: int) -> Mapping[str, Tensor]:
         """The same few pictures each time."""
 
 
 @dataclass(frozen=True)
-class SheetRequest:
-    """What a sheet of samples shall show; a family may ignore what it has no use for.
+class GridRequest:
+    """What a grid of samples shall show; a family may ignore what it has no use for.
 
     Attributes:
         seed: of its random inputs.
@@ -141,7 +141,7 @@ class Family(ABC):
         """Data sources by name."""
 
     @abstractmethod
-    def sample(self, networks: Any, built: Networks, request: SheetRequest) -> Tensor:
+    def sample(self, networks: Any, built: Networks, request: GridRequest) -> Tensor:
         """A grid as a tensor [rows, columns, C, H, W] in [-1, 1], fp32, from prepared networks."""
 
     @abstractmethod
@@ -187,9 +187,9 @@ class Family(ABC):
         """
         return {}
 
-    def snapshots(self, networks: Any) -> Mapping[str, SheetRequest]:
+    def snapshots(self, networks: Any) -> Mapping[str, GridRequest]:
         """The grids written at every snapshot, by name. Default: one."""
-        return {"samples": SheetRequest(seed=1)}
+        return {"samples": GridRequest(seed=1)}
 
     def variants(self, networks: Any) -> Mapping[Dimension, Sequence[Mapping[str, Any]]]:
         """Relatives of these networks for a planner: fields to set instead, smallest first; these are among them.

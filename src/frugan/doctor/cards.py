@@ -31,11 +31,11 @@ PATIENCE_SECONDS = 30.0
 LEAST_DRIVER = {13: 580, 12: 525, 11: 450}
 """CUDA's major version -> oldest driver branch that serves its programs (CUDA compatibility, minor versions)."""
 
-Run = Callable[[Sequence[str]], "Said"]
+Run = Callable[[Sequence[str]], "ProgramOutput"]
 
 
 @dataclass(frozen=True)
-class Said:
+class ProgramOutput:
     """What a program printed."""
 
     code: int | None  # that it ended with; None: it did not end in time
@@ -92,7 +92,7 @@ def ask_driver(run: Run | None = None) -> Driver:
     return Driver(found=True, version=rows[0][5].strip(), cards=tuple(map(_card, rows)))
 
 
-def _query(program: str, fields: Sequence[str], run: Run) -> Said:
+def _query(program: str, fields: Sequence[str], run: Run) -> ProgramOutput:
     return run([program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
 
 
@@ -113,14 +113,14 @@ def _mebibytes(text: str) -> int | None:
     return int(text) * MIB if text.isdigit() else None
 
 
-def _run(words: Sequence[str]) -> Said:
+def _run(words: Sequence[str]) -> ProgramOutput:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return Said(None, "")
+        return ProgramOutput(None, "")
     except OSError as error:
-        return Said(1, str(error))
-    return Said(done.returncode, done.stdout + done.stderr)
+        return ProgramOutput(1, str(error))
+    return ProgramOutput(done.returncode, done.stdout + done.stderr)
 
 
 _BY_WORDS = (

@@ -31,7 +31,7 @@ from frugan.wording import first_line, show_size
 
 
 @dataclass
-class Taken:
+class MeasuredMemory:
     """Memory that was taken inside `CudaCard.watched`, known at its end."""
 
     allocated_bytes: int = 0  # most that lived at once
@@ -54,13 +54,13 @@ class CudaCard:
         return room_bytes(self.device)
 
     @contextmanager
-    def watched(self) -> Iterator[Taken]:
+    def watched(self) -> Iterator[MeasuredMemory]:
         """Watch memory; what is there already does not count."""
         self.wait()
         release_memory(self.device)
         allocated, reserved = torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
-        taken = Taken()
+        taken = MeasuredMemory()
         yield taken
         self.wait()
         taken.allocated_bytes = torch.cuda.max_memory_allocated(self.device) - allocated
@@ -157,7 +157,7 @@ def _begin(subject: Training, plan: Plan, card: CudaCard) -> _Begun:
     return _Begun(state, subject.step(BlankPictures(subject.stages[0].sources), Streams(STREAMS_SEED)), networks)
 
 
-def judge_memory(name: str, predicted: Prediction, taken: Taken, figures: Card) -> Finding:
+def judge_memory(name: str, predicted: Prediction, taken: MeasuredMemory, figures: Card) -> Finding:
     """A step may take what its libraries were found to; beyond that and below, the prediction is off."""
     live_off = _off(taken.allocated_bytes, predicted.live_bytes, figures.workspace_bytes)
     reserved = predicted.reserved_bytes + figures.workspace_bytes
@@ -217,7 +217,7 @@ def _time(subject: Training, begun: _Begun, plan: Plan, card: CudaCard) -> float
     return (time.perf_counter() - began) / period
 
 
-def _run_out(subject: Training, begun: _Begun, plan: Plan, card: CudaCard, taken: Taken) -> Finding:
+def _run_out(subject: Training, begun: _Begun, plan: Plan, card: CudaCard, taken: MeasuredMemory) -> Finding:
     """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
     asked: list[str] = []
     least = replace(plan, recompute=subject.recomputable(begun.networks))

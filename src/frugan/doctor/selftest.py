@@ -33,7 +33,7 @@ from frugan.doctor.checks import (
 from frugan.doctor.finding import Finding, judged, left_out
 from frugan.doctor.machine import examine
 from frugan.doctor.trial import FP32, recipe_subject, tiny_subject
-from frugan.engine.device import pin_arithmetic, release_memory
+from frugan.engine.device import disable_reduced_precision, release_memory
 from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, resolve_precision
 from frugan.engine.threads import machine_name
 from frugan.engine.training import Training
@@ -148,7 +148,7 @@ def self_test(
         figures: what was measured on the card, or is guessed; goes with `card`.
         tell: is given each outcome as it is found.
     """
-    pin_arithmetic()
+    disable_reduced_precision()
     outcomes: list[Finding] = []
     for name, family in families.items():
         subject = tiny_subject(family)

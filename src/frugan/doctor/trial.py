@@ -79,7 +79,7 @@ def tiny_subject(family: Family) -> Training:
 
 def recipe_subject(recipe: Recipe, name: str) -> Training:
     """A recipe, from its first step on, as steps are written."""
-    return replace(training_of(recipe), name=name, compiled=False, make_sheets=None)
+    return replace(training_of(recipe), name=name, compiled=False, make_grids=None)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Trial:
     state: TrainingState
     step: Step
     plan: Plan
-    sent: "Sent"  # copies of activations that went to host memory
+    sent: "CountedCopies"  # copies of activations that went to host memory
 
     def run(self) -> list[PhaseResult]:
         """Run the next step."""
@@ -120,7 +120,7 @@ class Trial:
 
 
 @dataclass
-class Sent(HostCopies):
+class CountedCopies(HostCopies):
     """Takes small tensors to host memory too, and counts."""
 
     count: int = 0  # sent so far
@@ -137,7 +137,7 @@ class Sent(HostCopies):
 
 @dataclass
 class _Sending(Probe):
-    sent: Sent = field(default_factory=Sent)
+    sent: CountedCopies = field(default_factory=CountedCopies)
 
     def host_copies(self) -> HostCopies:
         return self.sent
@@ -155,7 +155,7 @@ def begin(subject: Training, way: Way, probe: Literal["sending"] | Probe = "send
     plan = plan_by(subject, networks, way)
     told = _Sending() if probe == "sending" else probe
     step = subject.step(MadePictures(subject.stages[0].sources), HostDraws(STREAMS_SEED), probe=told)
-    sent = told.sent if isinstance(told, _Sending) else Sent()
+    sent = told.sent if isinstance(told, _Sending) else CountedCopies()
     return Trial(subject.state(plan, way.device, networks=networks), step, plan, sent)
 
 

@@ -21,7 +21,7 @@ from frugan.engine.precision import LossScale
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
 from frugan.errors import BadInput
-from frugan.files import read_regular
+from frugan.files import read_untrusted
 from frugan.wording import first_lines
 
 FORMAT = 1
@@ -206,7 +206,7 @@ def verify(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(read_regular(path).decode("utf-8"))
+        value = json.loads(read_untrusted(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # BadInput is a ValueError too
         raise DamagedCheckpoint(f"{path}: {error}") from error
     if not isinstance(value, dict):

@@ -15,7 +15,7 @@ DEFAULT = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
 """Read by torch, as the default of matrix products; set in NVIDIA's containers."""
 
 
-def pin_arithmetic() -> None:
+def disable_reduced_precision() -> None:
     """Let half-precision products add up in fp32, and fp32 ones keep their digits, in this process.
 
     Torch's own defaults allow sums in half precision, and TF32 in convolutions: its three digits are too few where

@@ -20,7 +20,7 @@ NEXT_TO_ONE = 1 - 2.0**-53
 """The largest number below 1: all its powers are 1, but for the infinite one, which is 0."""
 
 
-def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, held_back: Tensor) -> None:
+def ema_lerp(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, found_inf: Tensor) -> None:
     """Move averages towards values by a weight from 0 to 1, at 1 to exactly these: all in one operation.
 
     No torch operation on lists takes its weight from the device. Its fused SGD takes a verdict, though: with a weight
@@ -28,7 +28,7 @@ def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, 
 
     Args:
         averages, values: floating point.
-        held_back: scalar beside the averages; where 1, they stay, where 0, they move.
+        found_inf: scalar beside the averages; where 1, they stay, where 0, they move.
     """
     alike: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
     for average, value in zip(averages, values, strict=True):
@@ -37,21 +37,21 @@ def follow(averages: Sequence[Tensor], values: Sequence[Tensor], weight: float, 
             pairs[0].append(average)
             pairs[1].append(value)
         else:
-            average.lerp_(value.to(average.dtype), ((1 - held_back) * weight).to(average.dtype))
+            average.lerp_(value.to(average.dtype), ((1 - found_inf) * weight).to(average.dtype))
     for old, new in alike.values():
         if weight < 1:
-            _step(old, new, [], held_back, rate=weight, decay=1.0, climb=True)
+            _step(old, new, [], found_inf, rate=weight, decay=1.0, climb=True)
         else:
-            _step(old, old, [], held_back, rate=-1.0, climb=True)  # 0, and then what is new: neither rounds
-            _step(old, new, [], held_back, rate=1.0, climb=True)
+            _step(old, old, [], found_inf, rate=-1.0, climb=True)  # 0, and then what is new: neither rounds
+            _step(old, new, [], found_inf, rate=1.0, climb=True)
 
 
-def follow_and_subtract(averages: list[Tensor], values: list[Tensor], weight: float, held_back: Tensor) -> None:
+def ema_lerp_and_subtract(averages: list[Tensor], values: list[Tensor], weight: float, found_inf: Tensor) -> None:
     """Move averages towards values by a weight, and leave in the values how far these are from the new averages.
 
-    Momentum is such an average, and a step of rate 1 subtracts it. `held_back` as for `follow`.
+    Momentum is such an average, and a step of rate 1 subtracts it. `found_inf` as for `ema_lerp`.
     """
-    _step(values, values, averages, held_back, rate=1.0, momentum=1 - weight)
+    _step(values, values, averages, found_inf, rate=1.0, momentum=1 - weight)
 
 
 def descend_by_roots(
@@ -62,7 +62,7 @@ def descend_by_roots(
     decay: float,
     eps: float,
     rate: Tensor,
-    held_back: Tensor,
+    found_inf: Tensor,
 ) -> None:
     """squares <- decay·squares + (1 - decay)·values², then weights -= rate·steps/(√squares + eps), in one pass.
 
@@ -72,7 +72,7 @@ def descend_by_roots(
     Args:
         steps: may be the values themselves.
         rate: fp32 scalar beside the weights.
-        held_back: as for `follow`.
+        found_inf: as for `ema_lerp`.
     """
     after_many = torch.full((), math.inf, device=rate.device)
     torch._fused_adam_(
@@ -90,7 +90,7 @@ def descend_by_roots(
         amsgrad=False,
         maximize=False,
         grad_scale=None,
-        found_inf=held_back,
+        found_inf=found_inf,
     )
 
 
@@ -98,7 +98,7 @@ def _step(
     weights: list[Tensor],
     changes: list[Tensor],
     averages: list[Tensor],
-    held_back: Tensor,
+    found_inf: Tensor,
     *,
     rate: float,
     decay: float = 0.0,
@@ -123,7 +123,7 @@ def _step(
         maximize=climb,
         is_first_step=False,
         grad_scale=None,
-        found_inf=held_back,
+        found_inf=found_inf,
     )
 
 
@@ -260,12 +260,12 @@ class Ema:
             values: Mapping[str, Tensor] = source.state_dict()
             if self.on_host:
                 accepted, values = self._to_host(name, accepted, values)
-            held_back = (~accepted).float()
+            found_inf = (~accepted).float()
             averages = self.networks[name].state_dict()
             copied = [key for key in values if key in self._copied[name]]
             followed = [key for key in values if key not in self._copied[name]]
             copy_accepted([averages[key] for key in copied], [values[key] for key in copied], accepted)
-            follow([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, held_back)
+            ema_lerp([averages[key] for key in followed], [values[key] for key in followed], 1 - decay, found_inf)
 
     def _to_host(
         self, name: str, accepted: Tensor, values: Mapping[str, Tensor]

@@ -16,7 +16,7 @@ from frugan.engine.device import out_of_memory_noted
 from frugan.engine.events import EventLog
 from frugan.engine.host_memory import freed_memory_kept
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Clock, Duration, SheetClock
+from frugan.engine.progress import Clock, Duration, GridClock
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.requests import Requests, StopRequest
 from frugan.engine.run_folder import RunFolder, no_room, told_what_is_needed
@@ -26,7 +26,7 @@ from frugan.engine.step_log import FINITE_STEPS, Diverged, Readout, StepLog, sho
 from frugan.engine.update import NextPlan, PhaseResult
 
 QUICK_SECONDS = 2.0
-"""Sheets that took no longer are still drawn when training is asked to stop."""
+"""Grids that took no longer are still drawn when training is asked to stop."""
 
 
 class Comes(IntEnum):
@@ -69,9 +69,9 @@ class RunningStage:
     # checkpoint, backup, snapshot, report: when each is due
     checkpoint: Clock
     backup: Clock | None
-    snapshot: SheetClock
+    snapshot: GridClock
     report: Clock
-    draw: Callable[[TrainingState, Plan], list[Path]]  # writes sheets of the present state and returns their paths
+    draw: Callable[[TrainingState, Plan], list[Path]]  # writes grids of the present state and returns their paths
     readings: Callable[[TrainingState], Mapping[str, torch.Tensor]]  # what is reported besides gradients: name -> [1]
     # when scores are taken, by what, and which checkpoints are kept for them; None: never
     scoring: Scoring | None = None
@@ -187,9 +187,9 @@ class Loop:
             return self._due.pop(0)
         if self._due is not None:
             self._due = None
-            if stage.look_again is not None and (slower := self.steps.pace.slowed()) is not None:
+            if stage.look_again is not None and (slower := self.steps.timer.slowed()) is not None:
                 stage.look_again(slower)
-                self.steps.pace.looked()
+                self.steps.timer.looked()
             if self.stop_after is not None and time.perf_counter() - self._clock[0] >= self.stop_after:
                 stop.signal_name = stop.signal_name or "stop-after"
         if self._over() or stop.asked:
@@ -267,7 +267,7 @@ class Loop:
     def _save_and_prune(self) -> None:
         self._save(self.run.checkpoints)
         if self._is_first:
-            sound = self.steps.soundness.kept(self.run.checkpoints, self.state.step)
+            sound = self.steps.divergence.kept(self.run.checkpoints, self.state.step)
             keep_newest(self.run.checkpoints, self.keep, sound)
 
     def _save(self, folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.ema import descend_by_roots, follow_and_subtract
+from frugan.engine.ema import descend_by_roots, ema_lerp_and_subtract
 from frugan.engine.host_memory import beside, host_likes, zeros_for
 from frugan.engine.optimizer_shards import OptimizerShards, Slice, in_memory_order
 from frugan.engine.streams import generator_on
@@ -271,7 +271,7 @@ class PiecewiseOptimizer(Optimizer):
         rate = torch.full((), learning_rate, dtype=torch.float64, device=accepted.device)
         if period is not None:
             rate = rate * (torch.cos(self.updates * (2 * math.pi / period)) + 1) / 2
-        rate, held_back = rate.float(), (~accepted).float()
+        rate, found_inf = rate.float(), (~accepted).float()
         random = None if share is None else generator_on(accepted.device, seed)
         for pieces, (weights, gradients, *kept) in self._groups():
             statistics: list[list[Tensor]] = kept
@@ -280,7 +280,7 @@ class PiecewiseOptimizer(Optimizer):
             stays: list[tuple[Tensor, Tensor, Tensor]] = []
             if random is not None and share is not None:
                 stays = _drawn_to_stay(weights, pieces, share, random, rate.device)
-            self._move(weights, gradients, statistics, rate, held_back)
+            self._move(weights, gradients, statistics, rate, found_inf)
             for each, keep, before in stays:
                 torch.where(keep, each, before, out=each)
             if self.on_host:
@@ -330,7 +330,7 @@ class PiecewiseOptimizer(Optimizer):
         gradients: list[Tensor],
         statistics: Sequence[list[Tensor]],
         rate: Tensor,
-        held_back: Tensor,
+        found_inf: Tensor,
     ) -> None:
         """Move statistics and weights but where held back. Gradients may be overwritten.
 
@@ -355,10 +355,10 @@ class RMSprop(PiecewiseOptimizer):
         gradients: list[Tensor],
         statistics: Sequence[list[Tensor]],
         rate: Tensor,
-        held_back: Tensor,
+        found_inf: Tensor,
     ) -> None:
         (acc,) = statistics
-        descend_by_roots(weights, gradients, acc, gradients, self.decay, self.eps, rate, held_back)
+        descend_by_roots(weights, gradients, acc, gradients, self.decay, self.eps, rate, found_inf)
 
 
 class AdaBelief(PiecewiseOptimizer):
@@ -379,11 +379,11 @@ class AdaBelief(PiecewiseOptimizer):
         gradients: list[Tensor],
         statistics: Sequence[list[Tensor]],
         rate: Tensor,
-        held_back: Tensor,
+        found_inf: Tensor,
     ) -> None:
         ms, vs = statistics
-        follow_and_subtract(ms, gradients, 1 - self.betas[0], held_back)
-        descend_by_roots(weights, ms, vs, gradients, self.betas[1], self.eps, rate, held_back)
+        ema_lerp_and_subtract(ms, gradients, 1 - self.betas[0], found_inf)
+        descend_by_roots(weights, ms, vs, gradients, self.betas[1], self.eps, rate, found_inf)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 from frugan.engine.checkpoint import checkpoint_name, checkpoint_tensors
 from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
-from frugan.files import RUN_RECIPE, read_regular
+from frugan.files import RUN_RECIPE, read_untrusted
 
 LOCK = "run.lock"
 OWNER = "owner.json"
@@ -30,7 +30,7 @@ WATCH_SECONDS = 20.0
 
 
 @contextmanager
-def owned(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def run_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Own a folder for the length of the block: one writer at a time, also where several machines see the folder.
 
     On one machine the system's file lock decides: it goes with the process, however that ends. Network file systems may
@@ -50,14 +50,14 @@ def owned(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     except Timeout as error:
         raise _refusal(folder, _read(owner)) from error
     try:
-        _outlive(folder, owner, say)
+        _refuse_living_owner(folder, owner, say)
         with _written_down(owner):
             yield
     finally:
         lock.release()
 
 
-def _outlive(folder: Path, owner: Path, say: Callable[[str], None]) -> None:
+def _refuse_living_owner(folder: Path, owner: Path, say: Callable[[str], None]) -> None:
     """Make sure that an owner who is written down is no more.
 
     Raises:
@@ -103,7 +103,7 @@ def _written_down(owner: Path) -> Iterator[None]:
 def _read(path: Path) -> dict[str, Any] | None:
     """None: nobody is written down."""
     try:
-        values = json.loads(read_regular(path).decode("utf-8"))
+        values = json.loads(read_untrusted(path).decode("utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):
@@ -211,7 +211,7 @@ class RunFolder:
 
     @property
     def samples(self) -> Path:
-        """Sheets of every snapshot."""
+        """Grids of every snapshot."""
         return self.path / "samples"
 
     @property
@@ -256,5 +256,5 @@ class RunFolder:
             BadInput: another process trains in this folder, here or on another machine.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with owned(self.path, say):
+        with run_lock(self.path, say):
             yield

@@ -31,7 +31,7 @@ class TrainingState:
 
     @property
     def shown(self) -> dict[str, nn.Module]:
-        """The networks that sheets are made with: the averages, or all networks where training averages none."""
+        """The networks that grids are made with: the averages, or all networks where training averages none."""
         return self.ema.networks or self.networks
 
     def follow(self, plan: Plan) -> None:

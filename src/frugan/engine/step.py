@@ -13,7 +13,7 @@ from frugan.engine.gradients import all_finite, clip, measure
 from frugan.engine.optimizer import Optimizer
 from frugan.engine.optimizers import OptimizerSettings, named_parameters
 from frugan.engine.plan import Plan
-from frugan.engine.ranks.ranks import OneRank, Ranks, Seen, sharing
+from frugan.engine.ranks.ranks import ObservedShare, OneRank, Ranks, sharing
 from frugan.engine.recompute import recomputing
 from frugan.engine.state import TrainingState
 from frugan.engine.update import (
@@ -98,7 +98,7 @@ class Step:
 
             with self.ranks.alike(phase.name):
                 # Add up what the ranks have of the batch, once: gradients, losses, observations.
-                seen = Seen(observer, own, share)
+                seen = ObservedShare(observer, own, share)
                 terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, seen)
 
                 # Judge: unscaled gradients and losses are finite, or nothing moves.

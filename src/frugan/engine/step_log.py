@@ -125,7 +125,7 @@ FIRST_WAIT_SECONDS = 60.0
 
 
 @dataclass
-class Pace:
+class StepTimer:
     """Times of the steps of one stage, from the beginning of each to that of the next.
 
     The very first is forgotten once there is another: it makes what later ones find ready.
@@ -199,7 +199,7 @@ class Diverged(TrainingFailed):
 
 
 @dataclass
-class Soundness:
+class DivergenceWatch:
     """What is known of the updates so far."""
 
     finite_steps: int = 0  # steps since an update was last skipped
@@ -207,7 +207,7 @@ class Soundness:
     trouble: int | None = None  # step at which updates began to be skipped; None: that is long past, or none was
 
     @classmethod
-    def of(cls, saved: Mapping[str, Any], step: int) -> "Soundness":
+    def of(cls, saved: Mapping[str, Any], step: int) -> "DivergenceWatch":
         """As a checkpoint's JSON state has it; of one that says nothing all steps are taken to be finite."""
         finite_steps = int(saved.get(FINITE_STEPS, step))
         return cls(finite_steps, trouble=None if finite_steps >= min(LONG, step) else step - finite_steps)
@@ -314,14 +314,14 @@ class StepLog:
     device: torch.device  # that trains
     duration: Duration  # of the whole training, for what is left of it
     command: str | None = None  # that goes on with the run, for messages; None: there is none
-    soundness: Soundness = field(default_factory=Soundness)  # what is known of the updates so far
-    pace: Pace = field(default_factory=Pace)  # how long steps take
+    divergence: DivergenceWatch = field(default_factory=DivergenceWatch)  # what is known of the updates so far
+    timer: StepTimer = field(default_factory=StepTimer)  # how long steps take
     _pending: list[_Pending] = field(default_factory=list)
 
     @property
     def finite_steps(self) -> int:
         """Steps in a row that were finite, those not yet read among them: if one was not, nothing of it is kept."""
-        return self.soundness.finite_steps + len(self._pending)
+        return self.divergence.finite_steps + len(self._pending)
 
     def begins(self, began: float) -> None:
         """A step begins: the one before has taken its time."""
@@ -357,7 +357,7 @@ class StepLog:
                 done = (readout.step - 1) / step.length if step.length else 0.0
                 phases[phase.name]["learning_rate"] = step.settings[phase.optimizer].rate_at(done)
         took = pending.took or time.perf_counter() - pending.began
-        self.pace.add(took)
+        self.timer.add(took)
         self.log.write(
             "step",
             step=readout.step,
@@ -377,23 +377,23 @@ class StepLog:
     def _eta(self, step: Step, number: int, seconds: float) -> float | None:
         """Seconds that are left; None: there is no end, or one step alone does not tell."""
         if (steps := self.duration.known_steps(step.batch)) is not None:
-            pace = self.pace.seconds_per_step
-            return None if pace is None else (steps - number) * pace
+            step_seconds = self.timer.seconds_per_step
+            return None if step_seconds is None else (steps - number) * step_seconds
         return max(0.0, self.duration.amount - seconds) if math.isfinite(self.duration.amount) else None
 
     def _judge(self, pending: _Pending, phases: Mapping[str, Any]) -> None:
         """Count what was skipped, and stop a training that does nothing else."""
         readout, step = pending.readout, pending.step
         ran = {name: sum(result.phase == name for result in readout.results) for name in phases}
-        self.soundness.count(readout.step, ran, {name: entry["skipped"] for name, entry in phases.items()})
-        for name, in_a_row in self.soundness.in_a_row.items():
+        self.divergence.count(readout.step, ran, {name: entry["skipped"] for name, entry in phases.items()})
+        for name, in_a_row in self.divergence.in_a_row.items():
             if name not in phases or not in_a_row:
                 continue
             bad = next(result for result in readout.skipped() if result.phase == name)
             reason = first_bad(bad)
             self.log.write("skipped", step=readout.step, phase=name, in_a_row=in_a_row, reason=reason)
             if in_a_row >= MOST_SKIPS:
-                failing = {phase.optimizer for phase in step.phases if self.soundness.in_a_row.get(phase.name)}
+                failing = {phase.optimizer for phase in step.phases if self.divergence.in_a_row.get(phase.name)}
                 rates = {each: step.settings[each].learning_rate for each in sorted(failing)}
                 precision = pending.plan.precision.name
                 out_of_range = precision == "fp16" and float(bad.loss_scale) <= LEAST_SCALE

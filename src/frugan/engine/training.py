@@ -27,8 +27,8 @@ from frugan.errors import BadInput
 SMALL_BATCH, SMALL_GIVEN_BATCH = 8, 2
 """Of a small training; smaller where samples are made of given ones, which have many more pixels."""
 
-MakeSheets = Callable[[Networks, int, Previews], object]
-"""(prepared networks, micro-batch, where given pictures come from) -> sheets of samples."""
+MakeGrids = Callable[[Networks, int, Previews], object]
+"""(prepared networks, micro-batch, where given pictures come from) -> grids of samples."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Training:
     make: Callable[[], dict[str, nn.Module]]  # the same with their first weights, in fp32 on the host
     recomputable: Callable[[Networks], dict[str, tuple[str, ...]]]  # networks -> blocks that may be recomputed
     length: int | None = None  # steps of the whole training; None: unknown
-    make_sheets: MakeSheets | None = None  # makes the sheets of a snapshot; None: there are none
+    make_grids: MakeGrids | None = None  # makes the grids of a snapshot; None: there are none
     compiled: bool = False  # its phases are, where a plan allows
     ranks: int = 1  # that train together, each a batch of this size; they may share out the optimizers' state
     in_parts: bool = False  # its groups of samples are parts of groups that ranks share

@@ -36,7 +36,7 @@ class BlankPictures:
         return self.needs[source].blank(count)
 
     def preview(self, source: str, count: int) -> dict[str, Tensor]:
-        """As sheets ask for them."""
+        """As grids ask for them."""
         return self.needs[source].blank(count)
 
 
@@ -112,7 +112,7 @@ class Prediction:
     place: str  # where the peak of what lives falls: "phase/network.block"
     stage: str  # name of the stage of training in which it does
     categories: dict[str, int]  # bytes that live at the peak, by what they are for, without what blocks are larger
-    by_phase: dict[str, int]  # phase -> its own peak of what lives; "sheets": that of making sheets of samples
+    by_phase: dict[str, int]  # phase -> its own peak of what lives; "sheets": that of making grids of samples
     work: Work  # of an average step
     host_bytes: int = 0  # most that the plan keeps in host memory, besides pictures
     unlimited_bytes: int = 0  # what the allocator reserves without a limit, as `torch.cuda.max_memory_reserved` counts
@@ -215,17 +215,17 @@ def step_memory(
             scale.found = True  # tensors without data cannot be asked
         pictures = BlankPictures(stage.sources)
 
-        def sheets() -> None:
-            _make_sheets(training, state, plan, pictures)
+        def grids() -> None:
+            _make_grids(training, state, plan, pictures)
 
-        averages_away = as_card and plan.ema_on_host and bool(state.ema.networks)  # then sheets are made there
+        averages_away = as_card and plan.ema_on_host and bool(state.ema.networks)  # then grids are made there
         return measure_step(
             training.step(pictures, Streams(0), stage=stage, ranks=OneRank(in_parts=training.in_parts)),
             state,
             plan,
             training.recomputable(networks),
             as_card=as_card,
-            sheets=None if rough or averages_away or training.make_sheets is None else sheets,
+            grids=None if rough or averages_away or training.make_grids is None else grids,
             micro_batches=1 if rough else 2,
             count_zeros=not rough,
             dataless=dataless,
@@ -234,8 +234,8 @@ def step_memory(
 
 
 @torch.no_grad()
-def _make_sheets(training: Training, state: TrainingState, plan: Plan, pictures: BlankPictures) -> None:
-    assert training.make_sheets is not None
+def _make_grids(training: Training, state: TrainingState, plan: Plan, pictures: BlankPictures) -> None:
+    assert training.make_grids is not None
     networks, layout = state.shown, plan.layout(state.device)
     with prepared_together(networks, layout):
-        training.make_sheets(networks, plan.micro_batch, pictures)
+        training.make_grids(networks, plan.micro_batch, pictures)

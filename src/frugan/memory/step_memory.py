@@ -63,7 +63,7 @@ class UnwatchedDraws:
 STEPS = 2
 """Replayed in the allocator's model: what the fragments of one leave no room for, the next one reserves anew."""
 SHEETS = "sheets"
-"""Place of what is made while sheets of samples are."""
+"""Place of what is made while grids of samples are."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def measure_step(
     blocks: Mapping[str, Sequence[str]] | None = None,
     *,
     as_card: bool = False,
-    sheets: Callable[[], object] | None = None,
+    grids: Callable[[], object] | None = None,
     micro_batches: int | None = None,
     count_zeros: bool = False,
     dataless: Dataless | None = None,
@@ -108,7 +108,7 @@ def measure_step(
         blocks: network -> modules that places are named after; None: places are phases.
         as_card: count what would lie on a card, though everything is in one memory: not the pictures and draws on the
             host but their copies, and no state that the plan keeps on the host.
-        sheets: makes sheets of samples; watched after the step.
+        grids: makes grids of samples; watched after the step.
         micro_batches: of each update that are run, and the remainder as a last one if it is more than one; the others
             are reckoned with. None: all.
         count_zeros: as a step does whose gradients are reported.
@@ -138,12 +138,12 @@ def measure_step(
     with tracker, tracker.saved(), named_places(state, tracker, blocks or {}):
         watched.run(state, plan, count_zeros=count_zeros)
         tracker.mark("optimizer", _slots(state), again=True)
-        if sheets is not None:
+        if grids is not None:
             tracker.place = SHEETS
-            sheets()
+            grids()
     trace = tracker.trace
     by_phase = {phase.name: _peak_of(trace, phase.name).grown(probe.growth.get(phase.name, 0)) for phase in step.phases}
-    if sheets is not None:
+    if grids is not None:
         by_phase[SHEETS] = _peak_of(trace, SHEETS)
     return StepMemory(
         peak=max((trace.peak(), *by_phase.values()), key=lambda peak: peak.size_bytes),

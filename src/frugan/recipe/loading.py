@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from frugan.errors import BadInput
-from frugan.files import RUN_RECIPE, read_regular
+from frugan.files import RUN_RECIPE, read_untrusted
 from frugan.recipe.overrides import apply_overrides, followed
 from frugan.recipe.recipe import Recipe, explain, known_keys
 from frugan.recipes import built_in, toml_of
@@ -48,7 +48,7 @@ def read_run_recipe(path: Path) -> dict[str, Any]:
         BadInput: it is damaged.
     """
     try:
-        values = json.loads(read_regular(path).decode("utf-8"))
+        values = json.loads(read_untrusted(path).decode("utf-8"))
     except BadInput:
         raise
     except (ValueError, RecursionError) as error:

@@ -1,1 +1,1 @@
-"""What people look at: sheets of samples, and the line on the console."""
+"""What people look at: grids of samples, and the line on the console."""

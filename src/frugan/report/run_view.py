@@ -85,10 +85,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Picture:
-    """A sheet at a step."""
+    """A grid at a step."""
 
     step: int  # of training
-    kind: str  # which sheet ("samples")
+    kind: str  # which grid ("samples")
     uri: str  # the picture itself, as a data URI
     rows: tuple[str, ...] = ()  # names of its rows, from the top; empty: they have none
 
@@ -100,7 +100,7 @@ class RunView:
     name: str  # of its folder
     charts: Mapping[str, Mapping[str, Curve]]  # title -> curve name -> curve; in the order in which they are shown
     facts: Mapping[str, Mapping[str, str]]  # title -> fact -> value, as text: recipe, plan, machine
-    pictures: tuple[Picture, ...]  # sheets, oldest first
+    pictures: tuple[Picture, ...]  # grids, oldest first
     notes: tuple[tuple[str, str], ...]  # lines that training said: choices and warnings, with their kind
     tiles: Mapping[str, str]  # name -> value, as text: where the run stands
     damaged: int = 0  # lines of the event file that could not be read

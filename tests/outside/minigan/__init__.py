@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Family, NoObjective, SheetRequest
+from frugan.contract.family import BufferRule, Family, GridRequest, NoObjective
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.data.picture_needs import PictureNeeds
 from frugan.objectives import hinge_fake, hinge_generator, hinge_real
@@ -99,7 +99,7 @@ class MiniGANFamily(Family):
         """One: pictures, whose classes are not read."""
         return {"images": PictureNeeds(SIDE, None)}
 
-    def sample(self, networks: MiniNetworks, built: Networks, request: SheetRequest) -> Tensor:
+    def sample(self, networks: MiniNetworks, built: Networks, request: GridRequest) -> Tensor:
         """Rows of samples [rows, columns, 3, 16, 16]."""
         device = next(built["G"].parameters()).device
         random = torch.Generator().manual_seed(request.seed)

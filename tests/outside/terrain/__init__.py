@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, SheetRequest
+from frugan.contract.family import BufferRule, Dimension, Family, GridRequest
 from frugan.contract.phase import Draw, MicroBatch, Networks, Phase, PhaseState, Terms
 from frugan.objectives import hinge_fake, hinge_generator, hinge_real
 from terrain.heights import HeightNeeds
@@ -128,7 +128,7 @@ class TerrainFamily(Family):
         """The generator."""
         return {"G": "average"}
 
-    def sample(self, networks: TerrainNetworks, built: Networks, request: SheetRequest) -> Tensor:
+    def sample(self, networks: TerrainNetworks, built: Networks, request: GridRequest) -> Tensor:
         """Rows of samples [rows, columns, 1, 8, 8]; below psi 0 hills become valleys."""
         generator = cast(Generator, built["G"])
         random = torch.Generator().manual_seed(request.seed)
@@ -137,9 +137,9 @@ class TerrainFamily(Family):
         made = [generator.heights(generator.style(part) * request.psi) for part in z.split(request.micro_batch)]
         return torch.cat(made).float().view(request.rows, request.columns, 1, SIDE, SIDE)
 
-    def snapshots(self, networks: TerrainNetworks) -> Mapping[str, SheetRequest]:
-        """One sheet."""
-        return {"heights": SheetRequest(seed=1, rows=4)}
+    def snapshots(self, networks: TerrainNetworks) -> Mapping[str, GridRequest]:
+        """One grid."""
+        return {"heights": GridRequest(seed=1, rows=4)}
 
     def variants(self, networks: TerrainNetworks) -> Mapping[Dimension, tuple[Mapping[str, Any], ...]]:
         """By width."""

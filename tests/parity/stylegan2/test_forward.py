@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.engine.weights import Layout, prepared
 from frugan.families.stylegan2.family import StyleGAN2Family
 from parity.stylegan2.golden import CASES, Case, grouped, load
@@ -131,7 +131,7 @@ def test_a_seed_gives_the_release_s_picture(name: str, recording: str, psi: floa
     case = load(name)
     seed = case.settings["seed"] + 10
     classes = case.classes(case.io("c"))
-    request = SheetRequest(seeds=(seed,), psi=psi, classes=None if classes is None else (int(classes[0]),))
+    request = GridRequest(seeds=(seed,), psi=psi, classes=None if classes is None else (int(classes[0]),))
     with prepared(case.build()["G"]) as generator:
-        sheet = StyleGAN2Family().sample(case.networks, {"G": generator}, request)
-    assert off(sheet[0], case.io(recording)[:1].clamp(-1, 1)) <= PICTURES
+        grid = StyleGAN2Family().sample(case.networks, {"G": generator}, request)
+    assert off(grid[0], case.io(recording)[:1].clamp(-1, 1)) <= PICTURES

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.engine.checkpoint import load_networks
 from frugan.engine.weights import make_callable
 from frugan.errors import BadInput
@@ -21,7 +21,7 @@ OUTPUTS = "outputs.npz"
 MOST_OUTPUTS_BYTES = 1 << 30
 MOST_DIFFERENCE = 0.01
 """Of any pixel, in [-1, 1]: about a step of 8 bits. Another program's rounding makes 1e-4."""
-SHEET = SheetRequest(seed=0, columns=2, classes=(0,))
+GRID = GridRequest(seed=0, columns=2, classes=(0,))
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def verify_conversion(recipe: Recipe, tensors: Mapping[str, Tensor], source: Pat
     for name, network in networks.items():
         _check_finite(cast(Tensor, forwards[name](network, 2)), name, source)
     if "G" in networks:
-        sheet = recipe.kind.sample(recipe.networks, networks, SHEET)  # [1, 2, C, R, R]
-        _check_finite(sheet, "G", source)
-        if torch.equal(sheet[0, 0], sheet[0, 1]):
+        grid = recipe.kind.sample(recipe.networks, networks, GRID)  # [1, 2, C, R, R]
+        _check_finite(grid, "G", source)
+        if torch.equal(grid[0, 0], grid[0, 1]):
             raise BadInput(f"{source}: the converted generator draws the same picture whatever it is given")
     outputs = source / OUTPUTS
     difference = _difference(networks["G"], outputs) if "G" in networks and outputs.is_file() else None

@@ -14,7 +14,7 @@ from frugan.api.progress import Progress, Say, quiet
 from frugan.api.sample.networks import device_and_precision
 from frugan.data.picture_set import PictureSet
 from frugan.engine.checkpoint import NETWORKS_FILE
-from frugan.engine.device import pin_arithmetic
+from frugan.engine.device import disable_reduced_precision
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput
 from frugan.metrics.scores import low_recall
@@ -113,7 +113,7 @@ def _curve(
         check_options(options, asked, weights.recipe)
     device, _ = device_and_precision(weights, options.device, say)
     network = choose_network(options.network, options.network_file, device, say)
-    pin_arithmetic()
+    disable_reduced_precision()
     networks = networks_from(weights, device)  # at once: a run that goes on may delete the checkpoint
     if ranks is not None:
         refuse_others(ranks, weights.path, network, options.network)

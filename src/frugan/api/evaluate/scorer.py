@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from frugan.api.defaults import METRICS, USUAL_METRICS
-from frugan.api.evaluate.drawn import Artist, Drawn, DrawTask
+from frugan.api.evaluate.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
 from frugan.api.progress import Say
 from frugan.api.sample.generation import DrawRequest, check_draw
@@ -168,9 +168,9 @@ class Scorer:
         Returns:
             None on all ranks but the first.
         """
-        artist = Artist(self.recipe, lambda: (networks(), self.network), device, self.progress, self.ranks)
+        collector = FeatureCollector(self.recipe, lambda: (networks(), self.network), device, self.progress, self.ranks)
         if self.ranks is not None and self.ranks.rank != 0:
-            artist.draw(None, None)
+            collector.draw(None, None)
             return None
         with ExitStack() as opened:
             try:
@@ -180,12 +180,12 @@ class Scorer:
                 dimensions, samples = reference.rows.shape[1], self.options.samples
                 store = opened.enter_context(temporary_rows(samples, dimensions))
             except BaseException:
-                artist.draw(None, None)  # no other rank waits for what does not come
+                collector.draw(None, None)  # no other rank waits for what does not come
                 raise
 
             # Draw, all ranks together, and measure what was drawn.
-            task = DrawTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
-            drawn = artist.draw(task, store)
+            task = FeatureTask(draw, samples, dimensions, "is" in self.metrics, bool({*self.metrics} & NEED_ROWS))
+            drawn = collector.draw(task, store)
             assert drawn is not None  # this is the first rank
             if drawn.pictures_not_finite:
                 raise BadInput(
@@ -204,7 +204,7 @@ class Scorer:
     def _provenance(
         self,
         draw: DrawRequest,
-        drawn: Drawn,
+        drawn: GatheredFeatures,
         reference: Reference,
         device: torch.device,
         weights: str,
@@ -286,7 +286,7 @@ class Scorer:
         return reference.moments.count if isinstance(reference.moments, Moments) else None
 
     def _scores(
-        self, drawn: Drawn, store: RowStore, reference: Reference, warnings: list[str]
+        self, drawn: GatheredFeatures, store: RowStore, reference: Reference, warnings: list[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
         scores: dict[str, float] = {}
         by_class: dict[str, float] = {}

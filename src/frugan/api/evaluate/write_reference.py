@@ -11,7 +11,7 @@ from frugan.data.formats.source import local_path
 from frugan.data.picture_needs import open_pictures
 from frugan.data.picture_set import open_prepared
 from frugan.data.set_file import is_prepared
-from frugan.engine.device import pin_arithmetic
+from frugan.engine.device import disable_reduced_precision
 from frugan.errors import BadInput
 from frugan.files import Folders
 from frugan.metrics.moments_file import write_moments
@@ -63,7 +63,7 @@ def write_reference(
     real = open_pictures(source, side, SourceOptions(data or DataSettings(), folders.prepared, say, progress, {}))
     if len(real) < 2:
         raise BadInput(f"{source}: one picture has no covariance; expected at least 2, and better thousands")
-    pin_arithmetic()
+    disable_reduced_precision()
     moments = reference_of(real, features, folders.moments, batch=FEATURES_AT_ONCE, progress=progress).moments
     assert isinstance(moments, Moments)
     if moments.count <= len(moments.mean):

@@ -320,7 +320,7 @@ class PlanReport:
         yield table
         phases = ", ".join(f"{phase} {size / GIB:.2f}" for phase, size in self.by_phase.items())
         where = f"the peak is in {self.place}; highest live GiB in each phase: {phases}"
-        yield f"\n{where.replace('sheets', 'sample grids')}\n"  # people know sheets by that name
+        yield f"\n{where.replace('sheets', 'sample grids')}\n"  # predictions' files have them by that name
         for line in self.decisions:
             yield _unbroken(f"- {line}")
         yield from self._what_next(budget)

@@ -13,13 +13,13 @@ from frugan.api.networks import Weights
 from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import DrawRequest, Sampler, generating, pixels
 from frugan.api.sample.networks import open_networks
-from frugan.api.sample.sampling import check_request, check_sheet
-from frugan.contract.family import SheetRequest
+from frugan.api.sample.sampling import check_grid, check_request
+from frugan.contract.family import GridRequest
 from frugan.data.picture_set import PictureSet
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
 from frugan.metrics.nearest import nearest_pictures
-from frugan.report.grids import not_finite, write_sheet
+from frugan.report.grids import not_finite, write_grid
 from frugan.report.sample_files import write_animation, write_npz, write_pngs
 
 GAP = 2
@@ -62,7 +62,7 @@ def draw(
         if count is not None and count < 1:
             raise BadInput(f"{name} {count}: expected at least 1 picture")
     if sheet is not None:
-        check_sheet(*sheet, opened.recipe)
+        check_grid(*sheet, opened.recipe)
     with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
         folder.mkdir(parents=True, exist_ok=True)
         if npz is not None:
@@ -76,7 +76,7 @@ def draw(
         if sheet is not None:
             drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
             paths.append(folder / "random.png")
-            write_sheet(drawn.float().div(127.5).sub(1).unflatten(0, sheet), paths[-1], opened.provenance)
+            write_grid(drawn.float().div(127.5).sub(1).unflatten(0, sheet), paths[-1], opened.provenance)
             _warn_of_not_finite(generator, paths[-1], say)
     return paths
 
@@ -91,7 +91,7 @@ def _warn_of_not_finite(generator: Sampler, path: Path, say: Say) -> None:
 def animate(
     source: str | Path | Weights,
     path: str | Path,
-    request: SheetRequest,
+    request: GridRequest,
     *,
     device: str = "auto",
     say: Say = print,
@@ -188,7 +188,7 @@ def check_memorisation(
     if samples < 1 or nearest < 1:
         raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
     opened = open_networks(source, device, say)
-    check_sheet(samples, 1 + nearest, opened.recipe)
+    check_grid(samples, 1 + nearest, opened.recipe)
     pictures = open_real(opened.recipe, data, say, progress)
     with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
         drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]
@@ -198,7 +198,7 @@ def check_memorisation(
     rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
     path = Path(out) / "nearest.png"
     titles = ("sample", *(f"near {number}" for number in range(1, count + 1)))
-    write_sheet(rows.float().div(127.5).sub(1), path, opened.provenance, titles=titles)
+    write_grid(rows.float().div(127.5).sub(1), path, opened.provenance, titles=titles)
     ratios = tuple(float(f"{ratio:.3f}") for ratio in near.ratios.tolist())
     suspicious = tuple(row for row, ratio in enumerate(ratios, 1) if ratio < COPIED)
     say(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.api.defaults import STANDING_BATCHES
-from frugan.contract.family import Noise, SheetRequest
+from frugan.contract.family import GridRequest, Noise
 from frugan.contract.layers import GroupNormalised, Observer, Stateful
 from frugan.engine.streams import derive_seed
 from frugan.engine.weights import Layout, set_normalisation_batch, working_weights
@@ -43,7 +43,7 @@ def check_psi(psi: float, layers: int | None, noise: Noise, recipe: Recipe) -> N
         raise BadInput(f"--psi-layers {layers}: says for how many layers --psi holds, which is 1; give --psi too")
 
 
-def check_numbered(request: SheetRequest, recipe: Recipe) -> None:
+def check_numbered(request: GridRequest, recipe: Recipe) -> None:
     """Refuse seeds and mixtures that cannot be drawn.
 
     Raises:
@@ -66,8 +66,8 @@ def check_numbered(request: SheetRequest, recipe: Recipe) -> None:
                 raise BadInput(f"{option} {seed}: expected a whole number from 0 to {MOST_SEED_NUMBER}")
 
 
-def extent(request: SheetRequest) -> tuple[int, int]:
-    """Rows and columns of the sheet that a request gives, as far as it says so."""
+def extent(request: GridRequest) -> tuple[int, int]:
+    """Rows and columns of the grid that a request gives, as far as it says so."""
     if request.mixing is not None:
         return len(request.mixing.rows) + 1, len(request.mixing.columns) + 1
     rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
@@ -75,21 +75,21 @@ def extent(request: SheetRequest) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Words:
-    """What stands above the columns and before the rows of a sheet."""
+class GridCaptions:
+    """What stands above the columns and before the rows of a grid."""
 
     titles: tuple[str, ...]
     labels: tuple[str, ...]
 
 
-def words(request: SheetRequest, labels: Sequence[str]) -> Words:
-    """Seeds above and beside a sheet of numbered latents; the labels of its rows otherwise."""
+def captions(request: GridRequest, labels: Sequence[str]) -> GridCaptions:
+    """Seeds above and beside a grid of numbered latents; the labels of its rows otherwise."""
     if request.mixing is not None:
         titles = ("", *map(str, request.mixing.columns))
-        return Words(titles, ("seed", *(f"seed {seed}" for seed in request.mixing.rows)))
+        return GridCaptions(titles, ("seed", *(f"seed {seed}" for seed in request.mixing.rows)))
     if request.seeds and request.interpolate is None:
-        return Words(tuple(map(str, request.seeds)), tuple(labels))
-    return Words(tuple(request.titles), tuple(labels))
+        return GridCaptions(tuple(map(str, request.seeds)), tuple(labels))
+    return GridCaptions(tuple(request.titles), tuple(labels))
 
 
 BLOCK = 64
@@ -104,7 +104,7 @@ class DrawRequest:
 
     seed: int = 0  # of the latents and classes
     truncation: float = 1.0  # standard deviation of the latents
-    # psi, psi_layers, noise: see `SheetRequest`
+    # psi, psi_layers, noise: see `GridRequest`
     psi: float = 1.0
     psi_layers: int | None = None
     noise: Noise = "const"
@@ -116,9 +116,9 @@ class DrawRequest:
     standing_size: int | None = None
     micro_batch: int = 16  # samples in one forward: memory, not the result
 
-    def sheet(self) -> SheetRequest:
+    def grid(self) -> GridRequest:
         """The same random inputs for a grid of samples."""
-        return SheetRequest(
+        return GridRequest(
             seed=self.seed,
             classes=self.classes,
             truncation=self.truncation,
@@ -176,10 +176,10 @@ class Sampler:
         after = first + count
         for block in range(first // self._block, -(-after // self._block)):
             start = block * self._block
-            sheet, labels = self._drawn(block)
+            grid, labels = self._drawn(block)
             here = slice(max(0, first - start), min(self._block, after - start))
-            self.not_finite += int((~torch.isfinite(sheet[here])).flatten(1).any(1).sum())
-            yield pixels(sheet[here]), labels[here]
+            self.not_finite += int((~torch.isfinite(grid[here])).flatten(1).any(1).sum())
+            yield pixels(grid[here]), labels[here]
 
     def _drawn(self, number: int) -> tuple[Tensor, Tensor]:
         """One block of pictures [n, C, R, R] in [-1, 1], and their classes [n]."""
@@ -193,7 +193,7 @@ class Sampler:
         group = self.recipe.training.normalisation_batch or 1
         whole = group * max(1, self.request.micro_batch // group)
         micro_batch = whole if self.request.statistics == "batch" else self.request.micro_batch
-        asked = replace(self.request.sheet(), seed=seed, classes=labels.tolist(), columns=1, micro_batch=micro_batch)
+        asked = replace(self.request.grid(), seed=seed, classes=labels.tolist(), columns=1, micro_batch=micro_batch)
         return self.recipe.kind.sample(self.recipe.networks, self.networks, asked)[:, 0]
 
     def _labels(self, seed: int, count: int) -> Tensor:
@@ -213,7 +213,7 @@ class Sampler:
         size = self.standing_size
         for batch in range(request.standing_batches):
             labels = self._labels(derive_seed(request.seed, "standing classes", batch), size)
-            asked = SheetRequest(
+            asked = GridRequest(
                 seed=derive_seed(request.seed, "standing latents", batch),
                 classes=labels.tolist(),
                 columns=1,

@@ -12,24 +12,24 @@ from frugan.api.devices import use_device
 from frugan.api.networks import Weights, networks_from
 from frugan.api.progress import Say
 from frugan.api.setup import with_pictures
-from frugan.contract.family import Previews, SheetRequest
+from frugan.contract.family import GridRequest, Previews
 from frugan.engine.checkpoint import STATE_FILE
-from frugan.engine.device import pin_arithmetic
+from frugan.engine.device import disable_reduced_precision
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.weights import Layout, prepared_together
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
-from frugan.report.grids import loss_strip, not_finite, sheet_width, write_sheet
+from frugan.report.grids import grid_width, loss_strip, not_finite, write_grid
 
 
-def row_labels(request: SheetRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
-    """What stands before each row of a sheet: its class by name, or by number where it has none.
+def row_labels(request: GridRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
+    """What stands before each row of a grid: its class by name, or by number where it has none.
 
     Args:
-        request: that the sheet was made by.
-        rows: of the sheet.
+        request: that the grid was made by.
+        rows: of the grid.
         names: of the classes, by number; may be empty.
 
     Returns:
@@ -51,12 +51,12 @@ def provenance(recipe: Recipe, step: int) -> dict[str, str]:
     }
 
 
-def newest_sheet(folder: Path, kind: str) -> Path:
-    """The last sheet of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
+def newest_grid_of(folder: Path, kind: str) -> Path:
+    """The last grid of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
     return max(folder.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
 
 
-def write_sheets(
+def write_grids(
     recipe: Recipe,
     state: TrainingState,
     plan: Plan,
@@ -66,10 +66,10 @@ def write_sheets(
     class_names: Sequence[str],
     say: Say,
 ) -> list[Path]:
-    """Write the family's sheets of the averaged networks, or of the networks where none is averaged.
+    """Write the family's grids of the averaged networks, or of the networks where none is averaged.
 
     Args:
-        losses: side -> loss of every step so far, drawn above each sheet; may be empty.
+        losses: side -> loss of every step so far, drawn above each grid; may be empty.
         class_names: by number, to stand before the rows; may be empty.
         say: is told of pictures that are not finite: no reason to end a training.
 
@@ -87,13 +87,13 @@ def write_sheets(
         for name, request in recipe.kind.snapshots(recipe.networks).items():
             asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
             paths.append(folder / f"step-{state.step:09d}-{name}.png")
-            sheet = recipe.kind.sample(recipe.networks, networks, asked)
-            if line := not_finite(sheet):
+            grid = recipe.kind.sample(recipe.networks, networks, asked)
+            if line := not_finite(grid):
                 say(f"{paths[-1].name}: {line}")
-            width = sheet_width(sheet.shape[1], sheet.shape[-1])
+            width = grid_width(grid.shape[1], grid.shape[-1])
             above = loss_strip(losses, state.step, width) if losses else None
-            labels = row_labels(asked, sheet.shape[0], class_names)
-            write_sheet(sheet, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
+            labels = row_labels(asked, grid.shape[0], class_names)
+            write_grid(grid, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
     return paths
 
 
@@ -143,14 +143,14 @@ def open_networks(source: str | Path | Weights, device: str, say: Say) -> Opened
     """
     weights = Weights.open(source, say)
     where, precision = device_and_precision(weights, device, say)
-    pin_arithmetic()
+    disable_reduced_precision()
     networks = networks_from(weights, where)
     missing = set(weights.recipe.kind.averaged()) - set(networks)
     if missing:
         raise BadInput(f"{weights.path}: holds no {', '.join(sorted(missing))}, which draws the samples")
     for network in networks.values():
         network.eval()
-    layout = Plan(SheetRequest().micro_batch, precision).layout(where)
+    layout = Plan(GridRequest().micro_batch, precision).layout(where)
     return Opened(weights, networks, layout)
 
 

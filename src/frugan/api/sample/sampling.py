@@ -12,15 +12,15 @@ from torch import Tensor
 from frugan.api.data import Data, feeding, open_sources
 from frugan.api.networks import Weights
 from frugan.api.progress import Say
-from frugan.api.sample.generation import check_numbered, check_psi, check_truncation, extent, pixels, words
+from frugan.api.sample.generation import captions, check_numbered, check_psi, check_truncation, extent, pixels
 from frugan.api.sample.networks import open_networks, row_labels
 from frugan.api.setup import with_pictures
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.data.decoding import MOST_PIXELS
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
-from frugan.report.grids import not_finite, write_sheet
+from frugan.report.grids import not_finite, write_grid
 from frugan.report.sample_files import write_png
 
 OF_RANDOM_INPUTS = ("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed")
@@ -30,14 +30,14 @@ MOST_ON_A_SHEET = 10_000
 """Pictures: 100 rows of 100, which take minutes to draw on a processor."""
 
 
-def check_request(request: SheetRequest, recipe: Recipe) -> None:
+def check_request(request: GridRequest, recipe: Recipe) -> None:
     """Refuse what cannot be drawn.
 
     Raises:
         BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
     """
     if recipe.shows_given:
-        usual = SheetRequest()
+        usual = GridRequest()
         ignored = [name for name in OF_RANDOM_INPUTS if getattr(request, name) != getattr(usual, name)]
         if ignored:
             given = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
@@ -56,13 +56,13 @@ def check_request(request: SheetRequest, recipe: Recipe) -> None:
     check_numbered(request, recipe)
     if not 0 <= request.seed <= MOST_SEED:
         raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
-    check_sheet(*extent(request), recipe)
+    check_grid(*extent(request), recipe)
     if request.interpolate is not None and request.columns < 2:
         raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
 
 
-def check_sheet(rows: int, columns: int, recipe: Recipe) -> None:
-    """Refuse a sheet or a film that is too large to be drawn in memory, or looked at.
+def check_grid(rows: int, columns: int, recipe: Recipe) -> None:
+    """Refuse a grid or a film that is too large to be drawn in memory, or looked at.
 
     Raises:
         BadInput: too many pictures or pixels.
@@ -80,25 +80,25 @@ def check_sheet(rows: int, columns: int, recipe: Recipe) -> None:
 def sample(
     source: str | Path | Weights,
     out: str | Path,
-    request: SheetRequest | None = None,
+    request: GridRequest | None = None,
     *,
     data: Data | None = None,
     device: str = "auto",
     say: Say = print,
 ) -> list[Path]:
-    """Write sheets of samples from averaged networks, in the recipe's precision.
+    """Write grids of samples from averaged networks, in the recipe's precision.
 
     Args:
         source: run, checkpoint or weights file, or what `Weights.open` made of one.
         out: folder for the pictures.
-        request: what to draw; None: the family's own sheets. Without classes and interpolation: those sheets, by the
+        request: what to draw; None: the family's own grids. Without classes and interpolation: those grids, by the
             other fields.
         data: pictures to work on, for a family that shows what it makes of given ones.
         device: "auto", "cpu", "cuda" or "cuda:1".
         say: is given a line for every automatic choice.
 
     Returns:
-        Paths of the sheets.
+        Paths of the grids.
 
     Raises:
         BadInput: no such weights, or a request that cannot be drawn.
@@ -118,30 +118,30 @@ def sample(
     ):
         feed = opened.enter_context(feeding(given, recipe, pinned=False, workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():
-            sheet = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
+            grid = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")
-            if line := not_finite(sheet):
+            if line := not_finite(grid):
                 say(f"{paths[-1].name}: {line}")
-            said = words(asked, row_labels(asked, sheet.shape[0], opened_networks.weights.class_names))
-            write_sheet(sheet, paths[-1], opened_networks.provenance, titles=said.titles, labels=said.labels)
+            said = captions(asked, row_labels(asked, grid.shape[0], opened_networks.weights.class_names))
+            write_grid(grid, paths[-1], opened_networks.provenance, titles=said.titles, labels=said.labels)
             if asked.seeds and asked.interpolate is None:
-                paths += _one_by_one(sheet, asked, folder, opened_networks.provenance)
+                paths += _one_by_one(grid, asked, folder, opened_networks.provenance)
     return paths
 
 
-def _one_by_one(sheet: Tensor, request: SheetRequest, folder: Path, about: Mapping[str, str]) -> list[Path]:
+def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping[str, str]) -> list[Path]:
     """Write the pictures of seeds [rows, columns, C, R, R] as NVlabs' programs do: seed0042.png."""
     paths = []
-    for row, pictures in enumerate(pixels(sheet).numpy()):
-        of_class = f"-class{request.classes[row]}" if request.classes is not None and len(sheet) > 1 else ""
+    for row, pictures in enumerate(pixels(grid).numpy()):
+        of_class = f"-class{request.classes[row]}" if request.classes is not None and len(grid) > 1 else ""
         for seed, picture in zip(request.seeds, pictures, strict=True):
             paths.append(folder / f"seed{seed:04d}{of_class}.png")
             write_png(picture, paths[-1], about)
     return paths
 
 
-def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRequest]:
-    """Sheets to draw, by file name: one that shows given pictures has its own, with as many rows as asked for."""
+def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequest]:
+    """Grids to draw, by file name: one that shows given pictures has its own, with as many rows as asked for."""
     own = dict(recipe.kind.snapshots(recipe.networks))
     if request is None:
         return own
@@ -167,7 +167,7 @@ def _requests(recipe: Recipe, request: SheetRequest | None) -> dict[str, SheetRe
 
 
 def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:
-    """The sources that sheets are made of; none for other families.
+    """The sources that grids are made of; none for other families.
 
     Raises:
         BadInput: pictures are needed and not given, or given and not needed.

@@ -19,14 +19,14 @@ from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, Res
 from frugan.api.train.run import TrainRun
 from frugan.api.train.stages import stages_of
 from frugan.engine.checkpoint import restore
-from frugan.engine.device import out_of_memory_noted, pin_arithmetic, release_memory, tf32_decision
+from frugan.engine.device import disable_reduced_precision, out_of_memory_noted, release_memory, tf32_decision
 from frugan.engine.loop import Loop
 from frugan.engine.optimizers import named_parameters
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision, PrecisionName, continued_precision, resolve_precision
 from frugan.engine.ranks.ranks import SHARES, Ranks, ShareChoice, check_ranks
 from frugan.engine.state import TrainingState
-from frugan.engine.step_log import Soundness, StepLog
+from frugan.engine.step_log import DivergenceWatch, StepLog
 from frugan.engine.tensor_files import write_json
 from frugan.errors import BadInput
 
@@ -144,7 +144,7 @@ def begin(run: TrainRun, recovery: Recovery = NOTHING_HAPPENED) -> Loop:
             state.device,
             training.duration,
             run.command,
-            Soundness.of(start.saved, state.step),
+            DivergenceWatch.of(start.saved, state.step),
         ),
         metadata=weights_metadata(recipe, run.class_names),
         kept=kept,
@@ -211,7 +211,7 @@ def _create(
     """Decide how to train on a device, and bring what is trained there, from a checkpoint if there is one."""
     recipe = run.recipe
     saved = None if resumed is None else resumed.saved
-    pin_arithmetic()
+    disable_reduced_precision()
     if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
         run.choose(line)
     precision = wanted or _precision(run, device, saved)
@@ -244,7 +244,7 @@ def _follow(run: TrainRun, decision: _Decision) -> _Start:
         BadInput: this rank's card cannot do what the first one's does.
     """
     ranks, device = run.ranks, torch.device(run.options.device)
-    pin_arithmetic()
+    disable_reduced_precision()
     asked: PrecisionName = decision.plan["precision"]
     precision = resolve_precision(asked, device)
     if precision.name != asked:

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from frugan.api.train.run import TrainRun
-from frugan.contract.family import SheetRequest
+from frugan.contract.family import GridRequest
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.device import out_of_memory_noted
@@ -145,19 +145,19 @@ class VarietyWatch:
     def measure(self, state: TrainingState, plan: Plan) -> DiversityRatios | None:
         """Variety of the generator as it is trained now; leaves no trace. None: its pictures are not finite."""
         networks = {name: state.networks[name] for name in state.shown}
-        request = SheetRequest(seed=SEED, classes=self.classes, columns=SAMPLES, micro_batch=plan.micro_batch)
+        request = GridRequest(seed=SEED, classes=self.classes, columns=SAMPLES, micro_batch=plan.micro_batch)
         with torch.no_grad(), prepared_together(networks, plan.layout(state.device)):
-            sheet = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, C, R, R]
-        return self.compare(sheet) if bool(torch.isfinite(sheet).all()) else None
+            grid = self.recipe.kind.sample(self.recipe.networks, networks, request)  # [classes, SAMPLES, C, R, R]
+        return self.compare(grid) if bool(torch.isfinite(grid).all()) else None
 
-    def compare(self, sheet: Tensor) -> DiversityRatios:
+    def compare(self, grid: Tensor) -> DiversityRatios:
         """Compare samples with the real pictures.
 
         Args:
-            sheet: in [-1, 1], a row for each of `classes` [classes, samples, C, R, R].
+            grid: in [-1, 1], a row for each of `classes` [classes, samples, C, R, R].
         """
-        labels = torch.tensor(self.classes).repeat_interleave(sheet.shape[1])
-        samples = within_class(pixel_rows(sheet.flatten(0, 1)), labels)
+        labels = torch.tensor(self.classes).repeat_interleave(grid.shape[1])
+        samples = within_class(pixel_rows(grid.flatten(0, 1)), labels)
         return ratios(samples, self._real, real_share=TWINS_SHARE)
 
 
@@ -303,8 +303,8 @@ def _tensorboard(run: Path) -> Iterator[Follow]:
         for name, value in scalars(event).items():
             writer.add_scalar(name, value, event["step"])
         for path in _sheets(run, event):
-            with Image.open(path) as sheet:
-                pixels = np.asarray(sheet.convert("RGB"))
+            with Image.open(path) as grid:
+                pixels = np.asarray(grid.convert("RGB"))
             writer.add_image(_kind(path), pixels, event["step"], dataformats="HWC")
 
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import nn
 
-from frugan.api.evaluate.drawn import Artist
+from frugan.api.evaluate.feature_collector import FeatureCollector
 from frugan.api.evaluate.reference import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
 from frugan.api.sample.generation import DrawRequest
@@ -116,7 +116,7 @@ class TrainingScores:
         def tools() -> tuple[Mapping[str, nn.Module], FeatureNetwork]:
             return networks_to_score(state, plan), self.network
 
-        Artist(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
+        FeatureCollector(self.recipe, tools, state.device, ranks=self.ranks, most=plan.micro_batch).draw(None, None)
 
 
 def networks_to_score(state: TrainingState, plan: Plan) -> Mapping[str, nn.Module]:

@@ -1,4 +1,4 @@
-"""What a run does from one change of its recipe to the next: data, phases, sheets and scores, opened together."""
+"""What a run does from one change of its recipe to the next: data, phases, grids and scores, opened together."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from frugan.api.data import default_workers, feeding
-from frugan.api.sample.networks import write_sheets
+from frugan.api.sample.networks import write_grids
 from frugan.api.setup import training_of
 from frugan.api.train.observers import LossHistory, variety_measurement
 from frugan.api.train.run import TrainRun
@@ -15,7 +15,7 @@ from frugan.engine.checkpoint import BestCheckpoints
 from frugan.engine.compiled_phases import backward_of
 from frugan.engine.loop import Loop, RunningStage, Scoring, Stages
 from frugan.engine.plan import Plan
-from frugan.engine.progress import Clock, SheetClock
+from frugan.engine.progress import Clock, GridClock
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.nn.spectral_norm import top_singular_values
@@ -26,7 +26,7 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
     """What opens a run's stages one after the other.
 
     Args:
-        losses: drawn above the sheets.
+        losses: drawn above the grids.
         look: is given each stage on the first rank, before its first step.
         seed: that order of data and draws go by.
     """
@@ -54,7 +54,7 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
                 folder, curves = run.folder.samples, losses.curves
-                paths = write_sheets(recipe, state, plan, folder, feed, curves, run.class_names, run.choose)
+                paths = write_grids(recipe, state, plan, folder, feed, curves, run.class_names, run.choose)
                 measure_variety(state, plan)
                 return paths
 
@@ -68,7 +68,7 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
                 until=min((later for later in run.recipe.stage_steps() if later > step), default=None),
                 checkpoint=Clock(saving.checkpoint_every, training.batch, seconds),
                 backup=Clock(saving.backup_every, training.batch, seconds) if saving.backup_every else None,
-                snapshot=SheetClock(saving.snapshot_every, training.batch, seconds),
+                snapshot=GridClock(saving.snapshot_every, training.batch, seconds),
                 report=Clock(saving.report_every, training.batch, seconds),
                 draw=draw,
                 readings=_singular_values,

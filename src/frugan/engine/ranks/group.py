@@ -17,8 +17,8 @@ from frugan.engine.device import ran_out_of_memory
 from frugan.engine.optimizer_shards import BUCKET_BYTES, OptimizerShards, Shard, Slice, in_memory_order, in_shape
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.place import Place, Share, deal
-from frugan.engine.ranks.ranks import LonePart, Seen, Sent, Shares, TeamGroup, Terms
-from frugan.engine.ranks.watch import RankWatch
+from frugan.engine.ranks.ranks import LonePart, ObservedShare, Shares, TeamGroup, Terms, Value
+from frugan.engine.ranks.watch import Heartbeat
 from frugan.engine.requests import StopRequest
 from frugan.engine.state import TrainingState
 from frugan.engine.update import no_way_back
@@ -207,7 +207,7 @@ class RankGroup:
 
     place: Place  # of this process
     device: torch.device  # that it trains on
-    watch: RankWatch  # notices who is lost
+    watch: Heartbeat  # notices who is lost
     orders: Any  # gloo's group, by which the first rank says what comes next
     devices: tuple[str, ...] = ()  # what each rank trains on, in words
     proportions: Sequence[float] | None = None  # in which samples are dealt to ranks; None: alike
@@ -264,7 +264,7 @@ class RankGroup:
         """Deal samples in these proportions from here on."""
         self.proportions = proportions
 
-    def gather(self, value: Sent) -> list[Sent]:
+    def gather(self, value: Value) -> list[Value]:
         """Every rank's value, in order; all of them call it."""
         values: list[Any] = [None] * self.size
         with _talking(self.watch, "waiting for all ranks"):
@@ -302,7 +302,7 @@ class RankGroup:
         return TeamGroup(len(share.samples), share.group, add_up)
 
     def add_up(
-        self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
+        self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: ObservedShare
     ) -> tuple[Terms, Shares]:
         """Add up gradients, terms and observations over all ranks: one message, or a few where there is much.
 
@@ -342,14 +342,14 @@ class RankGroup:
             dist.broadcast(value, src=0, group=self.orders)
         return int(value)
 
-    def broadcast(self, value: Sent) -> Sent:
+    def broadcast(self, value: Value) -> Value:
         """The first rank's value, on all ranks; the others' do not count."""
         values: list[Any] = [value if self.rank == 0 else None]
         with _talking(self.watch, "being told how to begin"):
             dist.broadcast_object_list(values, src=0, group=self.orders)
         return values[0]  # type: ignore[no-any-return]
 
-    def to_first(self, value: Sent) -> list[Sent]:
+    def to_first(self, value: Value) -> list[Value]:
         """On the first rank what every one has, in their order; on the others nothing."""
         values: list[Any] | None = [None] * self.size if self.rank == 0 else None
         with _talking(self.watch, "gathering what the ranks have found"):
@@ -426,7 +426,7 @@ class RankGroup:
 
 
 @contextmanager
-def _talking(watch: RankWatch, what: str) -> Iterator[None]:
+def _talking(watch: Heartbeat, what: str) -> Iterator[None]:
     """Say which rank is lost, where a message to the others fails.
 
     Raises:

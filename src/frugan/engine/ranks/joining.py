@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.place import Place
-from frugan.engine.ranks.watch import RankWatch
+from frugan.engine.ranks.watch import Heartbeat
 from frugan.engine.requests import StopRequest
 from frugan.engine.threads import available_cores
 from frugan.errors import BadInput, TrainingFailed
@@ -76,7 +76,7 @@ MEETING_SECONDS = 300.0
 UPDATE_SECONDS = 1800.0
 """For a rank to come to the end of its share of an update; one that runs out of memory looks for another plan."""
 ORDER_SECONDS = 30 * 24 * 3600.0
-"""For the first rank to say what comes next: it saves and draws meanwhile. Who is lost is noticed by `RankWatch`."""
+"""For the first rank to say what comes next: it saves and draws meanwhile. Who is lost is noticed by `Heartbeat`."""
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         dist.all_gather_object(cards, (host, _card(device), _in_words(device)), group=orders)
         names = [f"rank {rank} ({name})" for rank, (name, _, _) in enumerate(cards)]
         _refuse_shared(cards)
-        watch = RankWatch(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
+        watch = Heartbeat(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
         ranks = RankGroup(place, device, watch, orders, tuple(words for _, _, words in cards))
         watch.beat()
         ranks.barrier()

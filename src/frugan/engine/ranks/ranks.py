@@ -82,7 +82,7 @@ def sharing(networks: Mapping[str, nn.Module], shared: SharedGroup | None) -> It
             layer.shared = None
 
 
-Sent = TypeVar("Sent")
+Value = TypeVar("Value")
 
 Terms = dict[str, Tensor]
 """Name -> each micro-batch's value [micro-batches], fp32."""
@@ -125,7 +125,7 @@ class Ranks(Protocol):
     def deal_by(self, proportions: Sequence[float] | None) -> None:
         """Deal samples in these proportions from here on, on this rank: all others must do so too."""
 
-    def gather(self, value: Sent) -> list[Sent]:
+    def gather(self, value: Value) -> list[Value]:
         """Every rank's value, in order; all of them call it."""
 
     def shard(self) -> Shard | None:
@@ -148,7 +148,7 @@ class Ranks(Protocol):
         """
 
     def add_up(
-        self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: "Seen"
+        self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: "ObservedShare"
     ) -> tuple[Terms, Shares]:
         """Put the sum over all ranks into gradients and observations, and give the terms of the whole update."""
 
@@ -165,7 +165,7 @@ class Ranks(Protocol):
     def broadcast_number(self, number: int = 0) -> int:
         """The first rank's number, on all ranks; the others' do not count."""
 
-    def broadcast(self, value: Sent) -> Sent:
+    def broadcast(self, value: Value) -> Value:
         """The first rank's value, on all ranks; the others' do not count."""
 
     def barrier(self) -> None:
@@ -179,7 +179,7 @@ class Ranks(Protocol):
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedShare:
     """What layers and parts have observed during an update, on this rank."""
 
     observer: Observer  # of the layers
@@ -202,7 +202,7 @@ class OneRank:
     def deal_by(self, proportions: Sequence[float] | None) -> None:
         """There is nobody to deal to."""
 
-    def gather(self, value: Sent) -> list[Sent]:
+    def gather(self, value: Value) -> list[Value]:
         """Its own."""
         return [value]
 
@@ -228,7 +228,7 @@ class OneRank:
         return LonePart(len(share.samples), share.group) if share.parts else None
 
     def add_up(
-        self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: Seen
+        self, phase: str, parameters: Mapping[str, nn.Parameter], terms: Terms, shares: Shares, seen: ObservedShare
     ) -> tuple[Terms, Shares]:
         """There is nothing to add."""
         return terms, shares
@@ -249,7 +249,7 @@ class OneRank:
         """Its own."""
         return number
 
-    def broadcast(self, value: Sent) -> Sent:
+    def broadcast(self, value: Value) -> Value:
         """Its own."""
         return value
 

@@ -42,7 +42,7 @@ class Store(Protocol):
 
 
 @dataclass
-class RankWatch:
+class Heartbeat:
     """Gives a sign of life every second, and looks for those of others: the first rank for all, the others for its."""
 
     store: Store  # a connection of its own

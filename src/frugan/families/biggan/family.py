@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, Piece, SheetRequest
+from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -93,7 +93,7 @@ class BigGANFamily(Family):
         return {"G": "average"}
 
     @torch.no_grad()
-    def sample(self, networks: BigGANNetworks, built: Networks, request: SheetRequest) -> Tensor:
+    def sample(self, networks: BigGANNetworks, built: Networks, request: GridRequest) -> Tensor:
         """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
         Without interpolation each row is a class and each picture has its own latent. An interpolation's rows go in a
@@ -138,11 +138,11 @@ class BigGANFamily(Family):
         grid = torch.cat(pictures)  # [rows*columns, C, R, R]
         return grid.view(*z.shape[:2], *grid.shape[1:])
 
-    def snapshots(self, networks: BigGANNetworks) -> Mapping[str, SheetRequest]:
+    def snapshots(self, networks: BigGANNetworks) -> Mapping[str, GridRequest]:
         """Ten classes by ten samples, and ten interpolations of class and latent together."""
         return {
-            "samples": SheetRequest(seed=1, classes=range(min(networks.classes, 10))),
-            "interpolation": SheetRequest(seed=2, interpolate="both"),
+            "samples": GridRequest(seed=1, classes=range(min(networks.classes, 10))),
+            "interpolation": GridRequest(seed=2, interpolate="both"),
         }
 
     def piece_of(self, key: str) -> Piece:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import Dimension, Family, SheetRequest
+from frugan.contract.family import Dimension, Family, GridRequest
 from frugan.contract.phase import Networks, Phase
 from frugan.data.faces.needs import FaceNeeds
 from frugan.families.saehd.archi import nearest_patch
@@ -134,7 +134,7 @@ class SAEHDFamily(Family):
         return runs
 
     @torch.no_grad()
-    def sample(self, networks: SAEHDNetworks, built: Networks, request: SheetRequest) -> Tensor:
+    def sample(self, networks: SAEHDNetworks, built: Networks, request: GridRequest) -> Tensor:
         """A row for each face: S, SS, D, DD, SD; or the same through the masks. [rows, 5, 3, R, R], RGB, on the host.
 
         Masked: S and D times their own masks, DD times its made mask, SD times the made mask that the merger uses: both
@@ -164,12 +164,12 @@ class SAEHDFamily(Family):
             rows.append(torch.stack([s, ss, d, dd, sd], 1).float().cpu())  # [n, 5, 3, R, R]
         return torch.cat(rows).flip(2).clamp(0, 1) * 2 - 1  # BGR to RGB
 
-    def snapshots(self, networks: SAEHDNetworks) -> Mapping[str, SheetRequest]:
+    def snapshots(self, networks: SAEHDNetworks) -> Mapping[str, GridRequest]:
         """The preview, and the same through the masks."""
         rows, titles = PREVIEW_ROWS, COLUMNS
         return {
-            "preview": SheetRequest(rows=rows, columns=len(titles), titles=titles),
-            "preview-masked": SheetRequest(rows=rows, columns=len(titles), titles=titles, masked=True),
+            "preview": GridRequest(rows=rows, columns=len(titles), titles=titles),
+            "preview-masked": GridRequest(rows=rows, columns=len(titles), titles=titles, masked=True),
         }
 
     def fresh_after(self, before: SAEHDObjective, now: SAEHDObjective) -> tuple[str, ...]:

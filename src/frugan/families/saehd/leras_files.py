@@ -13,7 +13,7 @@ import numpy as np
 
 from frugan.errors import BadInput
 from frugan.families.saehd.leras_names import OPTIMIZER_FILES, UPDATES
-from frugan.files import read_regular
+from frugan.files import read_untrusted
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle
 
@@ -121,7 +121,7 @@ def _read_data(path: Path, name: str) -> LerasModel:
 
 def _unpickled(path: Path) -> Any:
     try:
-        return load_pickle(read_regular(path, MOST_FILE_BYTES), str(path))
+        return load_pickle(read_untrusted(path, MOST_FILE_BYTES), str(path))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror}); copy it again") from error
 

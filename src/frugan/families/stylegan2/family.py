@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from frugan.contract.family import BufferRule, Dimension, Family, Piece, SheetRequest
+from frugan.contract.family import BufferRule, Dimension, Family, GridRequest, Piece
 from frugan.contract.phase import Networks, Phase
 from frugan.data.picture_needs import PictureNeeds
 from frugan.errors import BadInput
@@ -106,7 +106,7 @@ class StyleGAN2Family(Family):
         """The generator; its mean style and noise are copied."""
         return {"G": "copy"}
 
-    def sample(self, networks: StyleGAN2Networks, built: Networks, request: SheetRequest) -> Tensor:
+    def sample(self, networks: StyleGAN2Networks, built: Networks, request: GridRequest) -> Tensor:
         """Rows of pictures, or interpolations."""
         return sample(built, networks, request)
 
@@ -131,13 +131,13 @@ class StyleGAN2Family(Family):
         """How many layers take a style: one for each convolution, and one for the last colours."""
         return networks.styles
 
-    def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, SheetRequest]:
+    def snapshots(self, networks: StyleGAN2Networks) -> Mapping[str, GridRequest]:
         """As trained; nearer to the mean style, which shows less variety and fewer faults; and interpolations."""
         classes = None if networks.classes is None else range(min(networks.classes, MOST_ROWS))
         return {
-            "samples": SheetRequest(seed=1, classes=classes),
-            "truncated": SheetRequest(seed=1, classes=classes, psi=0.7),
-            "interpolation": SheetRequest(seed=2, interpolate="latent" if networks.classes is None else "both"),
+            "samples": GridRequest(seed=1, classes=classes),
+            "truncated": GridRequest(seed=1, classes=classes, psi=0.7),
+            "interpolation": GridRequest(seed=2, interpolate="latent" if networks.classes is None else "both"),
         }
 
     def piece_of(self, key: str) -> Piece | None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frugan.contract.family import SheetRequest, StyleMixing
+from frugan.contract.family import GridRequest, StyleMixing
 from frugan.contract.phase import Networks
 from frugan.errors import BadInput
 from frugan.families.stylegan2.config import StyleGAN2Networks
@@ -26,7 +26,7 @@ def seeded_latents(seeds: Sequence[int], size: int) -> Tensor:
 # Rows of styles from one to another.
 
 
-def interpolations(generator: Generator, classes: int | None, request: SheetRequest, random: torch.Generator) -> Tensor:
+def interpolations(generator: Generator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:
     """Styles [rows, columns, style] on the host, from one to another: of another latent, another class, or both.
 
     Raises:
@@ -57,7 +57,7 @@ def interpolations(generator: Generator, classes: int | None, request: SheetRequ
     return line(generator.styles_of(z_start, start), generator.styles_of(z_end, end), columns)
 
 
-def _by_stations(generator: Generator, classes: int | None, request: SheetRequest) -> Tensor:
+def _by_stations(generator: Generator, classes: int | None, request: GridRequest) -> Tensor:
     """Styles [rows, columns, style] that go by those of the seeds, in straight lines; a row for each class."""
     if request.interpolate != "latent" or request.spherical:
         raise BadInput("seeds: are gone between in straight lines of styles; leave --interpolate and --spherical out")
@@ -77,7 +77,7 @@ MOST_ROWS = 10
 
 
 @torch.no_grad()
-def sample(networks: Networks, config: StyleGAN2Networks, request: SheetRequest) -> Tensor:
+def sample(networks: Networks, config: StyleGAN2Networks, request: GridRequest) -> Tensor:
     """Generate a grid [rows, columns, C, R, R] in [-1, 1], fp32 on the host, `micro_batch` pictures at a time.
 
     Unless the request says otherwise layers add their own constant noise, so that a latent always gives the same
@@ -109,14 +109,14 @@ def sample(networks: Networks, config: StyleGAN2Networks, request: SheetRequest)
     return grid.view(*styles.shape[:2], *grid.shape[1:])
 
 
-def _broadcast(generator: Generator, styles: Tensor, request: SheetRequest) -> Tensor:
+def _broadcast(generator: Generator, styles: Tensor, request: GridRequest) -> Tensor:
     """Styles [N, style] on the host -> one for each layer, at the psi asked for [N, styles, style]."""
     device = next(generator.buffers()).device
     return generator.broadcast(styles.to(device), request.psi, request.psi_layers)
 
 
 def _render(
-    generator: Generator, config: StyleGAN2Networks, ws: Tensor, request: SheetRequest, random: torch.Generator
+    generator: Generator, config: StyleGAN2Networks, ws: Tensor, request: GridRequest, random: torch.Generator
 ) -> Tensor:
     """Styles [N, styles, style] -> pictures [N, C, R, R] on the host."""
     pictures = []
@@ -131,7 +131,7 @@ def _render(
     return torch.cat(pictures).clamp(-1, 1)
 
 
-def _rows(generator: Generator, classes: int | None, request: SheetRequest, random: torch.Generator) -> Tensor:
+def _rows(generator: Generator, classes: int | None, request: GridRequest, random: torch.Generator) -> Tensor:
     """Styles [rows, columns, style]: of a latent for each picture, or of one for each column."""
     columns, labels = len(request.seeds) or request.columns, None
     if classes is None:
@@ -147,7 +147,7 @@ def _rows(generator: Generator, classes: int | None, request: SheetRequest, rand
 
 
 def _mixed(
-    generator: Generator, config: StyleGAN2Networks, request: SheetRequest, mixing: StyleMixing, random: torch.Generator
+    generator: Generator, config: StyleGAN2Networks, request: GridRequest, mixing: StyleMixing, random: torch.Generator
 ) -> Tensor:
     """A grid [rows + 1, columns + 1, C, R, R]: first the pictures of the rows and columns as they are, then mixed.
 

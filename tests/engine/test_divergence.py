@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from frugan.engine.checkpoint import keep_newest, list_checkpoints
-from frugan.engine.step_log import Soundness, way_back
+from frugan.engine.step_log import DivergenceWatch, way_back
 
 
 def saved(folder: Path, step: int, finite_steps: int) -> None:
@@ -15,16 +15,16 @@ def saved(folder: Path, step: int, finite_steps: int) -> None:
     (path / "state.json").write_text(json.dumps({"finite_steps": finite_steps}))
 
 
-def trained(folder: Path, steps: int, every: int, bad_from: int | None = None, keep: int = 2) -> Soundness:
+def trained(folder: Path, steps: int, every: int, bad_from: int | None = None, keep: int = 2) -> DivergenceWatch:
     """Steps, of which every second one from `bad_from` on has a skipped update; checkpoints as the loop keeps them."""
-    soundness = Soundness()
+    divergence = DivergenceWatch()
     for step in range(1, steps + 1):
         bad = bad_from is not None and step >= bad_from and step % 2 == 0
-        soundness.count(step, {"D": 1, "G": 1}, {"D": int(bad), "G": 0})
+        divergence.count(step, {"D": 1, "G": 1}, {"D": int(bad), "G": 0})
         if step % every == 0:
-            saved(folder, step, soundness.finite_steps)
-            keep_newest(folder, keep, soundness.kept(folder, step))
-    return soundness
+            saved(folder, step, divergence.finite_steps)
+            keep_newest(folder, keep, divergence.kept(folder, step))
+    return divergence
 
 
 def steps_in(folder: Path) -> list[int]:
@@ -59,21 +59,21 @@ def test_trouble_does_not_take_the_last_sound_one(tmp_path: Path) -> None:
 
 
 def test_trouble_is_over_after_long(tmp_path: Path) -> None:
-    soundness = trained(tmp_path, 400, 100)
-    soundness.count(401, {"D": 1}, {"D": 1})
-    assert (soundness.trouble, soundness.in_a_row) == (401, {"D": 1, "G": 0})
+    divergence = trained(tmp_path, 400, 100)
+    divergence.count(401, {"D": 1}, {"D": 1})
+    assert (divergence.trouble, divergence.in_a_row) == (401, {"D": 1, "G": 0})
     for step in range(402, 501):
-        soundness.count(step, {"D": 1}, {"D": 0})
-    assert soundness.trouble == 401
-    soundness.count(501, {"D": 1}, {"D": 0})
-    assert soundness.trouble is None
+        divergence.count(step, {"D": 1}, {"D": 0})
+    assert divergence.trouble == 401
+    divergence.count(501, {"D": 1}, {"D": 0})
+    assert divergence.trouble is None
 
 
 def test_what_a_checkpoint_says_is_taken_up() -> None:
-    assert Soundness.of({"finite_steps": 300}, 1000) == Soundness(300)
-    assert Soundness.of({"finite_steps": 7}, 1000) == Soundness(7, trouble=993)
-    assert Soundness.of({"finite_steps": 7}, 7) == Soundness(7)
-    assert Soundness.of({}, 50) == Soundness(50)  # written before this was kept
+    assert DivergenceWatch.of({"finite_steps": 300}, 1000) == DivergenceWatch(300)
+    assert DivergenceWatch.of({"finite_steps": 7}, 1000) == DivergenceWatch(7, trouble=993)
+    assert DivergenceWatch.of({"finite_steps": 7}, 7) == DivergenceWatch(7)
+    assert DivergenceWatch.of({}, 50) == DivergenceWatch(50)  # written before this was kept
 
 
 @pytest.mark.parametrize("command", ["frugan train x", None])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frugan.engine.ema import copy_accepted, follow
+from frugan.engine.ema import copy_accepted, ema_lerp
 
 MOVES, HELD_BACK = torch.zeros(()), torch.ones(())
 
@@ -22,7 +22,7 @@ def test_they_follow(weight: float, dtype: torch.dtype) -> None:
     """At weight 1 the small values arrive exactly, though the average was large."""
     averages, values = _tensors(100, dtype), _tensors(1e-9, dtype)
     expected = [torch.lerp(a, v, weight) for a, v in zip(averages, values, strict=True)]
-    follow(averages, values, weight, MOVES)
+    ema_lerp(averages, values, weight, MOVES)
     for average, wanted, value in zip(averages, expected, values, strict=True):
         torch.testing.assert_close(average, wanted, rtol=1e-6, atol=1e-6)
         assert weight < 1 or torch.equal(average, value)
@@ -31,7 +31,7 @@ def test_they_follow(weight: float, dtype: torch.dtype) -> None:
 def test_another_layout_is_followed_too() -> None:
     average = torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     value = torch.arange(96.0).view(2, 3, 4, 4)
-    follow([average], [value], 0.5, MOVES)
+    ema_lerp([average], [value], 0.5, MOVES)
     assert torch.equal(average, value / 2)
 
 
@@ -40,7 +40,7 @@ def test_what_is_held_back_stays_even_before_what_is_not_finite(weight: float) -
     averages = _tensors(1, torch.float32)
     before = [each.clone() for each in averages]
     broken = [torch.full_like(each, torch.nan) for each in averages]
-    follow(averages, broken, weight, HELD_BACK)
+    ema_lerp(averages, broken, weight, HELD_BACK)
     copy_accepted(averages, broken, torch.tensor(False))
     assert all(torch.equal(a, b) for a, b in zip(averages, before, strict=True))
 

@@ -27,7 +27,7 @@ PASSED_ROWS = 2048
 
 
 @dataclass(frozen=True)
-class DrawTask:
+class FeatureTask:
     """What to draw and what to gather of it."""
 
     request: DrawRequest  # which pictures
@@ -38,7 +38,7 @@ class DrawTask:
 
 
 @dataclass
-class Drawn:
+class GatheredFeatures:
     """What was gathered of generated pictures."""
 
     moments: Moments  # of their features
@@ -49,7 +49,7 @@ class Drawn:
     pictures_not_finite: int
     features_not_finite: int
 
-    def add(self, next_part: "Drawn") -> None:
+    def add(self, next_part: "GatheredFeatures") -> None:
         """Take over what another rank has gathered of the pictures that follow."""
         self.moments = self.moments.merged(next_part.moments)
         if self.inception is None:
@@ -62,7 +62,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Artist:
+class FeatureCollector:
     """Draws pictures with networks and looks at them with a feature network; a part of them where there are ranks."""
 
     recipe: Recipe  # of the networks
@@ -73,7 +73,7 @@ class Artist:
     ranks: "RankGroup | None" = None  # that share the work; None: this process has all of it
     most: int | None = None  # samples in one forward that there is room for here; None: as many as are asked for
 
-    def draw(self, draw: DrawTask | None, store: RowStore | None) -> Drawn | None:
+    def draw(self, draw: FeatureTask | None, store: RowStore | None) -> GatheredFeatures | None:
         """Draw, every rank a part; the first one gets what was gathered of all pictures, the others None.
 
         Args:
@@ -98,7 +98,7 @@ class Artist:
         with temporary_rows(len(mine), draw.dimensions) as own:
             return self._together(draw, mine, own)
 
-    def _share(self, draw: DrawTask) -> range:
+    def _share(self, draw: FeatureTask) -> range:
         """Numbers of this rank's pictures: whole blocks, so that it draws nothing that another one needs."""
         assert self.ranks is not None
         block = Sampler.block_of(self.recipe, draw.request)
@@ -107,7 +107,7 @@ class Artist:
         bounds = [min(draw.samples, blocks * each // size * block) for each in (rank, rank + 1)]
         return range(*bounds)
 
-    def _together(self, draw: DrawTask, mine: range, store: RowStore) -> Drawn | None:
+    def _together(self, draw: FeatureTask, mine: range, store: RowStore) -> GatheredFeatures | None:
         """Draw a part, and bring all parts to the first rank; None on the others.
 
         A rank that fails says so before anything is passed on: no other waits for what does not come.
@@ -124,16 +124,16 @@ class Artist:
         if draw.rows:
             own = map(torch.from_numpy, _pieces(store)) if ranks.rank != 0 and mine else ()
             _append_all(store, ranks.pass_rows(own, draw.dimensions))
-        drawn: Drawn | None = None
+        drawn: GatheredFeatures | None = None
         for part in parts:
-            assert isinstance(part, Drawn)
+            assert isinstance(part, GatheredFeatures)
             if drawn is None:
                 drawn = part
             else:
                 drawn.add(part)
         return drawn
 
-    def _part_or_failure(self, draw: DrawTask, mine: range, store: RowStore) -> Drawn | str:
+    def _part_or_failure(self, draw: FeatureTask, mine: range, store: RowStore) -> GatheredFeatures | str:
         """A part, or in words why it could not be drawn; not where the training itself has failed."""
         try:
             return self._part(draw, mine, store)
@@ -144,7 +144,7 @@ class Artist:
         except RuntimeError as error:
             return f"{'memory ran out' if ran_out_of_memory(error) else type(error).__name__}: {error}"
 
-    def _part(self, draw: DrawTask, mine: range, store: RowStore) -> Drawn:
+    def _part(self, draw: FeatureTask, mine: range, store: RowStore) -> GatheredFeatures:
         """Generate pictures of these numbers and gather features as they come."""
         networks, network = self.tools()
         precision = resolve_precision(self.recipe.training.precision, self.device)
@@ -171,7 +171,7 @@ class Artist:
                 done += len(pictures)
                 if self.progress is not None:
                     self.progress(done * draw.samples // len(mine), draw.samples)
-            return Drawn(
+            return GatheredFeatures(
                 moments=gathered.finish(),
                 inception=inception,
                 labels=np.concatenate(labels),

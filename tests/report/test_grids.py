@@ -1,4 +1,4 @@
-"""Sheets of samples."""
+"""Grids of samples."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from frugan.report.grids import BACKGROUND, not_finite, sheet_width, write_sheet
+from frugan.report.grids import BACKGROUND, grid_width, not_finite, write_grid
 
 
 def read(path: Path) -> np.ndarray:
@@ -17,15 +17,15 @@ def read(path: Path) -> np.ndarray:
 
 
 def test_pictures_stand_in_their_places(tmp_path: Path) -> None:
-    sheet = torch.rand(2, 3, 3, 64, 80, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    grid = torch.rand(2, 3, 3, 64, 80, generator=torch.Generator().manual_seed(0)) * 2 - 1
     path = tmp_path / "samples" / "a.png"
-    write_sheet(sheet, path)
+    write_grid(grid, path)
     pixels = read(path)
     assert pixels.shape == (2 * 66 + 2, 3 * 82 + 2, 3)
     for row in range(2):
         for column in range(3):
             top, left = 2 + 66 * row, 2 + 82 * column
-            expected = ((sheet[row, column] + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+            expected = ((grid[row, column] + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
             assert np.array_equal(pixels[top : top + 64, left : left + 80], expected)
     gaps = np.ones(pixels.shape[:2], bool)
     for row in range(2):
@@ -37,21 +37,21 @@ def test_pictures_stand_in_their_places(tmp_path: Path) -> None:
 
 def test_values_are_clamped_and_never_stretched(tmp_path: Path) -> None:
     values = torch.tensor([-3.0, -1, -0.1, 0, 0.1, 1, 7])
-    sheet = values.view(1, 7, 1, 1, 1).expand(-1, -1, -1, 64, 64)
-    write_sheet(sheet.bfloat16().float(), tmp_path / "a.png")
+    grid = values.view(1, 7, 1, 1, 1).expand(-1, -1, -1, 64, 64)
+    write_grid(grid.bfloat16().float(), tmp_path / "a.png")
     pixels = read(tmp_path / "a.png")
     assert pixels.ndim == 2  # one channel is written as grey
     assert pixels[10, [10 + 66 * i for i in range(7)]].tolist() == [0, 0, 115, 128, 140, 255, 255]
 
 
 def test_small_pictures_are_enlarged_pixel_by_pixel(tmp_path: Path) -> None:
-    sheet = torch.rand(10, 10, 3, 32, 32) * 2 - 1
-    write_sheet(sheet, tmp_path / "a.png")
+    grid = torch.rand(10, 10, 3, 32, 32) * 2 - 1
+    write_grid(grid, tmp_path / "a.png")
     pixels = read(tmp_path / "a.png")
     assert pixels.shape == (662, 662, 3)
     block = pixels[2:66, 2:66]
     assert np.array_equal(block, block[::2, ::2].repeat(2, 0).repeat(2, 1))
-    write_sheet(sheet[..., :8, :8], tmp_path / "a.png")  # and a file that is there is replaced
+    write_grid(grid[..., :8, :8], tmp_path / "a.png")  # and a file that is there is replaced
     assert read(tmp_path / "a.png").shape == (662, 662, 3)
 
 
@@ -59,19 +59,19 @@ def test_refusals_say_what_was_expected(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     for bad in (torch.zeros(2, 3, 64, 64), torch.zeros(1, 1, 2, 64, 64), torch.zeros(0, 1, 3, 64, 64)):
         with pytest.raises(ValueError, match="expected \\[rows, columns, C, H, W\\]"):
-            write_sheet(bad, path)
+            write_grid(bad, path)
     with pytest.raises(ValueError, match="not pixels"):
-        write_sheet(torch.zeros(1, 1, 3, 64, 64, dtype=torch.uint8), path)
-    sheet = torch.zeros(2, 2, 3, 64, 64)
-    sheet[1, 0, 0, 3, 3] = torch.nan
-    assert "1 of 4 pictures" in str(not_finite(sheet))
-    assert not_finite(sheet.nan_to_num()) is None
+        write_grid(torch.zeros(1, 1, 3, 64, 64, dtype=torch.uint8), path)
+    grid = torch.zeros(2, 2, 3, 64, 64)
+    grid[1, 0, 0, 3, 3] = torch.nan
+    assert "1 of 4 pictures" in str(not_finite(grid))
+    assert not_finite(grid.nan_to_num()) is None
     assert not list(tmp_path.iterdir())
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.png"
-    write_sheet(torch.zeros(1, 1, 1, 64, 64), path)
+    write_grid(torch.zeros(1, 1, 1, 64, 64), path)
     before = path.read_bytes()
 
     def full(*_: object, **__: object) -> None:
@@ -79,17 +79,17 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Image.Image, "save", full)
     with pytest.raises(OSError, match="disk full"):
-        write_sheet(torch.ones(1, 1, 1, 64, 64), path)
+        write_grid(torch.ones(1, 1, 1, 64, 64), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.png"]
 
 
 def test_strips_and_titles_stand_above_and_text_stands_inside(tmp_path: Path) -> None:
-    sheet = torch.zeros(2, 3, 3, 64, 64)
-    width = sheet_width(3, 64)
+    grid = torch.zeros(2, 3, 3, 64, 64)
+    width = grid_width(3, 64)
     strip = np.full((10, width, 3), 7, np.uint8)
-    write_sheet(sheet, tmp_path / "plain.png")
-    write_sheet(sheet, tmp_path / "full.png", {"Description": "synthetic: ä"}, strip, ("A", "B", "C"))
+    write_grid(grid, tmp_path / "plain.png")
+    write_grid(grid, tmp_path / "full.png", {"Description": "synthetic: ä"}, strip, ("A", "B", "C"))
     with Image.open(tmp_path / "plain.png") as plain, Image.open(tmp_path / "full.png") as full:
         assert plain.width == full.width == width
         pixels = np.asarray(full)
@@ -100,21 +100,21 @@ def test_strips_and_titles_stand_above_and_text_stands_inside(tmp_path: Path) ->
         assert full.text["Description"] == "synthetic: ä"  # type: ignore[attr-defined]
 
 
-def test_grey_sheets_are_grey_files_unless_a_coloured_strip_stands_above(tmp_path: Path) -> None:
-    sheet, path = torch.zeros(1, 2, 1, 64, 64), tmp_path / "a.png"
-    curves = np.zeros((10, sheet_width(2, 64), 3), np.uint8)
+def test_grey_grids_are_grey_files_unless_a_coloured_strip_stands_above(tmp_path: Path) -> None:
+    grid, path = torch.zeros(1, 2, 1, 64, 64), tmp_path / "a.png"
+    curves = np.zeros((10, grid_width(2, 64), 3), np.uint8)
     curves[3, :, 0] = 255
     for above, shape in ((None, (14 + 68, 134)), (curves, (10 + 14 + 68, 134, 3))):
-        write_sheet(sheet, path, above=above, titles=("one", "two"))
+        write_grid(grid, path, above=above, titles=("one", "two"))
         assert read(path).shape == shape
 
 
 def test_rows_are_named_before_them_and_inside_the_file(tmp_path: Path) -> None:
-    sheet = torch.zeros(3, 4, 3, 32, 32)
+    grid = torch.zeros(3, 4, 3, 32, 32)
     names = ("katze", "a name that is far too long to stand before a row", "猫")
-    strip = np.full((10, sheet_width(4, 32), 3), 7, np.uint8)
-    write_sheet(sheet, tmp_path / "plain.png", above=strip)
-    write_sheet(sheet, tmp_path / "named.png", above=strip, labels=names)
+    strip = np.full((10, grid_width(4, 32), 3), 7, np.uint8)
+    write_grid(grid, tmp_path / "plain.png", above=strip)
+    write_grid(grid, tmp_path / "named.png", above=strip, labels=names)
     with Image.open(tmp_path / "plain.png") as plain, Image.open(tmp_path / "named.png") as named:
         assert named.height == plain.height
         margin = named.width - plain.width
@@ -131,7 +131,7 @@ def test_rows_are_named_before_them_and_inside_the_file(tmp_path: Path) -> None:
 
 def test_letters_that_the_font_lacks(tmp_path: Path) -> None:
     def drawn(*labels: str) -> np.ndarray:
-        write_sheet(torch.zeros(3, 1, 3, 64, 64), tmp_path / "sheet.png", labels=labels)
+        write_grid(torch.zeros(3, 1, 3, 64, 64), tmp_path / "sheet.png", labels=labels)
         return read(tmp_path / "sheet.png")
 
     shown = drawn("ünlü é", "кот 7", "猫")
