@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -130,7 +130,7 @@ class EvaluateOptions:
 
 
 @options(EvaluateOptions)
-def evaluate(asked: EvaluateOptions) -> None:
+def evaluate(**values: Any) -> None:
     """Score generated pictures against real ones: FID, IS, KID, precision and recall.
 
     Every score comes with what it was measured by: feature network, counts, seed, truncation, statistics. Moments of
@@ -144,6 +144,7 @@ def evaluate(asked: EvaluateOptions) -> None:
 
     Offline, on the demo: frugan evaluate runs/demo --data digits --network digits --samples 2000
     """
+    asked = EvaluateOptions(**values)
     from frugan.api.evaluate.evaluation import is_first, truncation_curve
     from frugan.api.evaluate.results import keep_in_run, plot_truncation_curve, save_evaluations
     from frugan.api.networks import Weights

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -19,22 +18,18 @@ from frugan.errors import BadInput
 if TYPE_CHECKING:
     from frugan.contract.family import StyleMixing
 
-Asked = TypeVar("Asked")
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def options(declared: type[Asked]) -> Callable[[Callable[[Asked], None]], Callable[..., None]]:
-    """Give a command the fields of a dataclass, in their order, as its arguments and options.
+def options(declared: type) -> Callable[[Command], Command]:
+    """Give a command that takes keywords the fields of a dataclass, in their order, as its arguments and options.
 
     A field is written as typer expects a parameter: `Annotated` with an option or argument, and its default.
     """
 
-    def taking(command: Callable[[Asked], None]) -> Callable[..., None]:
-        @wraps(command)
-        def called(**given: object) -> None:
-            command(declared(**given))
-
-        vars(called)["__signature__"] = signature(declared)  # what typer reads
-        return called
+    def taking(command: Command) -> Command:
+        vars(command)["__signature__"] = signature(declared)  # what typer reads
+        return command
 
     return taking
 

@@ -80,7 +80,7 @@ class PrepareOptions:
 
 
 @options(PrepareOptions)
-def prepare(asked: PrepareOptions) -> None:
+def prepare(**values: Any) -> None:
     """Crop and resize pictures once, into a training set, zip, tars or HDF5; or pack faces into a faceset.pak.
 
     Example: frugan prepare holiday-pictures/ prepared/holiday --resolution 128
@@ -95,6 +95,7 @@ def prepare(asked: PrepareOptions) -> None:
 
     Drawn faces: frugan prepare drawn-faces workspace (a workspace like DeepFaceLab's, of two imaginary people)
     """
+    asked = PrepareOptions(**values)
     from frugan.data.formats.source import local_path
 
     for option, given in {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -164,7 +164,7 @@ class SampleOptions:
 
 
 @options(SampleOptions)
-def sample(asked: SampleOptions) -> None:
+def sample(**values: Any) -> None:
     """Draw samples: grids by class, interpolations, many single pictures, animations, or previews of faces.
 
     Example: frugan sample runs/first --out samples --classes 0-4 --truncation 0.7
@@ -177,6 +177,7 @@ def sample(asked: SampleOptions) -> None:
 
     Faces: frugan sample runs/swap --data workspace --out samples --rows 8
     """
+    asked = SampleOptions(**values)
     from frugan.api.networks import Weights
     from frugan.api.sample.drawing import check_film_name
 

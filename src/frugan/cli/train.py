@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -144,7 +144,7 @@ class TrainOptions:
 
 
 @options(TrainOptions)
-def train(asked: TrainOptions) -> None:
+def train(**values: Any) -> None:
     """Train a recipe on your pictures, or resume the run in --out.
 
     Ctrl-C once: finish the step, save, exit. The same command resumes. Keys: s saves, p writes a preview, q saves and
@@ -155,6 +155,7 @@ def train(asked: TrainOptions) -> None:
 
     Faces: frugan train saehd-df-ud-256 --data src=data_src/aligned --data dst=data_dst/aligned --out runs/swap
     """
+    asked = TrainOptions(**values)
     from frugan.api.train.training import train as train_run
     from frugan.data.run_data import parse_class_map
     from frugan.report.progress_line import LiveLine
