@@ -5,7 +5,7 @@
 Prints the table of docs/memory.md and writes it as JSON; with --fp32 the second one, for cards without half-precision
 units (GTX 10xx and 16xx), which train in fp32. The predictions that it makes on the way are kept in
 `src/frugan/predictions`, so that `frugan plan` answers at once; run it again when a change moves what a step
-takes (and raise VERSION in memory/prediction_store.py).
+takes (and raise VERSION in memory/prediction.py).
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from frugan.api.plan.planner import Planner, PlanOptions
-from frugan.memory.prediction_store import prediction_version
+from frugan.memory.prediction import prediction_version
 from frugan.recipes import SMALLEST_CARDS, SMALLEST_FP32_CARDS, built_in, smallest_cards
 from frugan.wording import GIB
 from machine import describe_machine

@@ -23,7 +23,7 @@ LIMITS = {
     "bytes of a bucket": "frugan.engine.optimizer_shards.BUCKET_BYTES",
     "seconds between signs of life": "frugan.engine.run_folder.BEAT_SECONDS",
     "seconds without a sign of life": "frugan.engine.run_folder.WATCH_SECONDS",
-    "seconds that a helper saves": "frugan.memory.prediction_store.HELPFUL_SECONDS",
+    "seconds that a helper saves": "frugan.memory.prediction.HELPFUL_SECONDS",
     "side of a measured product": "frugan.memory.calibration._MATRIX",
     "bytes of a measured copy": "frugan.memory.calibration._COPY_BYTES",
     "windows of a comparison": "frugan.api.train.precision_comparison.WINDOWS",

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from frugan.engine.optimizers import KINDS
-from frugan.recipe.fields import RecipeField, fields_of, recipe_fields
-from frugan.recipe.loading import load_recipe
+from frugan.recipe.loading import RecipeField, fields_of, load_recipe, recipe_fields
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 

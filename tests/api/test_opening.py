@@ -22,7 +22,7 @@ from frugan.contract.family import GridRequest
 from frugan.engine.events import read_events
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
-from frugan.memory.prediction_store import least_work
+from frugan.memory.prediction import least_work
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from limits import Limit

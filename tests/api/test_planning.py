@@ -20,7 +20,7 @@ from frugan.engine.precision import Precision
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.cards import named_card, unnamed_card
 from frugan.memory.plan_space import Wishes
-from frugan.memory.prediction_store import PredictionStore
+from frugan.memory.prediction import PredictionStore
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards

@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frugan.api.report import PICTURE_BYTES, page, page_of, readers_of, view, write_report
-from frugan.api.report_server import report_server
+from frugan.api.report import PICTURE_BYTES, page, page_of, readers_of, report_server, view, write_report
 from frugan.engine.events import EventLog
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.metrics.scores import Provenance
-from frugan.report.run_view import MOST_POINTS, Charts
+from frugan.report.page import MOST_POINTS, Charts
 
 
 def made_run(path: Path, steps: int = 30, grids: int = 6, samples: int = 100) -> Path:

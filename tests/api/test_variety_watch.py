@@ -28,7 +28,7 @@ from frugan.engine.run_folder import RunFolder
 from frugan.engine.weights import prepared
 from frugan.metrics.diversity import DiversityRatios
 from frugan.recipe.loading import load_recipe
-from frugan.report.run_view import VARIETY
+from frugan.report.page import VARIETY
 from frugan.report.signs import CollapseSigns
 from limits import Limit, place_of
 

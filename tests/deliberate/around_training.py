@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "other hosts' names are answered",
-        "api/report_server.py",
+        "api/report.py",
         '.partition(":")[0] not in NAMES:',
         '.partition(":")[0] in ("evil.example",):',
         "api/test_report.py::test_the_server_answers_get_and_head_alone",

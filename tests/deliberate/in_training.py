@@ -184,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "minibatch deviations are unbiased",
-        "nn/minibatch_std.py",
+        "nn/batch_norm.py",
         "y.var(1, correction=0)",
         "y.var(1, correction=1)",
         "parity/stylegan2/test_operations.py parity/stylegan2/test_forward.py",

@@ -23,8 +23,7 @@ from frugan.contract.layers import GroupNormalised
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import LonePart, OneRank, TeamGroup, sharing
 from frugan.errors import BadInput
-from frugan.nn.batch_norm import BatchNorm
-from frugan.nn.minibatch_std import MinibatchStd
+from frugan.nn.batch_norm import BatchNorm, MinibatchStd
 from frugan.recipe.loading import load_recipe
 
 Found = list[dict[str, Any]]

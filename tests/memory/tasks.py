@@ -23,8 +23,7 @@ from frugan.engine.training import Training
 from frugan.families import families
 from frugan.memory.cards import Card, unnamed_card
 from frugan.memory.plan_space import PlanSpace, Wishes
-from frugan.memory.prediction import BlankPictures, Target, step_memory
-from frugan.memory.prediction_store import PredictionStore
+from frugan.memory.prediction import BlankPictures, PredictionStore, Target, step_memory
 from frugan.memory.search import Search
 from frugan.memory.step_memory import StepMemory, measure_step
 

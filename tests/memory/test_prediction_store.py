@@ -10,8 +10,7 @@ from contract.made_up import MadeUpFamily
 from contract.rig import BF16, FP16
 from frugan.contract.family import Family
 from frugan.families import families
-from frugan.memory.prediction import predict
-from frugan.memory.prediction_store import Job, PredictionStore, outcome
+from frugan.memory.prediction import Job, PredictionStore, outcome, predict
 from limits import Limit
 from memory.formula import PredictionsBy, predicted_by_formula
 from memory.tasks import plan_of, task

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frugan.api.plan.planner import Planner, PlanOptions, shipped_predictions
-from frugan.memory.prediction_store import prediction_version
+from frugan.memory.prediction import prediction_version
 from frugan.recipes import built_in
 
 NEGLIGIBLE = 2e-4

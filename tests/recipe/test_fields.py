@@ -2,8 +2,7 @@
 
 import pytest
 
-from frugan.recipe.fields import recipe_fields
-from frugan.recipe.loading import load_recipe
+from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
 from tools import recipe_tables
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frugan.report.gradient_maps import GradientMap
-from frugan.report.page import render
-from frugan.report.run_view import MOST_POINTS, Charts, Curve, Picture, RunView
+from frugan.report.page import MOST_POINTS, Charts, Curve, Picture, RunView, render
 
 
 @given(st.integers(1, 5000), st.integers(1, 50))

@@ -1,4 +1,4 @@
-"""How what is called tells its caller what it does: lines, and how far it has come."""
+"""What commands and the functions behind them share: how progress is told, and defaults that help shows."""
 
 from collections.abc import Callable
 
@@ -11,3 +11,15 @@ Progress = Callable[[int, int], None]
 
 def quiet(_: object) -> None:
     """Say or show nothing."""
+
+
+METRICS = ("fid", "is", "kid", "pr", "intra-fid")
+USUAL_METRICS = ("fid", "is", "kid", "pr")
+STANDING_BATCHES = 16
+"""Batches from which standing statistics are gathered, as in the BigGAN release."""
+COMPARED_STEPS = 200
+"""For which a recipe is trained in two precisions, side by side."""
+FACES = 120
+"""Drawn of each person for the demo."""
+SIDE_PIXELS = 128
+"""Of drawn faces."""

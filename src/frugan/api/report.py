@@ -1,4 +1,4 @@
-"""`report`: a run, or several, as one HTML page, read again and again while the run goes on."""
+"""`report`: a run, or several, as one HTML page; read again, and served, while the run goes on."""
 
 import base64
 import io
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -19,8 +21,7 @@ from frugan.errors import BadInput
 from frugan.files import atomic_file, json_object
 from frugan.metrics.scores import NONE, SAME, Provenance, low_recall
 from frugan.report.grids import ROWS_KEYWORD
-from frugan.report.page import render
-from frugan.report.run_view import Charts, Curve, Picture, RunView
+from frugan.report.page import Charts, Curve, Picture, RunView, render
 from frugan.wording import GIB, show_size
 
 MOST_ROWS = 30
@@ -422,3 +423,90 @@ def _names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [f"{'/'.join(each[-1:])} ({number})" for number, each in enumerate(parts, 1)]
+
+
+LOOPBACK = "127.0.0.1"
+NAMES = frozenset({LOOPBACK, "localhost"})
+"""What this machine is called by its own browsers. A page that asks by another name was led here by a name server of
+its own, to read what it may not."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+IDLE_SECONDS = 30
+"""A connection that asks for nothing for so long is closed."""
+
+
+def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
+    """A server of the page and of nothing else; `serve_forever` runs it.
+
+    It answers GET and HEAD, to this machine alone, and reads of a run what was added since it last looked.
+
+    Args:
+        runs: folders.
+        port: on the loopback address; 0: any that is free.
+
+    Raises:
+        BadInput: a folder that is no run, or a port that is taken.
+    """
+    readers = readers_of(runs)
+    page(readers, live=True)  # says at once what is wrong with them
+    reading = Lock()  # every request has a thread of its own
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE_SECONDS
+
+        def do_GET(self) -> None:
+            self._answer(with_content=True)
+
+        def do_HEAD(self) -> None:
+            self._answer(with_content=False)
+
+        def _answer(self, *, with_content: bool) -> None:
+            if self.headers.get("Host", "").partition(":")[0] not in NAMES:
+                self.send_error(403)
+                return
+            try:
+                with reading:
+                    answer = _content(self.path.partition("?")[0], readers)
+            except OSError:  # the run was taken away
+                self.send_error(503)
+                return
+            if answer is None:
+                self.send_error(404)
+                return
+            kind, content = answer
+            self.send_response(200)
+            self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if with_content:
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    try:
+        return ThreadingHTTPServer((LOOPBACK, port), Handler)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"--port {port}: {reason}; name another, or 0 for any that is free") from error
+
+
+def _content(path: str, readers: Sequence[RunReader]) -> tuple[str, bytes] | None:
+    """What is to be seen under a path, and which kind of text it is; None: nothing is.
+
+    Raises:
+        OSError: a run's events cannot be read any more.
+    """
+    if path == "/":
+        return "html", page(readers, live=True).encode()
+    if path == "/state":  # changes whenever a run has written something
+        return "plain", " ".join(str(reader.folder.events.stat().st_size) for reader in readers).encode()
+    return None

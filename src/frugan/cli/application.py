@@ -9,18 +9,14 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from frugan.cli.card import card
-from frugan.cli.convert import convert
 from frugan.cli.demo import demo
 from frugan.cli.doctor import doctor
 from frugan.cli.evaluate import evaluate
-from frugan.cli.info import info
 from frugan.cli.output import INTERRUPTED, TRAINING
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
-from frugan.cli.recipes import recipes
-from frugan.cli.report import report
 from frugan.cli.sample import sample
+from frugan.cli.small_commands import card, convert, info, recipes, report
 from frugan.cli.train import train
 from frugan.errors import BadInput
 

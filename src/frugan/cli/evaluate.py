@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.defaults import METRICS, STANDING_BATCHES, USUAL_METRICS
-from frugan.api.progress import quiet
+from frugan.api.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, quiet
 from frugan.cli.options import (
     ClassChoice,
     Device,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugan.api.defaults import FACES, SIDE_PIXELS
+from frugan.api.progress import FACES, SIDE_PIXELS
 from frugan.cli.options import options
 from frugan.cli.output import Bar, say
 from frugan.errors import BadInput
@@ -194,7 +194,7 @@ def _write_reference(asked: PrepareOptions) -> None:
     Raises:
         BadInput: they are faces, or an option has no effect.
     """
-    from frugan.api.evaluate.write_reference import write_reference
+    from frugan.api.evaluate.results import write_reference
     from frugan.contract.settings import DataSettings
 
     if asked.source == DRAWN or asked.faces is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frugan.api.defaults import STANDING_BATCHES
+from frugan.api.progress import STANDING_BATCHES
 from frugan.cli.options import (
     ClassChoice,
     Device,

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from frugan.api.defaults import COMPARED_STEPS
+from frugan.api.progress import COMPARED_STEPS
 from frugan.cli.options import options
 from frugan.cli.output import REQUEUE, Bar, named_paths, print_json, say
 from frugan.errors import BadInput

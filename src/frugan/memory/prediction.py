@@ -1,14 +1,19 @@
-"""What a plan takes, predicted: the engine's own step, run on tensors without data."""
+"""Predicts a plan's memory and work: the engine's own step, run once without data, and remembered on disk."""
 
+import hashlib
 import importlib
+import json
 import sys
+import time
+import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import eq
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -20,9 +25,11 @@ from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.training import Stage, Training
 from frugan.engine.weights import Layout, prepared_together
+from frugan.files import atomic_file
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.work import Work
+from frugan.wording import first_line
 
 
 @dataclass(frozen=True)
@@ -239,3 +246,191 @@ def _make_grids(training: Training, state: TrainingState, plan: Plan, pictures: 
     networks, layout = state.shown, plan.layout(state.device)
     with prepared_together(networks, layout):
         training.make_grids(networks, plan.micro_batch, pictures)
+
+
+FORMAT = 2
+
+VERSION = 6
+"""Of what a step takes. Raise it with a change that moves that, and make the predictions that ship anew
+(`python benchmarks/what_fits.py`); tests/memory/test_shipped_predictions.py fails where one was forgotten."""
+
+HELPFUL_SECONDS = 10.0
+"""Work from which on a helper is worth its start, which takes about 3 of a processor's time."""
+
+TORCH, OWN, PYTHON = Path(torch.__file__).parent, Path(__file__).parents[1], Path(json.__file__).parents[1]
+
+Job = tuple[Plan, Stage, bool]
+"""A plan, a stage, and whether roughly."""
+
+
+class Helper(Protocol):
+    """Another process that runs plans beside this one."""
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+
+    def take(self) -> dict[str, Any] | None:
+        """The next outcome, in the order of the jobs; None: the process is gone."""
+
+
+def outcome(
+    training: Training, plan: Plan, target: Target, stage: Stage, *, rough: bool, dataless: Dataless | None = None
+) -> dict[str, Any]:
+    """A prediction as JSON, or why torch refuses the plan."""
+    try:
+        return predict(training, plan, target, stage, rough=rough, dataless=dataless).as_json()
+    except RuntimeError as error:
+        return {"refused": _reason(error)}
+
+
+def _reason(error: RuntimeError) -> str:
+    """Why a plan is refused, and by which line of a family of another package, if it is one."""
+    reason = first_line(error)
+    if "_local_scalar_dense" in reason:
+        reason = "a forward or a part looks at a tensor's value (.item(), float(), `if`); in a plan tensors have none"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not _is_ours(Path(frame.filename))]
+    return f"{reason} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else reason
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether a line is frugan's, torch's or Python's own."""
+    return bool({TORCH, OWN} & {*file.parents}) or file.parent == PYTHON or file.name.startswith("<")
+
+
+@dataclass
+class PredictionStore:
+    """Runs plans of one training without data, once each."""
+
+    # training, target: what is predicted
+    training: Training
+    target: Target
+    subject: Mapping[str, Any]  # the recipe's fields that a step depends on
+    version: str  # of the step and of torch: what a file has of another version does not count
+    files: tuple[Path, ...] = ()  # read in this order, as far as they exist and are of this version
+    tell: Callable[[int], None] = lambda _: None  # is told what is run: how many so far
+    helper: Helper | None = None  # runs a part of what is asked for ahead; None: nobody does
+    # of one run, before any was made: whether help is worth its start
+    expected_seconds: Callable[[], float] = lambda: 0.0
+    ran: int = 0  # how many were run and not found
+    _known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _seconds: float | None = None
+    _dataless: Dataless = field(default_factory=Dataless)
+
+    def __post_init__(self) -> None:
+        for file in self.files:
+            self._known |= _read(file, self.version)
+
+    @property
+    def known(self) -> Mapping[str, Mapping[str, Any]]:
+        """What was found so far, here or in the files, by key."""
+        return self._known
+
+    def __call__(self, plan: Plan, stage: Stage, *, rough: bool) -> Prediction:
+        """A plan's prediction for a stage.
+
+        Raises:
+            RuntimeError: torch refuses the plan.
+        """
+        plan = _as_run(plan)
+        key = self._key(plan, stage, rough=rough)
+        if key not in self._known:
+            self._run((plan, stage, rough), key)
+        kept = self._known[key]
+        if "refused" in kept:
+            raise RuntimeError(kept["refused"])
+        return Prediction.from_json(kept)
+
+    def ahead(self, jobs: Sequence[Job]) -> None:
+        """Run what will be asked for, with the helper's help; what it fails to do is done when it is asked for."""
+        asked = [(_as_run(plan), stage, rough) for plan, stage, rough in jobs]
+        new = {self._key(plan, stage, rough=rough): (plan, stage, rough) for plan, stage, rough in asked}
+        keys = [key for key in new if key not in self._known]
+        if self.helper is None or len(keys) < 2:
+            return
+        each_seconds = self.expected_seconds() if self._seconds is None else self._seconds
+        if each_seconds * len(keys) < HELPFUL_SECONDS:
+            return
+        theirs = keys[1::2]
+        for key in theirs:
+            self.helper.submit(new[key])
+        for key in keys[0::2]:
+            self._run(new[key], key)
+        for key in theirs:
+            if (outcome_of := self.helper.take()) is None:
+                self.helper = None
+                return
+            self._tell()
+            self._known[key] = outcome_of
+
+    def _run(self, job: Job, key: str) -> None:
+        plan, stage, rough = job
+        self._tell()
+        begun = time.perf_counter()
+        self._known[key] = outcome(self.training, plan, self.target, stage, rough=rough, dataless=self._dataless)
+        self._seconds = time.perf_counter() - begun
+
+    def learn(self, other: "PredictionStore") -> None:
+        """Take over what is known of another recipe: keys tell recipes apart."""
+        self._known |= other._known
+        self.ran += other.ran
+
+    def _tell(self) -> None:
+        self.ran += 1
+        self.tell(self.ran)
+
+    def save(self, file: Path) -> None:
+        """Add what is known to a file; one of another version is replaced."""
+        known = _read(file, self.version) | self._known
+        file.parent.mkdir(parents=True, exist_ok=True)
+        values = {"format": FORMAT, "version": self.version, "predictions": dict(sorted(known.items()))}
+        with atomic_file(file) as beside:
+            beside.write_text(json.dumps(values, separators=(",", ":")) + "\n", "utf-8")
+
+    def _key(self, plan: Plan, stage: Stage, *, rough: bool) -> str:
+        what = {
+            "subject": self.subject,
+            "plan": {name: value for name, value in plan.as_json().items() if value},  # a saver to come is no change
+            "stage": stage.name,
+            "rough": rough,
+            "target": self.target,
+        }
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def least_work(file: Path) -> Work | None:
+    """Work of an average step by the cheapest plan in a file of predictions, of any version; None: it holds none.
+
+    Good for an estimate: what another version changes is the memory, hardly the arithmetic.
+    """
+    works = [Work(**each["work"]) for each in _read(file, None).values() if "work" in each]
+    return min(works, key=lambda work: (work.macs, work.bytes_moved), default=None)
+
+
+def _as_run(plan: Plan) -> Plan:
+    """fp16 is run as bf16: both are two bytes wide, and loss scaling adds scalars; so one run answers for both."""
+    if plan.precision.name != "fp16":
+        return plan
+    return replace(plan, precision=replace(plan.precision, name="bf16", dtype=torch.bfloat16))
+
+
+def prediction_version() -> str:
+    """Version of the predictions that hold now. A CPU build of torch predicts the same as a CUDA build."""
+    return f"{VERSION}-torch-{str(torch.__version__).split('+')[0]}"
+
+
+def _read(file: Path, version: str | None) -> dict[str, dict[str, Any]]:
+    """A file's predictions; none if it is missing, of another version, or damaged: they can be made again.
+
+    Args:
+        version: None: of any.
+    """
+    try:
+        values = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        return {}
+    if version is not None and values.get("version") != version:
+        return {}
+    return dict(values["predictions"])

@@ -1,15 +1,224 @@
-"""One HTML page about one or several runs: everything inside, nothing fetched."""
+"""What a report shows of one run, as plain values from its events and pictures; and all of them as one HTML page."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
+from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from frugan.report.gradient_maps import GradientMap
-from frugan.report.run_view import Curve, Picture, RunView
+from frugan.report.gradient_maps import GradientMap, GradientMaps
+
+MOST_POINTS = 500
+"""Points of one curve: more than a chart has pixels would only make the page heavy."""
+SCORES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "fid": ("FID (lower is better)", "FID"),
+        "intra_fid": ("FID within classes (lower is better)", "mean"),
+        "is_mean": ("inception score (higher is better)", "mean"),
+        "is_std": ("inception score (higher is better)", "deviation"),
+        "kid_mean": ("KID (lower is better)", "mean"),
+        "kid_std": ("KID (lower is better)", "deviation"),
+        "precision": ("precision and recall (higher is better)", "precision"),
+        "recall": ("precision and recall (higher is better)", "recall"),
+        "f_score": ("precision and recall (higher is better)", "F score"),
+    }
+)
+"""Score -> title of its chart, and name of its curve."""
+VARIETY = "Score: variety within classes, generated over real (1: as varied)"
+VARIETY_CURVES: Mapping[str, str] = MappingProxyType({"mean": "mean distance", "nearest": "to the nearest neighbour"})
+STEP_TIME = "Seconds of a step"
+MOST_LAYERS = 8
+"""Layers whose singular values are shown, those with the largest last ones."""
+
+
+@dataclass
+class Curve:
+    """One curve, thinned as it grows: neighbours are averaged, so that a long run keeps its shape."""
+
+    # steps, values: of the points so far
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    _stride: int = 1
+    _waiting: list[tuple[int, float]] = field(default_factory=list)
+
+    def add(self, step: int, value: float) -> None:
+        """Add a point; what is not finite is left out."""
+        if not math.isfinite(value):
+            return
+        self._waiting.append((step, value))
+        if len(self._waiting) < self._stride:
+            return
+        self._flush()
+        if len(self.values) >= 2 * MOST_POINTS:
+            pairs = range(0, len(self.values) - 1, 2)
+            self.values = [(self.values[i] + self.values[i + 1]) / 2 for i in pairs]
+            self.steps = [self.steps[i + 1] for i in pairs]
+            self._stride *= 2
+
+    def cut(self, step: int) -> None:
+        """Forget the points after a step: training has gone back to it."""
+        self._waiting = [point for point in self._waiting if point[0] <= step]
+        while self.steps and self.steps[-1] > step:
+            self.steps.pop()
+            self.values.pop()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self.steps.append(self._waiting[-1][0])
+            self.values.append(sum(value for _, value in self._waiting) / len(self._waiting))
+            self._waiting.clear()
+
+    def finish(self) -> "Curve":
+        """With what still waits, and at most `MOST_POINTS`."""
+        self._flush()
+        while len(self.values) > MOST_POINTS:
+            pairs = range(0, len(self.values) - 1, 2)
+            kept = (self.steps[-1], self.values[-1]) if len(self.values) % 2 else None
+            self.values = [(self.values[i] + self.values[i + 1]) / 2 for i in pairs]
+            self.steps = [self.steps[i + 1] for i in pairs]
+            if kept is not None:
+                self.steps.append(kept[0])
+                self.values.append(kept[1])
+        return self
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A grid at a step."""
+
+    step: int  # of training
+    kind: str  # which grid ("samples")
+    uri: str  # the picture itself, as a data URI
+    rows: tuple[str, ...] = ()  # names of its rows, from the top; empty: they have none
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What is shown of a run."""
+
+    name: str  # of its folder
+    charts: Mapping[str, Mapping[str, Curve]]  # title -> curve name -> curve; in the order in which they are shown
+    facts: Mapping[str, Mapping[str, str]]  # title -> fact -> value, as text: recipe, plan, machine
+    pictures: tuple[Picture, ...]  # grids, oldest first
+    notes: tuple[tuple[str, str], ...]  # lines that training said: choices and warnings, with their kind
+    tiles: Mapping[str, str]  # name -> value, as text: where the run stands
+    damaged: int = 0  # lines of the event file that could not be read
+    gradients: tuple[GradientMap, ...] = ()  # by layer through time, of each network and phase
+    never: Mapping[str, Sequence[str]] = field(default_factory=dict)  # network -> parameters that never got a gradient
+    # rows of what `frugan evaluate` found, column -> value, as text; oldest first
+    scores: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass
+class Charts:
+    """Curves and maps gathered from events."""
+
+    by_title: dict[str, dict[str, Curve]] = field(default_factory=dict)  # title -> curve name -> curve
+    gradients: GradientMaps = field(default_factory=GradientMaps)  # by layer
+    # phase -> (step, how many until then) of the steps with updates that were
+    skipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    # took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data
+    took_seconds: float = 0.0
+    data_seconds: float = 0.0
+
+    def read(self, events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+        """Take the numbers of step and metric events, and pass every other event on."""
+        for event in events:
+            kind = event.get("event")
+            try:
+                if kind == "start" and "parameters" in event:
+                    self.gradients.sizes = dict(event["parameters"])
+                if kind == "resume":
+                    self._cut(int(event["step"]))
+                if kind == "step":
+                    self._step(event)
+                    continue
+                if kind == "metrics":
+                    for name, value in event["scores"].items():
+                        title, curve = SCORES.get(name, (name, name))
+                        self._add(f"Score: {title}", curve, int(event["step"]), value)
+                if kind == "variety":
+                    for curve in ("mean", "nearest"):
+                        self._add(VARIETY, VARIETY_CURVES[curve], int(event["step"]), fmean(event[curve].values()))
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+                continue  # an event of another version
+            yield event
+
+    def _cut(self, step: int) -> None:
+        """Forget what came after the step that a run goes on from: it is trained again."""
+        self.gradients.cut(step)
+        for curves in self.by_title.values():
+            for curve in curves.values():
+                curve.cut(step)
+        for phase, skips in self.skipped.items():
+            self.skipped[phase] = [skip for skip in skips if skip[0] <= step]
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        step = int(event["step"])
+        for phase, entry in event["phases"].items():
+            for name, value in entry["terms"].items():
+                self._add(f"Losses of {phase}", name, step, value)
+            self._add("Gradient norms", phase, step, entry["gradient_norm"])
+            self._add("Loss scale", phase, step, entry["loss_scale"])
+            if "learning_rate" in entry:
+                self._add("Learning rate", phase, step, entry["learning_rate"])
+            skips = self.skipped.setdefault(phase, [])
+            before = skips[-1][1] if skips else 0
+            if entry["skipped"]:
+                skips.append((step, before + int(entry["skipped"])))
+            self._add("Skipped updates in all", phase, step, before + int(entry["skipped"]))
+            self.gradients.add(step, phase, entry)
+        for name, value in event.get("carried", {}).items():
+            self._add(name.capitalize(), name, step, value)
+        for layer, value in event.get("singular_values", {}).items():
+            self._add("Largest singular values", layer, step, value)
+        self._add("Images per second", "images per second", step, event["images_per_second"])
+        if "took_seconds" in event:
+            self.took_seconds += event["took_seconds"]
+            self.data_seconds += event["data_seconds"]
+            self._add(STEP_TIME, "step", step, event["took_seconds"])
+            self._add(STEP_TIME, "of it, waiting for data", step, event["data_seconds"])
+        if event.get("memory_bytes"):
+            self._add("Memory (GiB)", "measured", step, event["memory_bytes"] / 2**30)
+
+    def _add(self, title: str, curve: str, step: int, value: Any) -> None:
+        self.by_title.setdefault(title, {}).setdefault(curve, Curve()).add(step, float(value))
+
+    def finish(self) -> dict[str, dict[str, Curve]]:
+        """All charts; of singular values the largest; without those in which nothing happens."""
+        shown = {
+            title: {name: curve.finish() for name, curve in curves.items()} for title, curves in self.by_title.items()
+        }
+        if layers := shown.get("Largest singular values"):
+            largest = sorted(layers, key=lambda name: -(layers[name].values or [0.0])[-1])[:MOST_LAYERS]
+            shown["Largest singular values"] = {name: layers[name] for name in sorted(largest)}
+        if all(set(curve.values) <= {1.0} for curve in shown.get("Loss scale", {}).values()):
+            shown.pop("Loss scale", None)  # no scaling in this precision
+        if not any(self.skipped.values()):
+            shown.pop("Skipped updates in all", None)
+        return {title: shown[title] for title in sorted(shown, key=_order)}
+
+
+def _order(title: str) -> tuple[int, str]:
+    first = (
+        "Score",
+        "Losses",
+        "Gradient",
+        "Skipped",
+        "Loss scale",
+        "Learning",
+        "Largest",
+        "Images",
+        "Seconds",
+        "Memory",
+    )
+    return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title
+
 
 LIVE_SECONDS = 5
 """A page of a run that goes on asks for a newer one so often."""

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from frugan.nn.batch_norm import MinibatchStd
 from frugan.nn.elementwise import clamped, leaky_relu, second_moment_norm
 from frugan.nn.equalised import EqualisedLinear, downsampling_conv2d, linear_together
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter, upfirdn2d, upsample2d
-from frugan.nn.minibatch_std import MinibatchStd
 from frugan.nn.modulated import demodulation, modulated_conv2d, scaled_noise
 
 LIMIT = 1e-5

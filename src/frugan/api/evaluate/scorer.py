@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from frugan.api.defaults import METRICS, USUAL_METRICS
 from frugan.api.evaluate.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
-from frugan.api.progress import Say
+from frugan.api.progress import METRICS, USUAL_METRICS, Say
 from frugan.api.sample.generation import DrawRequest, check_draw
 from frugan.data.digits import are_digits
 from frugan.data.picture_set import PictureSet

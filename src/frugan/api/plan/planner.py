@@ -33,8 +33,7 @@ from frugan.memory.calibration import calibrate as measure_card
 from frugan.memory.calibration import choose_card, save_calibration
 from frugan.memory.cards import Budget, Card
 from frugan.memory.plan_space import PlanSpace, Wishes, savers_of
-from frugan.memory.prediction import Target
-from frugan.memory.prediction_store import PredictionStore, prediction_version
+from frugan.memory.prediction import PredictionStore, Target, prediction_version
 from frugan.memory.search import Choice, Search
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe

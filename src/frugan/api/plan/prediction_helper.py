@@ -15,8 +15,7 @@ from frugan.api.setup import training_of
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision
 from frugan.memory.dataless import Dataless
-from frugan.memory.prediction import HOST, Target
-from frugan.memory.prediction_store import Job, outcome
+from frugan.memory.prediction import HOST, Job, Target, outcome
 from frugan.recipe.loading import parse_recipe
 from frugan.recipe.recipe import Recipe
 

@@ -18,7 +18,7 @@ from frugan.contract.family import GridRequest
 from frugan.data.picture_set import PictureSet
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
-from frugan.metrics.nearest import nearest_pictures
+from frugan.metrics.diversity import nearest_pictures
 from frugan.report.grids import not_finite, write_grid
 from frugan.report.sample_files import write_animation, write_npz, write_pngs
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from frugan.api.defaults import STANDING_BATCHES
+from frugan.api.progress import STANDING_BATCHES
 from frugan.contract.family import GridRequest, Noise
 from frugan.contract.layers import GroupNormalised, Observer, Stateful
 from frugan.engine.streams import derive_seed

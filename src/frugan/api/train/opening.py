@@ -17,8 +17,7 @@ from frugan.engine.device import out_of_memory_noted, release_memory
 from frugan.engine.loop import Loop, RunningStage
 from frugan.engine.plan import Plan
 from frugan.memory.cards import PUBLISHED, TIME_ERROR, Card, named_card
-from frugan.memory.prediction import Prediction, predict
-from frugan.memory.prediction_store import least_work
+from frugan.memory.prediction import Prediction, least_work, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in, smallest_cards

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from frugan.api.data import Data
-from frugan.api.defaults import COMPARED_STEPS
 from frugan.api.devices import choose_device
-from frugan.api.progress import Progress, Say, quiet
+from frugan.api.progress import COMPARED_STEPS, Progress, Say, quiet
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.engine.events import Event, read_events

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from frugan.families.stylegan2.config import Architecture, StyleGAN2Networks
 from frugan.families.stylegan2.generator import Mapping
+from frugan.nn.batch_norm import MinibatchStd
 from frugan.nn.equalised import EqualisedConv2d, EqualisedLinear
 from frugan.nn.fir import KeptKernels, downsample2d, fir_filter
-from frugan.nn.minibatch_std import MinibatchStd
 
 
 class DiscriminatorBlock(nn.Module):

@@ -1,0 +1,283 @@
+"""The smaller commands: `frugan card`, `convert`, `info`, `recipes`, `report`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from frugan.cli.output import named_paths, print_json, say
+from frugan.contract.formats import Conversion
+from frugan.errors import BadInput
+from frugan.recipes import shipped_recipes
+
+if TYPE_CHECKING:
+    from frugan.api.plan.network_costs import NetworkInfo
+
+
+def card(
+    run: Annotated[Path, typer.Argument(help="run folder, or one of its checkpoints")],
+    out: Annotated[Path | None, typer.Option(help="folder to write; default: card in the run folder")] = None,
+    licence: Annotated[
+        str, typer.Option(help="what others may do with the weights, such as cc-by-4.0, or a sentence")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+) -> None:
+    """Write a folder to share: weights, recipe, samples, and a model card with scores and how they were measured.
+
+    Example: frugan card runs/first --licence cc-by-4.0
+    """
+    from frugan.api.card import write_card
+
+    folder = write_card(run, out, licence=licence, say=say)
+    if as_json:
+        print_json({"folder": str(folder)})
+        return
+    print(f"{folder}: README.md is the card; look through it before you give it away")
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="the run, weights or model to convert")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="the new folder or file to write")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override, when a run is made")
+    ] = None,
+    made_by: Annotated[
+        str, typer.Option("--from", metavar="FORMAT", help="format of IN: leras, biggan-pytorch, stylegan-pickle …")
+    ] = "frugan",
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="format of OUT: leras, dfm, biggan-pytorch …")] = "frugan",
+    name: Annotated[str | None, typer.Option(help="which model, if the folder has several: best0, copy1 …")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="[NAME=]PATH of faces, to check the model's options against")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option(help="write into an existing OUT; DeepFaceLab's old files are moved to a folder")
+    ] = False,
+    half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision, for a smaller file")] = False,
+    raw: Annotated[bool, typer.Option(help="take the generator as it was trained, not its EMA")] = False,
+    verify: Annotated[bool, typer.Option(help="run the converted networks before anything is written")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+) -> None:
+    """Convert a model from or to another program: DeepFaceLab, BigGAN or StyleGAN2.
+
+    leras is DeepFaceLab's own format: weights, optimizer state, options, iteration and loss history, both ways.
+
+    Example: frugan convert workspace/model runs/swap --from leras
+
+    Back: frugan convert runs/swap workspace/model --to leras --data workspace --replace
+
+    DeepFaceLive: frugan convert runs/swap swap.dfm --to dfm
+
+    BigGAN: frugan convert weights/EXPERIMENT runs/mine --from biggan-pytorch (and back with --to)
+
+    BigGAN of TensorFlow Hub: frugan convert biggan-128/ biggan.safetensors --from biggan-tfhub --verify
+
+    StyleGAN2: frugan convert network-snapshot-001000.pkl converted.safetensors --from stylegan-pickle
+
+    Back, under the authors' names: frugan convert runs/mine states.safetensors --to stylegan-safetensors
+    """
+    from frugan.api.convert.formats import convert as convert_model
+
+    asked = Conversion(
+        source=source,
+        out=out,
+        say=say,
+        overrides=overrides or (),
+        name=name,
+        data=named_paths(data) if data else None,
+        replace=replace,
+        half=half,
+        raw=raw,
+        verify=verify,
+    )
+    made = convert_model(asked, made_by, to)
+    if as_json:
+        print_json(dict(made.facts))
+        return
+    print("\n".join(made.lines))
+
+
+COLUMNS = (
+    "per sample",
+    "parameters",
+    "arithmetic",
+    "memory traffic",
+    "intensity",
+    "bound here by",
+    "activations kept",
+    "latency",
+)
+
+
+def _rows(network: "NetworkInfo") -> tuple[str, ...]:
+    seconds = network.latency_seconds
+    return (
+        f"{network.parameters:,}",
+        f"{network.macs / 1e9:.3f} GMAC",
+        f"{network.bytes_moved / 1e6:,.1f} MB",
+        f"{network.intensity:.1f} MAC/byte",
+        network.bound_by,
+        f"{network.saved_activation_bytes / 2**20:,.1f} MiB",
+        "not measured" if seconds is None else f"{seconds * 1e3:,.1f} ms",
+    )
+
+
+def info(
+    source: Annotated[str, typer.Argument(help="recipe, run folder, checkpoint or weights file")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    latency: Annotated[bool, typer.Option(help="time one sample's forward pass on this machine")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+) -> None:
+    """Say what a recipe's networks cost: parameters, arithmetic, memory traffic, activations, latency.
+
+    Example: frugan info biggan-imagenet-128
+    """
+    from frugan.api.plan.network_costs import CAVEAT
+    from frugan.api.plan.network_costs import info as measure
+
+    recipe_info = measure(source, overrides or [], device=device, latency=latency)
+    if as_json:
+        print_json(recipe_info.as_json())
+        return
+    about = recipe_info.recipe.about
+    # A row for each network: names are for copying and never cut, however many there are.
+    table = Table(*COLUMNS, box=None, pad_edge=False)
+    for name, network in recipe_info.networks.items():
+        table.add_row(name, *_rows(network))
+    console = Console(highlight=False, width=max(Console().width, 140))
+    settings = f" Settings: {about.source}." if about.source else ""
+    summary = about.summary or f"family {recipe_info.recipe.family}"
+    console.print(f"{recipe_info.name}: {summary}.{settings} Trained: {about.trained}.", soft_wrap=True)
+    console.print(table)
+    peaks = f"{recipe_info.peaks.macs_per_s / 1e9:,.0f} GMAC/s and {recipe_info.peaks.bytes_per_s / 1e9:,.1f} GB/s"
+    console.print(
+        f"Measured on {recipe_info.device} in {recipe_info.precision}, which reaches {peaks}. {CAVEAT}", soft_wrap=True
+    )
+
+
+def recipes(
+    name: Annotated[
+        str | None, typer.Argument(help="show the fields of this recipe: a built-in name, TOML file or run")
+    ] = None,
+    fields: Annotated[bool, typer.Option("--fields", help="show every field of NAME (as NAME alone does)")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+) -> None:
+    """List the built-in recipes, with the smallest card for each; or all fields of one recipe.
+
+    Example: frugan recipes
+
+    Fields: frugan recipes biggan-small-32
+    """
+    if fields and name is None:
+        raise BadInput("--fields goes with the name of a recipe, such as frugan recipes biggan-small-32 --fields")
+    if name is not None:
+        _show_fields(name, as_json=as_json)
+        return
+    rows = shipped_recipes()
+    if as_json:
+        print_json(rows)
+        return
+    longest = max(len(str(row["name"])) for row in rows)
+    table = Table(
+        Column("recipe", no_wrap=True, min_width=longest),  # names are for copying
+        "pixels",
+        "parameters",
+        "batch",
+        "groups",
+        "duration",
+        "card",
+        "fp32 card",
+        "trained",
+        box=None,
+        pad_edge=False,
+    )
+    for row in rows:
+        table.add_row(
+            str(row["name"]),
+            str(row["resolution"]),
+            f"{row['parameters'] / 1e6:.1f}M",
+            str(row["batch"]),
+            str(row["normalisation_batch"] or "-"),
+            str(row["duration"]),
+            _gib(row["smallest_card_gib"]),
+            _gib(row["smallest_fp32_card_gib"]),
+            str(row["trained"]),
+        )
+    # Names are for copying: never cut them, whatever the width of the terminal.
+    console = Console(width=max(Console().width, 106))
+    console.print(table)
+    console.print(
+        "\ntrained: who has trained it to its end: we, its authors (with the original program), or nobody we know of.\n"
+        "groups: samples that are normalised together (batch norm, minibatch stddev); no micro-batch is smaller.\n"
+        "card: memory of the smallest common card that it fits (predicted); frugan plan NAME --memory 6GiB: how.\n"
+        "fp32 card: the same for cards without half-precision units (GTX 10xx, 16xx); -: none, or not predicted.\n"
+        "Next: frugan info NAME, or frugan train NAME --data PICTURES --out RUN",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _gib(size: int | None) -> str:
+    return f"{size} GiB" if size else "-"
+
+
+def _show_fields(name: str, *, as_json: bool) -> None:
+    from frugan.recipe.loading import load_recipe, recipe_fields
+
+    fields = recipe_fields(load_recipe(name))
+    if as_json:
+        print_json([asdict(field) for field in fields])
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("field", no_wrap=True)  # names are for copying
+    for title in ("", "here", "may be", "what it does"):
+        table.add_column(title)
+    for field in fields:
+        row = (field.key, "" if field.changeable else "*", field.value, field.values, field.description)
+        table.add_row(*map(Text, row))
+    console = Console(width=max(Console().width, 160), highlight=False)
+    console.print(table)
+    console.print(
+        "\n*: cannot change once a run has begun. Override a field on the command line, such as "
+        "training.duration='3000 steps', or in a TOML file of your own.",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folder; several are compared")],
+    out: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the first run")] = None,
+    serve: Annotated[
+        bool, typer.Option(help="show it on this machine in a browser, updated while training goes on")
+    ] = False,
+    port: Annotated[int, typer.Option(help="port of --serve; 0: any free one")] = 8765,
+) -> None:
+    """Write one HTML page about a run: curves, sample grids through time, scores, memory, recipe and plan.
+
+    The page holds everything itself and fetches nothing.
+
+    Example: frugan report runs/first
+
+    Several: frugan report runs/first runs/second --out comparison.html
+    """
+    from frugan.api.report import report_server, write_report
+
+    if not serve:
+        print(write_report(runs, out))
+        return
+    if out is not None:
+        raise BadInput(f"--out {out}: --serve writes no file; leave out one of the two")
+    with report_server(runs, port) as server:
+        say(f"http://{server.server_address[0]!s}:{server.server_address[1]} (Ctrl-C ends it)")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return
