@@ -11,8 +11,8 @@ from typer.core import TyperCommand
 
 from frugan.cli.demo import demo
 from frugan.cli.doctor import doctor
+from frugan.cli.endings import INTERRUPTED, TRAINING
 from frugan.cli.evaluate import evaluate
-from frugan.cli.output import INTERRUPTED, TRAINING
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare
 from frugan.cli.sample import sample

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.cli.output import FAILED, print_json, say
+from frugan.cli.endings import FAILED
+from frugan.cli.output import print_json, say
 from frugan.errors import BadInput
 from frugan.files import atomic_file
 from frugan.wording import count

@@ -1,4 +1,4 @@
-"""How commands show things and end: people read stderr and tables, programs read JSON on stdout and exit codes."""
+"""How commands show things: people read stderr and tables, programs read JSON on stdout."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from frugan.errors import BadInput
-
-FAILED, BAD_INPUT = 1, 2
-INTERRUPTED = 130
-"""As shells say of a program that Ctrl-C ended: 128, and SIGINT's number."""
-REQUEUE = 75
-"""Stopped before its end, to go on another time: EX_TEMPFAIL of sysexits.h, for schedulers that requeue by it."""
-TRAINING = ("train", "demo")
-"""Commands that write checkpoints."""
 
 
 def say(line: str) -> None:
