@@ -165,18 +165,7 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         grad_hook=orthogonal("D", objective.discriminator_orthogonality),
         carried=augmentation.carried(),
     )
-    penalty = Phase(
-        name="D_r1",
-        updates=("D",),
-        uses=("D",),
-        optimizer="D",
-        parts=(r1,),
-        draws=augmentation.draws("real", shape=shape),
-        sources=("images",),
-        every=objective.r1_every,
-        gain=objective.r1_every,
-        carried=augmentation.carried(),
-    )
+    penalty = _r1_phase(r1, augmentation, shape, objective.r1_every)
     generator = Phase(
         name="G",
         updates=("G",),
@@ -192,4 +181,20 @@ def phases(networks: BigGANNetworks, objective: BigGANObjective) -> tuple[Phase,
         discriminator,
         *((penalty,) if objective.r1_gamma else ()),
         *((generator,) if objective.generator_learns else ()),
+    )
+
+
+def _r1_phase(part: Part, augmentation: Augmentation, shape: tuple[int, int, int], every: int) -> Phase:
+    """The discriminator's penalty every few steps, on real pictures of `shape`."""
+    return Phase(
+        name="D_r1",
+        updates=("D",),
+        uses=("D",),
+        optimizer="D",
+        parts=(part,),
+        draws=augmentation.draws("real", shape=shape),
+        sources=("images",),
+        every=every,
+        gain=every,
+        carried=augmentation.carried(),
     )

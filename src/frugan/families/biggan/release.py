@@ -165,6 +165,21 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
     Raises:
         BadInput: files are missing, damaged, hostile, or of another program.
     """
+    _check_set(folder, suffix)
+    state = _state(folder / file_name(STATE, suffix))
+    networks = {name: _network(path) for name in NETWORKS if (path := folder / file_name(name, suffix)).is_file()}
+    states = {
+        name: _adam(path, networks[name])
+        for name in OPTIMIZERS
+        if optimizers and name in networks and (path := folder / file_name(f"{name}_optim", suffix)).is_file()
+    }
+    options = {key: _plain(value) for key, value in state["config"].items() if type(value) is not Layer}
+    counters = {name: _plain(state[name]) for name in COUNTERS if name in state}
+    return ReleaseCheckpoint(folder, suffix, networks, states, options, counters)
+
+
+def _check_set(folder: Path, suffix: str) -> None:
+    """Refuse a folder that is not there, or has no such set of files."""
     if not folder.is_dir():
         what = "a file" if folder.is_file() else "no such folder"
         raise BadInput(
@@ -176,16 +191,6 @@ def read_checkpoint(folder: Path, suffix: str = "", *, optimizers: bool = True) 
         there = ", ".join(repr(each) for each in known if each) or "none with a suffix"
         named = f"a set named {suffix!r}" if suffix else "a set without a suffix (G.pth)"
         raise BadInput(f"{folder}: {named} is not there; expected one of: {there} (--name NAME)")
-    state = _state(folder / file_name(STATE, suffix))
-    networks = {name: _network(path) for name in NETWORKS if (path := folder / file_name(name, suffix)).is_file()}
-    states = {
-        name: _adam(path, networks[name])
-        for name in OPTIMIZERS
-        if optimizers and name in networks and (path := folder / file_name(f"{name}_optim", suffix)).is_file()
-    }
-    options = {key: _plain(value) for key, value in state["config"].items() if type(value) is not Layer}
-    counters = {name: _plain(state[name]) for name in COUNTERS if name in state}
-    return ReleaseCheckpoint(folder, suffix, networks, states, options, counters)
 
 
 def _state(path: Path) -> dict[str, Any]:
@@ -218,12 +223,8 @@ def _network(path: Path) -> dict[str, Tensor]:
 
 def _adam(path: Path, network: Mapping[str, Tensor]) -> AdamState:
     """Adam's state by the names of the parameters, in whose order its lists are."""
-    read = read_torch_file(path)
-    groups = read.get("param_groups") if type(read) is dict else None
-    states = read.get("state") if type(read) is dict else None
-    if type(groups) is not list or len(groups) != 1 or type(groups[0]) is not dict or type(states) is not dict:
-        raise BadInput(f"{path}: holds no optimizer state with one group of parameters")
-    order, indices = parameter_order(network), groups[0].get("params")
+    group, states = _group_and_states(path)
+    order, indices = parameter_order(network), group.get("params")
     if type(indices) is not list or len(indices) != len(order) or not all(type(index) is int for index in indices):
         count = len(indices) if type(indices) is list else "no"
         raise BadInput(f"{path}: is of {count} parameters; the network beside it has {len(order)}")
@@ -234,7 +235,17 @@ def _adam(path: Path, network: Mapping[str, Tensor]) -> AdamState:
         for index, name in zip(indices, order, strict=True)
         if index in states
     }
-    return AdamState({key: value for key, value in groups[0].items() if key != "params"}, slots)
+    return AdamState({key: value for key, value in group.items() if key != "params"}, slots)
+
+
+def _group_and_states(path: Path) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """The one group of parameters that an optimizer's file has, and index of a parameter -> its state."""
+    read = read_torch_file(path)
+    groups = read.get("param_groups") if type(read) is dict else None
+    states = read.get("state") if type(read) is dict else None
+    if type(groups) is not list or len(groups) != 1 or type(groups[0]) is not dict or type(states) is not dict:
+        raise BadInput(f"{path}: holds no optimizer state with one group of parameters")
+    return groups[0], states
 
 
 def _slots(state: Any, parameter: Tensor, name: str, path: Path) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ result does not depend on micro-batches. Gradients are averaged over them, not a
 picture, each with its own share. And the mean style moves once per update.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -171,21 +172,7 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
         )
     ]
     if objective.path_length_weight:
-        step_phases.append(
-            Phase(
-                name="G_path",
-                updates=("G",),
-                uses=("G",),
-                optimizer="G",
-                parts=(game.path_length,),
-                draws={**draws, **own_classes, "path": Draw("normal", shape, per_image=True)},
-                every=objective.path_length_every,
-                fraction=objective.path_length_fraction,
-                smaller_groups=True,
-                gain=objective.path_length_every,
-                carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
-            )
-        )
+        step_phases.append(_path_length_phase(game, {**draws, **own_classes}, shape))
     step_phases.append(
         Phase(
             name="D",
@@ -199,18 +186,39 @@ def phases(networks: StyleGAN2Networks, objective: StyleGAN2Objective) -> tuple[
         )
     )
     if objective.r1_gamma:
-        step_phases.append(
-            Phase(
-                name="D_r1",
-                updates=("D",),
-                uses=("D",),
-                optimizer="D",
-                parts=(game.r1,),
-                draws=augmentation.draws("real", shape=shape),
-                sources=("images",),
-                every=objective.r1_every,
-                gain=objective.r1_every,
-                carried=augmentation.carried(),
-            )
-        )
+        step_phases.append(_r1_phase(game, shape))
     return tuple(step_phases)
+
+
+def _path_length_phase(game: _Game, draws: Mapping[str, Draw], shape: tuple[int, int, int]) -> Phase:
+    """The generator's penalty every few steps, of what its pictures of `shape` are generated from."""
+    objective = game.objective
+    return Phase(
+        name="G_path",
+        updates=("G",),
+        uses=("G",),
+        optimizer="G",
+        parts=(game.path_length,),
+        draws={**draws, "path": Draw("normal", shape, per_image=True)},
+        every=objective.path_length_every,
+        fraction=objective.path_length_fraction,
+        smaller_groups=True,
+        gain=objective.path_length_every,
+        carried={PATH_LENGTH: Carried(0.0, partial(_moved, objective.path_length_decay))},
+    )
+
+
+def _r1_phase(game: _Game, shape: tuple[int, int, int]) -> Phase:
+    """The discriminator's penalty every few steps, on real pictures of `shape`."""
+    return Phase(
+        name="D_r1",
+        updates=("D",),
+        uses=("D",),
+        optimizer="D",
+        parts=(game.r1,),
+        draws=game.augmentation.draws("real", shape=shape),
+        sources=("images",),
+        every=game.objective.r1_every,
+        gain=game.objective.r1_every,
+        carried=game.augmentation.carried(),
+    )

@@ -108,16 +108,8 @@ def _module(meta: Any) -> Module:
     name, state = meta.get("class_name"), meta.get("state")
     if type(name) is not str or type(state) is not dict:
         raise TypeError
-    hidden = state.get("_non_persistent_buffers_set", set())
-    if type(hidden) is not set:
-        raise TypeError
     settings = {key: value for key, value in state.items() if key not in _PARTS}
-    arrays = {
-        key: value
-        for part in ("_parameters", "_buffers")
-        for key, value in _part(state, part)
-        if value is not None and not (part == "_buffers" and key in hidden)
-    }
+    arrays = _arrays(state)
     modules = {key: value for key, value in _part(state, "_modules") if value is not None}
     if not all(type(value) is np.ndarray for value in arrays.values()):
         raise BadInput(f"holds a {name[:50]!a} with a parameter that is no tensor. {CURE}")
@@ -127,6 +119,19 @@ def _module(meta: Any) -> Module:
 
 
 _PARTS = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+
+
+def _arrays(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, and those buffers that the program's state dict has; whether they are tensors is not looked at."""
+    hidden = state.get("_non_persistent_buffers_set", set())
+    if type(hidden) is not set:
+        raise TypeError
+    return {
+        key: value
+        for part in ("_parameters", "_buffers")
+        for key, value in _part(state, part)
+        if value is not None and not (part == "_buffers" and key in hidden)
+    }
 
 
 def _part(state: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
