@@ -134,10 +134,15 @@ def open_sources(
     if unknown := sorted(set(opened) - set(needs)):
         raise BadInput(f"data {unknown[0]!r}: unknown name; this model reads {', '.join(sorted(needs))}")
     fitted = {name: need.fitted(name, f"{name}{where[name]}", opened[name], options) for name, need in needs.items()}
+    _check_together(needs, fitted)
+    return fitted
+
+
+def _check_together(needs: Mapping[str, SourceSpec], fitted: Mapping[str, Any]) -> None:
+    """Have the sources of each kind checked against each other."""
     for kind in {type(need) for need in needs.values()}:
         alike = [name for name, need in needs.items() if type(need) is kind]
         needs[alike[0]].check_together({name: fitted[name] for name in alike})
-    return fitted
 
 
 def advice(recipe: Recipe, sources: Mapping[str, Any]) -> Iterator[str]:

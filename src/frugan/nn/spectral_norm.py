@@ -208,19 +208,10 @@ class SpectralScaling(Scaling):
         carried = super().carry(masters, [None if i in stacked else each for i, each in enumerate(gradients)])
         alone = {i: each.flatten(1) for i, each in enumerate(carried) if each is not None}
         matrices = [master.flatten(1) for master in masters]
-        given = {i: cast(Tensor, gradients[i]).flatten(1) for i in stacked}
 
         dots = [torch.dot(matrices[i].view(-1), each.view(-1)).view(1) for i, each in alone.items()]
-        wholes: list[Tensor] = []
-        for stack in stacks:
-            whole = stack.whole(matrices)
-            divided = torch.div(stack.whole(given), stack.by_row(self.sigmas), out=torch.empty_like(whole))
-            dots.append(stack.dots(whole, divided))
-            wholes.append(divided)
-        order = [*alone, *(place for stack in stacks for place in stack.places)]
-        each_divisor = (self.sigmas * self.right_norms).unbind()
-        factors = torch.cat(dots) / torch.stack([each_divisor[i] for i in order])
-        left = dict(zip(order, _scaled([self.left[i] for i in order], factors), strict=True))
+        wholes, dots_of_stacks = self._divide_stacks(stacks, matrices, gradients)
+        left = self._left_times(dots + dots_of_stacks, list(alone), stacks)
 
         for i, gradient in alone.items():
             gradient.addcmul_(left[i].mT, self.right[i], value=-1)
@@ -229,6 +220,37 @@ class SpectralScaling(Scaling):
             for i, part in stack.parts(whole).items():
                 carried[i] = part.view(masters[i].shape)
         return carried
+
+    def _divide_stacks(
+        self, stacks: Sequence[MatrixStack], matrices: Sequence[Tensor], gradients: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Divide the gradients of stacks, of which none may be missing.
+
+        Returns:
+            Of each stack the divided gradients [all rows, width], and <divided gradient, master> [stacked].
+        """
+        given = {i: cast(Tensor, gradients[i]).flatten(1) for stack in stacks for i in stack.places}
+        wholes: list[Tensor] = []
+        dots: list[Tensor] = []
+        for stack in stacks:
+            whole = stack.whole(matrices)
+            divided = torch.div(stack.whole(given), stack.by_row(self.sigmas), out=torch.empty_like(whole))
+            dots.append(stack.dots(whole, divided))
+            wholes.append(divided)
+        return wholes, dots
+
+    def _left_times(self, dots: list[Tensor], alone: Sequence[int], stacks: Sequence[MatrixStack]) -> dict[int, Tensor]:
+        """The u of weights, by place, each times its dot over sigma and the norm of v: [1, out].
+
+        Args:
+            dots: of each weight alone [1], then of each stack [stacked].
+            alone: places of the first.
+            stacks: the others.
+        """
+        order = [*alone, *(place for stack in stacks for place in stack.places)]
+        each_divisor = (self.sigmas * self.right_norms).unbind()
+        factors = torch.cat(dots) / torch.stack([each_divisor[i] for i in order])
+        return dict(zip(order, _scaled([self.left[i] for i in order], factors), strict=True))
 
 
 def _scaled(rows: list[Tensor], factors: Tensor) -> list[Tensor]:

@@ -366,11 +366,7 @@ def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> st
     for fault in error.errors():
         place = [part for part in (prefix, *map(str, fault["loc"])) if part]
         key = ".".join(place)
-        message = fault["msg"].removeprefix("Value error, ")
-        if message.startswith("Input should"):  # pydantic's own, in our words
-            message = message.replace("Input should", "must", 1).partition(", unable to")[0]
-            for theirs, ours in PLAIN_WORDS.items():
-                message = message.replace(theirs, ours)
+        message = _in_our_words(fault["msg"])
         if not key:
             lines.append(message)  # a fault of the recipe as a whole, or one explained already
             continue
@@ -386,6 +382,16 @@ def explain(error: ValidationError, of: type[BaseModel], prefix: str = "") -> st
             given = fault["input"] if isinstance(fault["input"], str | int | float | bool | list | tuple) else None
             lines.append(f"{key}: {message}" + (f" (got {given!r})" if given is not None else ""))
     return "\n".join(lines)
+
+
+def _in_our_words(message: str) -> str:
+    """A message of pydantic's: its own wording is replaced, that of our validators stays."""
+    message = message.removeprefix("Value error, ")
+    if message.startswith("Input should"):
+        message = message.replace("Input should", "must", 1).partition(", unable to")[0]
+        for theirs, ours in PLAIN_WORDS.items():
+            message = message.replace(theirs, ours)
+    return message
 
 
 def _keys(of: type[BaseModel], prefix: str = "") -> Iterator[str]:

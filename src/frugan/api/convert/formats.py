@@ -1,6 +1,6 @@
 """`convert`: from the formats of other programs to runs and weights of frugan's own, and back."""
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from types import MappingProxyType
 
 from frugan import registry
@@ -48,12 +48,7 @@ def convert(asked: Conversion, made_by: str = OWN, to: str = OWN) -> Converted:
     if taken is None:
         can = "written (--to)" if direction == "from" else "read (--from)"
         raise BadInput(f"--{direction} {name}: {chosen.program} can only be {can}")
-    for field in _given(asked):
-        if field not in taken:
-            others = _takers(field)
-            where = f"is for {' and '.join(others)}" if others else f"is not for --{direction} {name}"
-            word = asked.overrides[0] if field == "overrides" else OPTIONS[field]
-            raise BadInput(f"{word} {where}; leave it out")
+    _check_options(asked, taken, f"--{direction} {name}")
     if direction == "to":
         return chosen.write(asked, Ours(asked))
     check_target(asked, chosen.makes)
@@ -69,8 +64,18 @@ def _formats() -> dict[str, FileFormat]:
     return {name: _format(name) for name in registry.names(registry.FORMATS)}
 
 
-def _given(asked: Conversion) -> Iterator[str]:
-    return (field for field in OPTIONS if getattr(asked, field))
+def _check_options(asked: Conversion, taken: Collection[str], way: str) -> None:
+    """Refuse an option that this way of converting, such as `--from leras`, does not take.
+
+    Raises:
+        BadInput: as `convert`.
+    """
+    for field in OPTIONS:
+        if getattr(asked, field) and field not in taken:
+            others = _takers(field)
+            where = f"is for {' and '.join(others)}" if others else f"is not for {way}"
+            word = asked.overrides[0] if field == "overrides" else OPTIONS[field]
+            raise BadInput(f"{word} {where}; leave it out")
 
 
 def _takers(field: str) -> list[str]:
