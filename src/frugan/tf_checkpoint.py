@@ -98,7 +98,7 @@ def _shift(count: int) -> Words:
 
 
 def _times(matrix: Words, states: Words) -> Words:
-    """A matrix over two elements, given by its columns, times states [N]."""
+    """A matrix over the field of two elements, given by its columns, times states [N]."""
     out = np.zeros_like(states)
     for bit in range(32):
         out ^= np.where((states >> np.uint32(bit)) & np.uint32(1), matrix[bit], np.uint32(0))
@@ -161,6 +161,10 @@ def decompress(data: bytes, most_bytes: int) -> bytes:
         raise ValueError(f"a packed block has {len(out):,} bytes, and should have {size:,}")
     return bytes(out)
 
+
+# Protocol buffers, as far as an index needs them: the number and the value of each field of a message.
+#
+# Source: the description of the wire format (protobuf.dev, "Encoding").
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MOST_VARINT_BYTES = 10

@@ -44,7 +44,7 @@ def training_of(recipe: Recipe) -> Training:
         return networks_used(kind.build(recipe.networks, device), described.phases)
 
     def make_grids(networks: Networks, micro_batch: int, pictures: Previews) -> None:
-        # One grid, and of it what takes a forward or two: the rest takes as many pictures at a time.
+        # The first grid only, and of it one forward or two: the others take no more at a time.
         first = next(iter(kind.snapshots(recipe.networks).values()))
         rows = micro_batch // first.columns + 1
         classes = None if first.classes is None else list(first.classes)[:rows]

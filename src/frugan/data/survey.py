@@ -1,4 +1,4 @@
-"""Look at every picture's header before hours are spent on pixels: what fits, how it is cropped, and what was done."""
+"""Pictures of a source, from headers to squares: what fits, how they are cropped and read, and what people are told."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Container, Generator, Mapping, Sequence
@@ -186,6 +186,8 @@ def bad_names(source: Source, bad: Mapping[int, str]) -> str:
     return first_names([f"{source.names[index]} ({reason})" for index, reason in sorted(bad.items())])
 
 
+# What people are told of a preparation.
+
 FEW_PICTURES = 20
 """Of a class: fewer are pointed out."""
 
@@ -313,6 +315,9 @@ def transparency_lines(transparent: int, background: Background) -> tuple[str, .
         f"{count(transparent, 'picture')} {is_} transparent in places: {it} laid on {colour} "
         "(another colour: data.background=black; --background of prepare)",
     )
+
+
+# The pictures themselves: read, fitted and encoded.
 
 
 @dataclass(frozen=True)

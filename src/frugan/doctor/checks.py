@@ -29,6 +29,8 @@ from frugan.memory.plan_space import SaverName
 from frugan.memory.prediction import BlankPictures, Prediction, predict
 from frugan.wording import first_line, show_size
 
+# A card's own counters and switches.
+
 
 @dataclass
 class MeasuredMemory:
@@ -97,6 +99,8 @@ def tools_of(device: torch.device) -> CudaCard | None:
     """The tools of a device; None: it is no card."""
     return CudaCard(device) if device.type == "cuda" else None
 
+
+# Memory and time of a recipe of ordinary size.
 
 PREDICTED, TIME, RUNS_OUT = "memory as predicted", "time as predicted", "out of memory, by a cap"
 ALLOCATED, RESERVED = 0.05, 0.10
@@ -249,6 +253,8 @@ def _run_out(subject: Training, begun: _Begun, plan: Plan, card: CudaCard, taken
     )
 
 
+# Whether the host waits.
+
 WAITS = "the host waits for nothing"
 MOST_FIRST_STEPS = 20
 """fp16 waits until it has found its loss scale; libraries are set up in the first steps."""
@@ -286,6 +292,8 @@ def _where(error: RuntimeError) -> str:
     own = [f for f in traceback.extract_tb(error.__traceback__) if torch_folder not in Path(f.filename).parents]
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "within torch"
 
+
+# Steps that must agree.
 
 HOST = torch.device("cpu")
 EXACT = 1e-5

@@ -153,6 +153,8 @@ def in_fp32(gradients: list[Tensor]) -> list[Tensor]:
     return gradients
 
 
+# Large dense layers, worked in slices.
+
 SLICE_ELEMENTS = 1 << 22
 """Weights in a slice, about: 8 MiB in half precision. Smaller ones make no difference beside activations."""
 
@@ -258,6 +260,9 @@ def sliced_forward(module: nn.Linear, slices: Sequence[Tensor], dtype: torch.dty
     parts = [_Product.apply(flat, cast, rows) for rows in slices]
     out: Tensor = torch.cat(parts, 1).unflatten(0, x.shape[:-1])
     return out if module.bias is None else out + module.bias.to(dtype)
+
+
+# What an update's gradients are, and whether they count.
 
 
 @dataclass(frozen=True)

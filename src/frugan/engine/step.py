@@ -105,6 +105,8 @@ class Step:
                 inverse = scale.scale.reciprocal() if scale.dynamic else None
                 gradients = measure(parameters, inverse, zeros=update.count_zeros)
                 accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
+
+                # Regularise and clip; whether it counts is decided already.
                 if phase.grad_hook is not None:
                     phase.grad_hook(networks)
                 if settings.clip_norm is not None:

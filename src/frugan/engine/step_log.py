@@ -174,7 +174,8 @@ class StepTimer:
 LONG = 100
 """Steps without a skipped update that make a checkpoint sound: fp16 skips one now and then, and goes on."""
 MOST_SKIPS = 20
-"""Updates of one phase skipped in a row before the run stops: halvings enough for any loss scale that fp16 reaches."""
+"""Updates of one phase skipped in a row before the run goes back to a sound checkpoint, or stops: halvings enough for
+any loss scale that fp16 reaches."""
 FINITE_STEPS = "finite_steps"
 """Under this name a checkpoint keeps how many steps before it had no skipped update."""
 

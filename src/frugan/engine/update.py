@@ -142,7 +142,7 @@ class PhaseResult:
 class Inputs:
     """Gives updates what they see."""
 
-    # pictures, draws: where it comes from
+    # pictures, draws: where they come from
     pictures: PictureFeed
     draws: DrawFeed
     batch: int  # samples of a whole update

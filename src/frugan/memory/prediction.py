@@ -47,6 +47,8 @@ class BlankPictures:
         return self.needs[source].blank(count)
 
 
+# Torch's compiler, kept from being imported where nothing is compiled.
+
 COMPILER, SYMBOLS = "torch._dynamo", "torch.fx.experimental.symbolic_shapes"
 _SETTINGS = SimpleNamespace(error_on_nested_fx_trace=True)  # read by a recomputation, used where something is compiled
 
@@ -100,6 +102,8 @@ def _remove(stand_in: _StandIn) -> None:
     if sys.modules.get(stand_in.__name__) is stand_in:
         del sys.modules[stand_in.__name__]
 
+
+# A prediction, and how it is made.
 
 Target = Literal["cpu", "cuda"]
 """What is predicted for: a CPU, whose memory holds everything, or a card beside a host."""
@@ -247,6 +251,8 @@ def _make_grids(training: Training, state: TrainingState, plan: Plan, pictures: 
     with prepared_together(networks, layout):
         training.make_grids(networks, plan.micro_batch, pictures)
 
+
+# Predictions kept in files, and what makes them stale.
 
 FORMAT = 2
 

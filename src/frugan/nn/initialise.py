@@ -1,4 +1,4 @@
-"""First weights: how layers' weights are drawn, and tables that draw none without data."""
+"""First weights: how layers' weights are drawn, and embeddings that draw nothing on tensors without data."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -45,7 +45,7 @@ def initialise(network: nn.Module, how: Initialisation, generator: torch.Generat
                 nn.init.normal_(buffer, generator=generator)
 
 
-# Tables of vectors that are built without data at no cost.
+# Embeddings that cost nothing where there is no data.
 
 
 class Embedding(nn.Embedding):

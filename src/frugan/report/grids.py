@@ -80,6 +80,8 @@ def _cut(text: str, font: Font, most: float) -> str:
     return f"{text.rstrip()}..."
 
 
+# Loss curves above a grid.
+
 HEIGHT = 100
 STRIP_MARGIN = 18
 """Rows at the top for the numbers."""
@@ -162,6 +164,8 @@ def _columns(values: NDArray[np.float64], width: int) -> tuple[NDArray[np.float6
     return least, mean, most
 
 
+# The grid itself, and its file.
+
 GAP = 2
 """Pixels between pictures and around the grid."""
 
@@ -238,9 +242,9 @@ def _levels(grid: Tensor) -> NDArray[np.uint8]:
     """[rows, columns, C, H, W] in [-1, 1] -> uint8, enlarged."""
     shape = list(grid.shape)
     if len(shape) != 5 or shape[2] not in (1, 3) or 0 in shape:
-        raise ValueError(f"sheet {shape}: expected [rows, columns, C, H, W] with C = 1 or 3, and at least one picture")
+        raise ValueError(f"grid {shape}: expected [rows, columns, C, H, W] with C = 1 or 3, and at least one picture")
     if not grid.is_floating_point():
-        raise ValueError(f"sheet of {grid.dtype}: expected floating values in [-1, 1], not pixels")
+        raise ValueError(f"grid of {grid.dtype}: expected floating values in [-1, 1], not pixels")
     values = grid.detach().cpu().float()
     values = values.nan_to_num(nan=-1.0)  # black
     levels = ((values + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)

@@ -120,7 +120,7 @@ class Charts:
 
     by_title: dict[str, dict[str, Curve]] = field(default_factory=dict)  # title -> curve name -> curve
     gradients: GradientMaps = field(default_factory=GradientMaps)  # by layer
-    # phase -> (step, how many until then) of the steps with updates that were
+    # phase -> (step, updates skipped until then), for each step in which any was skipped
     skipped: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     # took_seconds, data_seconds: of all steps that tell of it: their time, and what of it was waiting for data
     took_seconds: float = 0.0

@@ -178,18 +178,17 @@ def _refuse(why: str) -> NoReturn:
 
 STORAGE_KINDS: Mapping[Name, Any] = {("torch", name): StorageKind(np.dtype(code)) for name, code in STORAGES.items()}
 
-# Files of `torch.save`, as plain values and NumPy arrays; nothing in them is run.
-#
-# Both formats are read: the zip of torch 1.6 and later (a pickle beside a member for every storage), and what came
-# before it (pickles in a row, then the storages' numbers).
+# The files themselves, of both formats: the zip of torch 1.6 and later (a pickle beside a member for every storage),
+# and what came before it (pickles in a row, then the storages' numbers).
 #
 # Why not `torch.load(weights_only=True, mmap=True)` with `torch.nn.ReLU` among the safe names? It runs no program
-# either, but, as measured with torch 2.13 on the files of tests/safe_pickle/test_torch_files.py: - files of the older
-# format that hold a layer, as BigGAN-PyTorch's options do, are refused altogether; - a storage whose member is 4 bytes
-# short is filled up with the bytes that follow in the file, and no error is raised; - numbers of a machine with another
-# order of bytes are read as if they were ours; - a file of 1,407 bytes whose tensor looks at ten numbers again and
-# again is taken, and fills 120 MB when it is copied; - refusals name neither what the file refers to nor what to do,
-# but advise to load it with `weights_only=False`.
+# either, but, as measured with torch 2.13 on the files of tests/safe_pickle/test_torch_files.py:
+#
+# - files of the older format that hold a layer, as BigGAN-PyTorch's options do, are refused altogether;
+# - a storage whose member is 4 bytes short is filled up with the bytes that follow in the file, without an error;
+# - numbers of a machine with another order of bytes are read as if they were ours;
+# - a file of 1,407 bytes whose tensor looks at ten numbers again and again is taken, and fills 120 MB when copied;
+# - refusals name neither what the file refers to nor what to do, but advise to load with `weights_only=False`.
 #
 # Source: what `torch.save` writes, with and without `_use_new_zipfile_serialization`.
 

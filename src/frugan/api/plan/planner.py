@@ -39,6 +39,8 @@ from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.wording import MIB, show_size
 
+# What people are told of a plan.
+
 
 def decisions(
     report: PlanReport, training: Training, precision: Precision, wishes: Wishes, between_bytes: int
@@ -134,6 +136,8 @@ def _why(saver: str, fits: bool) -> str:
         return "part of the smallest plan, which is still too large"
     return f"needed to fit, and the fastest way to; avoid it with --avoid {saver}"
 
+
+# The planner.
 
 SECONDS_PER_MODULE = 0.007
 """Of one run of a step without data: 0.006 to 0.008 over the recipes that ship, on one core of an AMD EPYC."""

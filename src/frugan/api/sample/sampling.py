@@ -141,7 +141,9 @@ def _one_by_one(grid: Tensor, request: GridRequest, folder: Path, about: Mapping
 
 
 def _requests(recipe: Recipe, request: GridRequest | None) -> dict[str, GridRequest]:
-    """Grids to draw, by file name: one that shows given pictures has its own, with as many rows as asked for."""
+    """Grids to draw, by file name: a family that shows given pictures draws its own, with as many rows
+    as asked for.
+    """
     own = dict(recipe.kind.snapshots(recipe.networks))
     if request is None:
         return own

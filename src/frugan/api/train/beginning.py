@@ -178,7 +178,7 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
     resumed = Resumed.of(run)
     saved: Mapping[str, Any] = {} if resumed is None else resumed.saved
 
-    # Where it is trained, on which shares of a batch, by which plan: everything on the device.
+    # On which device, with which share of each batch and by which plan it is trained; networks and state are loaded.
     device, why = use_device(run.options.device)
     run.choose(f"device: {device} ({why})")
     if line := misspelt_cards():
@@ -189,7 +189,7 @@ def _lead(run: TrainRun, recovery: Recovery) -> _Start:
     with told_when_full(device, "training was set up"):
         state, plan, planner = _create(run, device, resumed, recovery.precision, shares)
 
-    # What it goes on from.
+    # Other weights to start from; of a checkpoint, which is loaded already, people are told.
     if resumed is not None:
         resumed.tell(run)
     elif run.start is not None:

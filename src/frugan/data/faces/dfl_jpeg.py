@@ -95,7 +95,7 @@ def picture_size(data: bytes) -> tuple[int, int]:
 
 # What DeepFaceLab's dictionaries say of a face, checked, and the values that it expects back. Untrusted.
 #
-# Source: DeepFaceLab's behaviour
+# Source: DeepFaceLab's behaviour.
 
 MOST_SIDE = 8192  # pixels of a face or a mask; the extractor writes up to 2048
 MOST_EYEBROWS = 10.0  # eyebrows_expand_mod; DeepFaceLab's own are 1 and 0.75
@@ -268,9 +268,9 @@ def _mask(value: Any, where: str) -> bytes | None:
     return encoded
 
 
-# Aligned faces in JPEGs with DeepFaceLab's metadata in an APP15 segment. Untrusted.
+# A whole face, read and written.
 #
-# Source: DeepFaceLab's behaviour
+# Source: DeepFaceLab's behaviour.
 
 _PICKLE_START = b"\x80"  # other programs put their own things into APP15
 

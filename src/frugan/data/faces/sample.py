@@ -112,7 +112,7 @@ def _limited_normal(count: int, random: np.random.RandomState) -> NDArray[np.flo
     return (kept[:count] / _NOISE_LIMIT).astype(np.float32)
 
 
-# From an aligned picture to what training takes: the face bent and not, its mask, and its eyes and mouth.
+# One sample of a face.
 #
 # Source: DeepFaceLab's behaviour; the random numbers are drawn in the original's order.
 
@@ -277,6 +277,8 @@ def _unit(picture: NDArray[np.uint8]) -> Picture:
     unit /= 255
     return unit
 
+
+# Samples by their place in a stream; faces that cannot be read give way to others.
 
 MOST_TRIES = 8
 """Faces in a row that cannot be read: then it is the disk, and not a picture."""
