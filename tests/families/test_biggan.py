@@ -1,11 +1,14 @@
 """BigGAN: what its phases do to masters besides their losses."""
 
+from typing import get_args
+
 import torch
 
 from frugan.contract.family import GridRequest
 from frugan.engine.weights import prepared
 from frugan.families import family
-from frugan.objectives import add_orthogonal_gradient
+from frugan.families.biggan.config import BigGANObjective
+from frugan.objectives import ADVERSARIAL_LOSSES, add_orthogonal_gradient
 
 
 def test_the_shared_embedding_is_exempt_from_orthogonal_regularisation() -> None:
@@ -46,3 +49,8 @@ def test_truncation_shortens_latents() -> None:
         ]
     far, near = (float((grid[0, 0] - grid[0, 1]).abs().max()) for grid in spread)
     assert near < 0.05 * far
+
+
+def test_every_loss_that_a_recipe_may_name_is_there() -> None:
+    names = get_args(BigGANObjective.model_fields["loss"].annotation)
+    assert set(names) == {*ADVERSARIAL_LOSSES, "relativistic"}  # which is on pairs, a game of its own
