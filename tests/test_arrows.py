@@ -132,7 +132,7 @@ ROOMS = (
     "cli/demo.py",
 )
 """Where a family with its formats, or a kind of data, is at home."""
-FRONT_DOORS = ("__init__.py", "api/convert/functions.py", "cli/prepare.py", "api/progress.py")
+FRONT_DOORS = ("__init__.py", "api/convert/convert.py", "cli/prepare.py", "api/progress.py")
 """What lists them for users."""
 OWN_WORDS = re.compile(r"saehd|leras|biggan|stylegan|dfl|deepface|(?<!sur)(?<!inter)face", re.IGNORECASE)
 

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frugan.api.card import write_card
-    from frugan.api.convert.functions import from_leras as from_leras
-    from frugan.api.convert.functions import from_stylegan_pickle as from_stylegan_pickle
-    from frugan.api.convert.functions import to_dfm as to_dfm
-    from frugan.api.convert.functions import to_leras as to_leras
-    from frugan.api.convert.functions import to_stylegan_safetensors as to_stylegan_safetensors
+    from frugan.api.convert.convert import from_leras, from_stylegan_pickle, to_dfm, to_leras, to_stylegan_safetensors
     from frugan.api.evaluate.evaluation import evaluate as evaluate
     from frugan.api.evaluate.scorer import Evaluation as Evaluation
     from frugan.api.evaluate.scorer import EvaluationOptions as EvaluationOptions
@@ -91,8 +87,8 @@ _WHERE = MappingProxyType(
         "build": "frugan.api.networks",
         "draw": "frugan.api.sample.drawing",
         "evaluate": "frugan.api.evaluate.evaluation",
-        "from_leras": "frugan.api.convert.functions",
-        "from_stylegan_pickle": "frugan.api.convert.functions",
+        "from_leras": "frugan.api.convert.convert",
+        "from_stylegan_pickle": "frugan.api.convert.convert",
         "info": "frugan.api.plan.network_costs",
         "largest": "frugan.api.plan.plan_recipe",
         "load": "frugan.api.networks",
@@ -101,9 +97,9 @@ _WHERE = MappingProxyType(
         "prepare": "frugan.data.prepare",
         "sample": "frugan.api.sample.sampling",
         "save": "frugan.api.networks",
-        "to_dfm": "frugan.api.convert.functions",
-        "to_leras": "frugan.api.convert.functions",
-        "to_stylegan_safetensors": "frugan.api.convert.functions",
+        "to_dfm": "frugan.api.convert.convert",
+        "to_leras": "frugan.api.convert.convert",
+        "to_stylegan_safetensors": "frugan.api.convert.convert",
         "train": "frugan.api.train.training",
         "write_card": "frugan.api.card",
         "write_report": "frugan.api.report",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from frugan.api.convert.formats import convert
+from frugan.api.convert.convert import convert
 from frugan.contract.formats import Conversion, Converted
 
 Say = Callable[[str], None]

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from api.leras_models import model_of, write
-from frugan.api.convert.functions import from_leras, to_leras
+from frugan.api.convert.convert import from_leras, to_leras
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.families.saehd.leras_files import LerasModel, read_model

@@ -17,7 +17,7 @@ from api.biggan_conversions import from_biggan_pytorch, to_biggan_pytorch
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
 from families.snapshots import SCRUBBED
-from frugan.api.convert.functions import from_stylegan_pickle
+from frugan.api.convert.convert import from_stylegan_pickle
 from frugan.api.convert.written import write_run
 from frugan.api.progress import quiet
 from frugan.api.setup import training_of

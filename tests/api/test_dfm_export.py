@@ -10,7 +10,7 @@ from onnxruntime import InferenceSession
 
 from api.leras_runs import back
 from api.pictures import write_pictures, write_recipe
-from frugan.api.convert.functions import to_dfm
+from frugan.api.convert.convert import to_dfm
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.errors import BadInput

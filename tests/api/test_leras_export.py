@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from api.leras_models import assert_same_model, model_of
 from api.leras_runs import DATA, FACES, back, there
-from frugan.api.convert.functions import to_dfm, to_leras
+from frugan.api.convert.convert import to_dfm, to_leras
 from frugan.api.networks import weights_metadata
 from frugan.engine.tensor_files import digest
 from frugan.errors import BadInput

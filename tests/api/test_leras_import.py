@@ -10,7 +10,7 @@ import pytest
 
 from api.leras_models import change, model_of, write
 from api.leras_runs import EVERY_PHASE, back, there
-from frugan.api.convert.functions import from_leras, to_leras
+from frugan.api.convert.convert import from_leras, to_leras
 from frugan.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("narrow_faces")

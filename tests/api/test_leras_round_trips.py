@@ -10,11 +10,11 @@ import torch
 
 from api.leras_models import GROUPS, NARROW, OPTIONS, assert_same_model, model_of
 from api.leras_runs import CPU, DATA, EVERY_PHASE, back, tensors, there, train_small
-from frugan.api.convert.functions import to_dfm
+from frugan.api.convert.convert import to_dfm
 from frugan.api.networks import Weights, networks_from
 from frugan.api.train.training import train
 from frugan.engine.events import EventLog, read_events
-from frugan.families.saehd.archi import Archi
+from frugan.families.saehd.config import Archi
 from frugan.families.saehd.dfm import check_dfm
 from frugan.families.saehd.leras_files import LerasModel, read_model, write_model
 from frugan.families.saehd.networks import encode, swap_code

@@ -15,7 +15,7 @@ import frugan
 from api.pictures import write_pictures, write_recipe
 from api.test_training import CPU
 from families.snapshots import GOLDEN, SCRUBBED, module, write, write_snapshot
-from frugan.api.convert.functions import from_stylegan_pickle, to_stylegan_safetensors
+from frugan.api.convert.convert import from_stylegan_pickle, to_stylegan_safetensors
 from frugan.api.networks import Weights
 from frugan.api.sample.sampling import sample
 from frugan.api.train.training import train

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from frugan.errors import BadInput
-from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.config import Archi, SAEHDNetworks
 from frugan.families.saehd.dfm import check_dfm, write_dfm
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code

@@ -79,7 +79,7 @@ def convert(
 
     Back, under the authors' names: frugan convert runs/mine states.safetensors --to stylegan-safetensors
     """
-    from frugan.api.convert.formats import convert as convert_model
+    from frugan.api.convert.convert import convert as convert_model
 
     asked = Conversion(
         source=source,

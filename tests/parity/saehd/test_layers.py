@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.families.saehd import networks
-from frugan.families.saehd.archi import Archi
+from frugan.families.saehd.config import Archi
 from frugan.families.saehd.networks import (
     CodeDiscriminator,
     Downscale,

@@ -12,8 +12,14 @@ from torch import Tensor, nn
 from frugan.contract.family import Dimension, Family, GridRequest
 from frugan.contract.phase import Networks, Phase
 from frugan.data.faces.needs import FaceNeeds
-from frugan.families.saehd.archi import nearest_patch
-from frugan.families.saehd.config import LEAST_RESOLUTION, MOST_RESOLUTION, PATCHES, SAEHDNetworks, SAEHDObjective
+from frugan.families.saehd.config import (
+    LEAST_RESOLUTION,
+    MOST_RESOLUTION,
+    PATCHES,
+    SAEHDNetworks,
+    SAEHDObjective,
+    nearest_patch,
+)
 from frugan.families.saehd.networks import (
     CodeDiscriminator,
     Decoder,

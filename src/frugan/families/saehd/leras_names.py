@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.config import SAEHDNetworks
+from frugan.families.saehd.config import Archi, SAEHDNetworks
 
 UPDATES = "iters:0"
 """The one key of an optimizer's file that is no statistic: how many updates it has made, as a NumPy int64."""

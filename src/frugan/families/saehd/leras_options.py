@@ -9,8 +9,7 @@ from typing import Any
 
 from frugan.contract.formats import RecipeValues
 from frugan.errors import BadInput
-from frugan.families.saehd.archi import stack_for, stacks
-from frugan.families.saehd.config import SAEHDObjective
+from frugan.families.saehd.config import SAEHDObjective, stack_for, stacks
 from frugan.families.saehd.leras_files import DATA, file_name
 
 NETWORKS = ("resolution", "face_type", "archi", "ae_dims", "e_dims", "d_dims", "d_mask_dims")

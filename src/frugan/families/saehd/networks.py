@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frugan.contract.phase import Networks
-from frugan.families.saehd.archi import Archi, stack_for
+from frugan.families.saehd.config import Archi, stack_for
 
 
 def depth_to_space(x: Tensor, factor: int = 2) -> Tensor:

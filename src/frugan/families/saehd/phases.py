@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
-from frugan.families.saehd.archi import Archi
-from frugan.families.saehd.config import SAEHDNetworks, SAEHDObjective
+from frugan.families.saehd.config import Archi, SAEHDNetworks, SAEHDObjective
 from frugan.families.saehd.networks import Side, code_of, decode, decoder_name, encode, network_names, swap_code
 from frugan.objectives import (
     dssim,
