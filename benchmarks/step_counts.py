@@ -95,7 +95,7 @@ def count_step(training: Training, plan: Plan, stage: Stage, *, step: int = 0) -
         for scale in state.loss_scales.values():
             scale.found = True  # tensors without data cannot be asked
         for optimizer in state.optimizers.values():
-            optimizer.works_as_on("cuda")
+            optimizer.works_as_on(card=True)
         counter = _Counter(dataless)
         pictures = UnwatchedPictures(BlankPictures(stage.sources), counter.uncounted)
         made = training.step(pictures, UnwatchedDraws(Streams(0), counter.uncounted), stage=stage)

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "recipe": {"recipes", "families", "engine", "contract"},
     "memory": {"engine", "contract"},
-    "engine": {"contract"},
+    "engine": {"contract", "registry"},
     "families": {"registry", "contract", "objectives", "augment", "nn", "data", "safe_pickle", "tf_checkpoint"},
     "augment": {"contract"},
     "nn": {"contract"},

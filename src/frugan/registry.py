@@ -1,4 +1,4 @@
-"""What ships and what other packages bring, by name: kinds of model, and formats of other programs."""
+"""What ships and what other packages bring, by name: kinds of model, formats of other programs, kinds of device."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,11 @@ from typing import Any
 
 from frugan.errors import BadInput
 
-FAMILIES, FORMATS = "frugan.families", "frugan.formats"
-"""Entry points of these groups in other packages give a class without arguments, under the name that it goes by."""
+FAMILIES, FORMATS, ACCELERATORS = "frugan.families", "frugan.formats", "frugan.accelerators"
+"""Entry points of these groups in other packages give a class, under the name that it goes by; one of the first two
+groups without arguments, one of the last for a device."""
 
-WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format"})
+WORDS = MappingProxyType({FAMILIES: "family", FORMATS: "format", ACCELERATORS: "device"})
 
 SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -30,6 +31,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "stylegan-pickle": "frugan.families.stylegan2.snapshot:StyleGANPickle",
             "stylegan-safetensors": "frugan.families.stylegan2.snapshot:StyleGANSafetensors",
         },
+        ACCELERATORS: {
+            "cpu": "frugan.engine.accelerator.processor:Processor",
+            "cuda": "frugan.engine.accelerator.cuda:Cuda",
+        },
     }
 )
 """Group -> name -> module and class; imported when one is asked for: a plan of one family reads no other."""
@@ -41,7 +46,25 @@ def names(group: str) -> list[str]:
 
 
 def made(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
-    """What goes by a name, and the entry point that it comes from; None: it ships.
+    """An instance of what goes by a name, and the entry point that it comes from; None: it ships.
+
+    Args:
+        also: names that are known elsewhere, for messages.
+
+    Raises:
+        BadInput: nothing goes by it, or the package that has it cannot be imported.
+    """
+    kind, entry = loaded(group, name, also)
+    try:
+        return kind(), entry
+    except TypeError as error:
+        if entry is None:
+            raise
+        raise _unloadable(group, entry, error) from error
+
+
+def loaded(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoint | None]:
+    """The class that goes by a name, and the entry point that it comes from; None: it ships.
 
     Args:
         also: names that are known elsewhere, for messages.
@@ -51,7 +74,7 @@ def made(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoi
     """
     if name in SHIPPED[group]:
         module, _, kind = SHIPPED[group][name].partition(":")
-        return getattr(import_module(module), kind)(), None
+        return getattr(import_module(module), kind), None
     word, entry = WORDS[group], _others(group, tuple(sys.path)).get(name)
     if entry is None:
         raise BadInput(
@@ -59,12 +82,16 @@ def made(group: str, name: str, also: Sequence[str] = ()) -> tuple[Any, EntryPoi
             "bring one: is it installed in this environment?"
         )
     try:
-        return entry.load()(), entry
-    except (ImportError, AttributeError, TypeError) as error:
-        raise BadInput(
-            f"{word} {name!r} of another package ({entry.value}) cannot be loaded: {error}; reinstall it, or ask its "
-            "author"
-        ) from error
+        return entry.load(), entry
+    except (ImportError, AttributeError) as error:
+        raise _unloadable(group, entry, error) from error
+
+
+def _unloadable(group: str, entry: EntryPoint, error: Exception) -> BadInput:
+    return BadInput(
+        f"{WORDS[group]} {entry.name!r} of another package ({entry.value}) cannot be loaded: {error}; reinstall it, or "
+        "ask its author"
+    )
 
 
 @cache

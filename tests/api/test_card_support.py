@@ -58,8 +58,8 @@ def _machine(monkeypatch: pytest.MonkeyPatch, *cards: tuple[str, Capability], bu
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(cards))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: cards[index][1])
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: cards[index][0])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: cards[device.index][1])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: cards[device.index][0])
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built_for)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from frugan.data.batches import Batches, Prefetcher
 from frugan.data.picture_set import PictureSet
+from frugan.engine.accelerator.cuda import Cuda
 
 MakeSet = Callable[..., PictureSet]
 Request = tuple[int, int]
@@ -106,24 +107,25 @@ def test_its_thread_ends_with_it(recording: Recording) -> None:
 def test_pinned_memory_where_there_is_a_gpu(recording: Recording) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
-    with Prefetcher(recording, pin_memory=True) as prefetcher:
+    with Prefetcher(recording, pinning=Cuda(torch.device("cuda", 0))) as prefetcher:
         assert prefetcher.take(0, 4)["pictures"].is_pinned()
 
 
 def test_pictures_that_cannot_be_pinned_go_from_pageable_memory_and_it_is_said_once(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch, said: list[str]
+    recording: Recording, said: list[str]
 ) -> None:
     """WSL2 lets little be pinned and calls it "out of memory": it must not be taken for the card's."""
     attempts: list[int] = []
 
-    def refused(tensor: torch.Tensor) -> torch.Tensor:
-        attempts.append(len(tensor))
-        raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
+    class Refusing:
+        def use(self) -> None:
+            pass
 
-    monkeypatch.setattr(torch.Tensor, "pin_memory", refused)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    with Prefetcher(recording, pin_memory=True, say=said.append) as prefetcher:
+        def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+            attempts.append(len(tensor))
+            raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
+
+    with Prefetcher(recording, pinning=Refusing(), say=said.append) as prefetcher:
         for first in (0, 4):
             assert len(prefetcher.take(first, 4)["labels"]) == 4
     assert len(said) == 1

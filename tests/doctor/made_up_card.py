@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.doctor.checks import CudaCard, MeasuredMemory
+from frugan.doctor.checks import CardTools, MeasuredMemory
 from memory.ceiling import Ceiling
 
 
@@ -22,7 +22,7 @@ class Impatient(TorchDispatchMode):
 
 
 @dataclass
-class MadeUpCard(CudaCard):
+class MadeUpCard(CardTools):
     """Answers what a card is asked."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))

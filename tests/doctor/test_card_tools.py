@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from frugan.doctor.checks import CudaCard, tools_of
+from frugan.doctor.checks import CardTools, tools_of
 from frugan.wording import GIB, MIB
 
-CARD = CudaCard(torch.device("cuda", 0))
+CARD = CardTools(torch.device("cuda", 0))
 
 
 class Counters:
@@ -61,4 +61,4 @@ def test_waiting_is_refused_and_allowed_again(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_processor_has_no_such_tools() -> None:
     assert tools_of(torch.device("cpu")) is None
-    assert tools_of(torch.device("cuda", 1)) == CudaCard(torch.device("cuda", 1))
+    assert tools_of(torch.device("cuda", 1)) == CardTools(torch.device("cuda", 1))

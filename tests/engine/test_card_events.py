@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.engine.device import queued_so_far
+from frugan.engine.accelerator.cuda import Cuda
 
 
 def test_events_stand_on_the_devices_own_stream_and_let_the_host_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,5 +19,5 @@ def test_events_stand_on_the_devices_own_stream_and_let_the_host_sleep(monkeypat
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream of", device))
     card = torch.device("cuda", 1)
-    assert isinstance(queued_so_far(card), Event)
+    assert isinstance(Cuda(card).queued_so_far(), Event)
     assert seen == [True, ("stream of", card)]

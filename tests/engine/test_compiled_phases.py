@@ -25,8 +25,8 @@ from frugan.engine.compiled_phases import (
     CompiledPhases,
     Operations,
     PhaseGraph,
-    is_cuda_graph,
     missing_compiler,
+    starts_graphs,
 )
 from frugan.engine.weights import is_working
 from frugan.families import families
@@ -309,7 +309,7 @@ def test_observations_are_those_of_the_written_step() -> None:
 def test_cuda_graphs_are_for_cards() -> None:
     plan = Rig.create(MadeUpFamily()).plan
     for graphs, device, expected in ((True, "cuda", True), (True, "cpu", False), (False, "cuda", False)):
-        assert is_cuda_graph(replace(plan, cuda_graphs=graphs), torch.device(device)) is expected
+        assert starts_graphs(replace(plan, cuda_graphs=graphs), torch.device(device)) is expected
 
 
 @pytest.mark.parametrize("graphs", [True, False])
@@ -321,7 +321,7 @@ def test_the_compiler_is_asked_for_cuda_graphs_by_the_plan_alone(graphs: bool, m
         return lambda module, _: module
 
     monkeypatch.setattr("torch._dynamo.lookup_backend", look)
-    monkeypatch.setattr(compiled_phases, "is_cuda_graph", lambda plan, _: plan.cuda_graphs)
+    monkeypatch.setattr(compiled_phases, "starts_graphs", lambda plan, _: plan.cuda_graphs)
     before = inductor.triton.cudagraphs
     _, compiled, _, said = pair(FAMILIES["made-up"], compiled_phases.INDUCTOR, phase="maker")
     compiled.plan = replace(compiled.plan, cuda_graphs=graphs)
@@ -333,7 +333,7 @@ def test_the_compiler_is_asked_for_cuda_graphs_by_the_plan_alone(graphs: bool, m
 
 def test_results_of_a_cuda_graph_are_not_overwritten_by_its_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes them to where the last ones were; the gradients of two micro-batches must both count."""
-    monkeypatch.setattr(compiled_phases, "is_cuda_graph", lambda plan, _: plan.cuda_graphs)
+    monkeypatch.setattr(compiled_phases, "starts_graphs", lambda plan, _: plan.cuda_graphs)
     begun: list[None] = []
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(None))
 

@@ -20,7 +20,7 @@ CUDA = torch.device("cuda")
 class OnCard:
     """Says that it is on a card, where host memory is pinned for it: which a machine without one refuses."""
 
-    is_cuda = True
+    device = CUDA
 
     def detach(self) -> Tensor:
         return torch.ones(2, 3)

@@ -6,13 +6,13 @@ from typing import Literal
 import pytest
 import torch
 
+from frugan.engine.accelerator.processor import Processor
 from frugan.engine.precision import (
     LossScale,
     Precision,
     PrecisionName,
     card_precision,
     continued_precision,
-    cpu_has_bf16_units,
     resolve_precision,
 )
 
@@ -107,7 +107,7 @@ def test_a_run_goes_on_in_its_precision_on_a_cpu() -> None:
 @pytest.mark.parametrize("units", [True, False])
 def test_cpu_goes_by_its_units(units: bool, bf16_units: Callable[[bool], None]) -> None:
     bf16_units(units)
-    assert cpu_has_bf16_units() is units
+    assert Processor(torch.device("cpu")).has_bf16_units is units
     assert resolve_precision("auto", CPU).name == ("bf16" if units else "fp32")
     assert (resolve_precision("bf16", CPU).warning is None) == units
 

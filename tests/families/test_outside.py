@@ -60,8 +60,8 @@ def frugan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def _measure_little(limit: Limit) -> None:
     """Of this processor, which takes a second."""
-    limit("side of a measured product", {"cpu": 128})
-    limit("bytes of a measured copy", {"cpu": 2**20})
+    limit("side of a measured product", 128)
+    limit("bytes of a measured copy", 2**20)
 
 
 def test_it_is_planned_trained_resumed_sampled_and_reported(

@@ -12,7 +12,7 @@ from frugan.api.report import page_of
 from frugan.api.train import beginning
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
-from frugan.engine import precision
+from frugan.engine.accelerator.processor import Processor
 from frugan.engine.checkpoint import list_checkpoints
 from frugan.engine.events import Event, read_events
 from frugan.engine.precision import Precision
@@ -174,7 +174,7 @@ def _in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let "auto" be fp16 here, as it is on cards of compute capability 7."""
     half = Precision("fp16", torch.float16, "this test says so")
     monkeypatch.setattr(beginning, "resolve_precision", lambda asked, device: half)
-    monkeypatch.setattr(precision, "cpu_has_bf16_units", lambda: False)
+    monkeypatch.setattr(Processor, "has_bf16_units", False)
 
 
 @pytest.mark.long

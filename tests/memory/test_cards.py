@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from contract.rig import BF16, FP32
+from frugan.engine.accelerator.processor import Processor
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput
-from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
+from frugan.memory.calibration import calibrate, load_calibration, save_calibration
 from frugan.memory.cards import (
     PUBLISHED,
     TIME_ERROR,
@@ -195,11 +196,11 @@ def test_a_calibration_is_kept_by_the_devices_name(tmp_path: Path) -> None:
 
 
 def test_this_cpu_is_measured(limit: Limit) -> None:
-    limit("side of a measured product", {"cpu": 128})
-    limit("bytes of a measured copy", {"cpu": 2**20})
+    limit("side of a measured product", 128)
+    limit("bytes of a measured copy", 2**20)
     cpu = torch.device("cpu")
     card = calibrate(cpu)
-    assert card.name == device_name(cpu)
+    assert card.name == Processor(cpu).name
     assert card.source == "measured"
     assert card.context_bytes == card.workspace_bytes == 0
     assert min(card.macs_per_s.values()) > 1e6

@@ -11,8 +11,8 @@ from frugan.memory.calibration import measure_latency, measure_peaks
 
 @pytest.mark.long
 def test_peaks_are_those_of_a_computer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(calibration._MATRIX, "cpu", 512)
-    monkeypatch.setitem(calibration._COPY_BYTES, "cpu", 2**24)
+    monkeypatch.setattr(calibration, "_MATRIX", 512)
+    monkeypatch.setattr(calibration, "_COPY_BYTES", 2**24)
     for dtype in (torch.float32, torch.bfloat16):
         peaks = measure_peaks("cpu", dtype)
         assert 1e8 < peaks.macs_per_s < 1e15

@@ -12,6 +12,7 @@ from torch import Tensor
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from engine.runs import train
+from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.checkpoint import newest_whole
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.optimizer import Adam
@@ -139,21 +140,22 @@ def test_what_may_mean_out_of_memory_does_where_little_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a card of 6,000 MiB."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * MIB, 6000 * MIB))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: reserved * MIB)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: allocated * MIB)
-    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: capped)
+    monkeypatch.setattr(Cuda, "count", lambda: 1)
+    monkeypatch.setattr(Cuda, "current", lambda: 0)
+    values = {"free": free, "total": 6000, "reserved": reserved, "live": allocated, "limit": int(capped * 6000)}
+    for name, value in values.items():
+        monkeypatch.setattr(Cuda, f"{name}_bytes", value * MIB)
     assert ran_out_of_memory(RuntimeError(message)) is is_memory
     assert not ran_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
 def test_a_card_that_answers_no_more_has_not_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> tuple[int, int]:
+    def broken(_: torch.device) -> tuple[int, int]:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", broken)
+    monkeypatch.setattr(Cuda, "count", lambda: 1)
+    monkeypatch.setattr(Cuda, "current", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", broken)
     assert not ran_out_of_memory(RuntimeError(AMBIGUOUS[0]))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from frugan.api.plan.relatives import of_resolution, picture_resolutions
 from frugan.api.progress import Progress, Say, quiet
 from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Shared, SourceOptions, SourceSpec
-from frugan.data.batches import Prefetcher
+from frugan.data.batches import Pinning, Prefetcher
 from frugan.data.formats.source import local_path
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import read_run_data
@@ -248,7 +248,7 @@ class SourceFeed:
 
     sources: Mapping[str, OpenedSource]  # by name
     recipe: Recipe  # as it is at present: seed, and how samples are made
-    pinned: bool  # host memory that a GPU can copy from by itself
+    pinning: Pinning | None  # what puts pictures where a card copies them by itself; None: nothing does
     workers: int  # processes that make samples, for all sources together; 0: threads of this one
     seed: int | None = None  # of the order in which pictures are shown; None: the recipe's
     say: Say = quiet  # is told what cannot be had here
@@ -276,7 +276,7 @@ class SourceFeed:
             return known[1]
         if stream not in self._streams:
             reader = self._reader(source, stream, self._shared, self.seed)
-            prefetched = Prefetcher(reader, pin_memory=self.pinned, say=self._say_once)
+            prefetched = Prefetcher(reader, pinning=self.pinning, say=self._say_once)
             self._streams[stream] = self._open.enter_context(prefetched)
             if isinstance(reader, Forgiving):
                 self._forgiving[stream] = reader
@@ -320,13 +320,13 @@ def feeding(
     sources: Mapping[str, OpenedSource],
     recipe: Recipe,
     *,
-    pinned: bool,
+    pinning: Pinning | None,
     workers: int,
     seed: int | None = None,
     say: Say = quiet,
     lost: Callable[[str, str, str, int], None] = lambda source, picture, reason, count: None,
 ) -> Iterator[SourceFeed]:
     """A feed whose reading threads and processes end with the block."""
-    feed = SourceFeed(sources, recipe, pinned, workers, seed, say, lost)
+    feed = SourceFeed(sources, recipe, pinning, workers, seed, say, lost)
     with feed._open:
         yield feed

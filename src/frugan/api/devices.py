@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frugan.engine.accelerator.base import Accelerator
+from frugan.engine.accelerator.choice import accelerator_class, accelerator_of, automatic_cards, kinds_of_cards
+from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput, TrainingFailed
@@ -104,14 +107,13 @@ def cpu_build(*, wanted: bool) -> str | None:
     )
 
 
-def not_served(index: int) -> str | None:
+def not_served(card: Accelerator) -> str | None:
     """Why this torch cannot run on a card that is there, and which build can; None: it can."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says the same in twenty lines when it first looks at the card
-        capability = torch.cuda.get_device_capability(index)
-        name = torch.cuda.get_device_name(index)
-    built_for = torch.cuda.get_arch_list()
-    if has_kernels(capability, built_for):
+        capability, name = card.capability, card.name
+    built_for = card.built_for()
+    if capability is None or has_kernels(capability, built_for):
         return None
     served = ", ".join(dict.fromkeys(f"{arch.partition('_')[2][:-1]}.{arch[-1]}" for arch in built_for))
     build = serving_build(capability)
@@ -154,10 +156,8 @@ def _install(build: str) -> str:
 
 def card_identity(device: torch.device) -> dict[str, Any] | None:
     """A card's name and memory, by which a plan is known to be one for it; None: no card."""
-    if device.type != "cuda":
-        return None
-    whole = torch.cuda.get_device_properties(device).total_memory
-    return {"name": torch.cuda.get_device_name(device), "memory_bytes": whole}
+    own = accelerator_of(device)
+    return {"name": own.name, "memory_bytes": own.total_bytes} if own.is_card else None
 
 
 def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
@@ -168,25 +168,25 @@ def choose_device(asked: str = "auto") -> tuple[torch.device, str]:
     """
     if asked == "auto":
         return _automatic()
+    kind = asked.partition(":")[0]
     try:
+        own = accelerator_class(kind)
         device = torch.device(asked)
-    except RuntimeError as error:
+    except (BadInput, RuntimeError) as error:
         raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
-        raise BadInput(f"--device {asked}: expected auto, cpu, cuda or cuda:N")
-    if device.type == "cpu":
+    if not own.is_card:
         return device, "asked for"
-    if reason := cpu_build(wanted=True):
+    if kind == Cuda.kind and (reason := cpu_build(wanted=True)):
         raise BadInput(f"--device {asked}: {reason}")
-    if not (torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()):
+    if (device.index or 0) >= own.count():
         raise BadInput(
-            f"--device {asked}: this torch ({torch.__version__}) sees {torch.cuda.device_count()} CUDA cards; "
+            f"--device {asked}: this torch ({torch.__version__}) sees {own.count()} {kind.upper()} cards; "
             "`nvidia-smi` says whether the driver sees more, and which CUDA version it serves"
         )
-    index = torch.cuda.current_device() if device.index is None else device.index
-    if reason := not_served(index):
+    card = own(torch.device(kind, own.current() if device.index is None else device.index))
+    if reason := not_served(card):
         raise BadInput(f"--device {asked}: {reason}; or train on the CPU: --device cpu")
-    return torch.device("cuda", index), "asked for"  # with an index: what torch wants where it sets or caps a device
+    return card.device, "asked for"  # with an index: what torch wants where it sets or caps a device
 
 
 def misspelt_cards() -> str | None:
@@ -203,20 +203,20 @@ def use_device(asked: str = "auto") -> tuple[torch.device, str]:
         BadInput: as `choose_device`.
     """
     device, why = choose_device(asked)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    accelerator_of(device).use()
     return device, why
 
 
 def _automatic() -> tuple[torch.device, str]:
     """The current card, or the first that this torch has kernels for; the CPU where there is none."""
-    if not torch.cuda.is_available():
+    cards = automatic_cards()
+    if not cards:
         return torch.device("cpu"), f"{cpu_build(wanted=False) or 'no CUDA card is there'}; override with --device"
-    current = torch.cuda.current_device()
     reasons: list[str] = []
-    for index in dict.fromkeys((current, *range(torch.cuda.device_count()))):
-        if (reason := not_served(index)) is None:
-            return torch.device("cuda", index), "; ".join((*reasons, "a CUDA card is there; override with --device"))
+    for card in cards:
+        if (reason := not_served(card)) is None:
+            there = f"a {card.kind.upper()} card is there; override with --device"
+            return card.device, "; ".join((*reasons, there))
         reasons.append(reason)
     return torch.device("cpu"), "; ".join(reasons)
 
@@ -229,33 +229,36 @@ def device_of_rank(asked: str, place: Place) -> torch.device:
     Raises:
         BadInput: there is no card for this rank, or one is named for all of them.
     """
-    if asked not in ("auto", "cpu", "cuda"):
+    if asked not in ("auto", "cpu", *kinds_of_cards()):
         raise BadInput(
             f"--device {asked}: {place.size} ranks take a card each: expected auto, cuda or cpu; choose the cards with "
             "CUDA_VISIBLE_DEVICES"
         )
-    if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
+    here = automatic_cards() if asked == "auto" else []
+    kind = here[0].kind if here else asked
+    if kind in ("auto", "cpu"):
         return torch.device("cpu")
-    count = torch.cuda.device_count()
+    count = accelerator_class(kind).count()
     index = 0 if count == 1 else place.local_rank
     if index >= count:
         raise BadInput(
             f"rank {place.rank}: this machine has {place.local_size} ranks and {count} CUDA cards; start it with "
             f"--nproc-per-node={count}, or train on processors: --device cpu"
         )
-    device, _ = choose_device(f"cuda:{index}")
-    torch.cuda.set_device(device)
+    device, _ = choose_device(f"{kind}:{index}")
+    accelerator_of(device).use()
     return device
 
 
 def ranks_in_words(ranks: "RankGroup") -> str:
     """The line that says who trains together."""
     line = f"ranks: {ranks.size}, {ranks.local_size} of them on this machine; this is {ranks.watch.names[0]}"
-    if ranks.device.type != "cuda":
+    own = accelerator_of(ranks.device)
+    if not own.is_card:
         return f"{line} on a processor, over gloo"
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     which = f", of CUDA_VISIBLE_DEVICES={seen}" if seen else ""
-    return f"{line} on {ranks.device} ({torch.cuda.get_device_name(ranks.device)}{which}), over NCCL"
+    return f"{line} on {ranks.device} ({own.name}{which}), over {own.collectives.upper()}"
 
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -303,7 +306,7 @@ def told_when_full(device: torch.device, what: str) -> Iterator[None]:
 
 
 def _room_left(device: torch.device) -> str:
-    if device.type != "cuda":
+    if not accelerator_of(device).is_card:
         return ""
     try:
         return f"; there is room for {show_size(room_bytes(device))} on the card"

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count as counting
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from frugan.contract.data import Reader
 from frugan.data.picture_set import PictureSet, refuse_many_lost
@@ -139,6 +141,16 @@ Request = tuple[int, int]  # position, count
 Batch = dict[str, torch.Tensor]
 
 
+class Pinning(Protocol):
+    """A card, to whoever reads pictures for it."""
+
+    def use(self) -> None:
+        """Let it be this thread's: page-locked memory belongs to the thread's current card."""
+
+    def pin(self, tensor: Tensor) -> Tensor:
+        """Return a tensor in page-locked memory; RuntimeError: the system gives no more."""
+
+
 class Prefetcher:
     """Gives what `Batches.take` gives, read ahead by one thread, in a `with` statement.
 
@@ -148,21 +160,26 @@ class Prefetcher:
     Args:
         batches: where batches come from.
         depth: how many batches to hold ready.
-        pin_memory: put them into page-locked memory, for asynchronous copies to a GPU, as far as the system lets.
+        pinning: puts them into page-locked memory, for asynchronous copies to a card, as far as the system lets; None:
+            they stay where they are.
         say: is told once where it does not: WSL2 gives about a gigabyte, and calls the end of it "out of memory".
     """
 
     def __init__(
-        self, batches: Reader, *, depth: int = 2, pin_memory: bool = False, say: Callable[[str], None] = lambda _: None
+        self,
+        batches: Reader,
+        *,
+        depth: int = 2,
+        pinning: Pinning | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._batches = batches
         self._depth = depth
-        self._pin_memory = pin_memory
+        self._pinning = pinning
         self._say = say
         self._refusal: str | None = None
         # page-locked memory belongs to the thread's current card: without this always the first one
-        card = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin_memory else (None, ())
-        self._pool = ThreadPoolExecutor(1, "frugan-prefetch", *card)
+        self._pool = ThreadPoolExecutor(1, "frugan-prefetch", None if pinning is None else pinning.use)
         self._ready: deque[tuple[Request, Future[Batch]]] = deque()
         self._upcoming: Iterator[Request] | None = None
         self._last: Request | None = None
@@ -215,12 +232,12 @@ class Prefetcher:
 
     def _read(self, request: Request) -> Batch:
         batch = self._batches.take(*request)
-        if not self._pin_memory:
+        if self._pinning is None:
             return batch
         try:
-            return {name: tensor.pin_memory() for name, tensor in batch.items()}
+            return {name: self._pinning.pin(tensor) for name, tensor in batch.items()}
         except RuntimeError as error:
-            self._pin_memory = False  # every further attempt would fail again, slowly
+            self._pinning = None  # every further attempt would fail again, slowly
             self._refusal = (
                 f"pictures go to the card from pageable memory, which takes about twice as long: this system pins no "
                 f"more ({first_line(error)}). Training is the same"

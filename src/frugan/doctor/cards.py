@@ -15,10 +15,12 @@ import torch
 
 from frugan.api.devices import CARDS, cpu_build, not_served, use_device
 from frugan.doctor.finding import Finding, finding
+from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.device import ran_out_of_memory, tf32_decision
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
-from frugan.memory.calibration import calibrate, device_name, load_calibration, save_calibration
+from frugan.memory.calibration import calibrate, load_calibration, save_calibration
 from frugan.memory.cards import free_bytes
 from frugan.wording import MIB, first_line, show_size
 
@@ -159,17 +161,10 @@ _BY_WORDS = (
 
 
 def torch_says() -> str | None:
-    """What torch says when CUDA is set up; None: it is.
-
-    Its own question whether a card is there keeps the reason to itself, or warns of it once in a process.
-    """
+    """What torch says when CUDA is set up; None: it is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            torch.cuda.init()
-        except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
-            return " ".join(str(error).split())
-    return None
+        return Cuda.trouble()
 
 
 def why_no_card(said: str | None, driver: Driver, environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
@@ -260,8 +255,12 @@ MUCH_TAKEN = 0.15
 def in_our_order(driver: Driver) -> list[PhysicalCard | None]:
     """Of every card of this process, in its order, what the driver says; None: not found. CUDA has been set up."""
     by_uuid = {card.uuid.lower().removeprefix("gpu-"): card for card in driver.cards}
-    properties = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-    return [by_uuid.get(str(getattr(each, "uuid", "")).lower().removeprefix("gpu-")) for each in properties]
+    return [by_uuid.get((card.uuid or "").lower().removeprefix("gpu-")) for card in _cards()]
+
+
+def _cards() -> list[Cuda]:
+    """Every card of this process, in its order."""
+    return [Cuda(torch.device("cuda", index)) for index in range(Cuda.count())]
 
 
 def device_finding(asked: str) -> tuple[Finding, torch.device | None]:
@@ -277,21 +276,21 @@ def device_finding(asked: str) -> tuple[Finding, torch.device | None]:
 def card_findings(driver: Driver, environment: Mapping[str, str] = os.environ) -> list[Finding]:
     """Whether there are cards, which, and which of them this torch serves."""
     said = torch_says()
-    if said is not None or torch.cuda.device_count() == 0:
+    if said is not None or Cuda.count() == 0:
         reason, cure = why_no_card(said, driver, environment)
         seen = [card.name for card in driver.cards]
         return [finding("card", f"none: {reason}", cure, cards=[], driver=driver.version, driver_sees=seen)]
-    cards = [_card_finding(index, driver) for index in range(torch.cuda.device_count())]
+    cards = [_card_finding(card, driver) for card in _cards()]
     return [*cards, _order_finding(driver, environment)]
 
 
-def _card_finding(index: int, driver: Driver) -> Finding:
-    card = torch.cuda.get_device_properties(index)
+def _card_finding(card: Cuda, driver: Driver) -> Finding:
+    capability = card.capability
     line = (
-        f"cuda:{index} is {card.name}, {show_size(card.total_memory)}, compute capability "
-        f"{card.major}.{card.minor}, driver {driver.version or 'not known'}"
+        f"{card.device} is {card.name}, {show_size(card.total_bytes)}, compute capability "
+        f"{capability[0]}.{capability[1]}, driver {driver.version or 'not known'}"
     )
-    cure, reason = None, not_served(index)
+    cure, reason = None, not_served(card)
     if reason is not None:
         why, _, cure = reason.partition("; ")
         line += f", cannot be used: {why}"
@@ -299,10 +298,10 @@ def _card_finding(index: int, driver: Driver) -> Finding:
         "card",
         line,
         cure,
-        index=index,
+        index=card.device.index,
         name=card.name,
-        capability=[card.major, card.minor],
-        total_bytes=card.total_memory,
+        capability=list(capability),
+        total_bytes=card.total_bytes,
         driver=driver.version,
         cuda=torch.version.cuda,
         served=reason is None,
@@ -326,7 +325,7 @@ def _order_finding(driver: Driver, environment: Mapping[str, str]) -> Finding:
 def precision_finding(device: torch.device) -> Finding:
     """What `precision = auto` comes to."""
     precision = resolve_precision("auto", device)
-    arithmetic = tf32_decision(torch.cuda.get_device_capability(device)) if device.type == "cuda" else None
+    arithmetic = tf32_decision(accelerator_of(device).capability)
     forced = arithmetic is not None and ": on," in arithmetic
     half = precision.name if precision.name != "fp32" else "no half precision"
     return finding(
@@ -343,7 +342,7 @@ def memory_finding(device: torch.device, driver: Driver, system: str | None = No
     system = system or platform.system()
     try:
         usable, whole = free_bytes(device)
-        free, _ = torch.cuda.mem_get_info(device)
+        free = accelerator_of(device).free_bytes
     except RuntimeError as error:
         reason, cure = _trouble(error)
         return finding("card memory", f"{device} does not work: {reason}", cure)
@@ -379,7 +378,7 @@ def calibration_finding(device: torch.device, folder: Path) -> Finding:
     Args:
         folder: where measurements are kept.
     """
-    card = load_calibration(device_name(device), folder)
+    card = load_calibration(accelerator_of(device).name, folder)
     when = "measured before"
     if card is None:
         try:

@@ -4,7 +4,7 @@ import math
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from frugan.contract.phase import MicroBatch, Phase
 from frugan.doctor.finding import Finding, judged, left_out
 from frugan.doctor.trial import FP32, STREAMS_SEED, Way, begin, plan_by
+from frugan.engine.accelerator.base import Accelerator
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.device import release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
@@ -34,7 +36,7 @@ from frugan.wording import first_line, show_size
 
 @dataclass
 class MeasuredMemory:
-    """Memory that was taken inside `CudaCard.watched`, known at its end."""
+    """Memory that was taken inside `CardTools.watched`, known at its end."""
 
     allocated_bytes: int = 0  # most that lived at once
     reserved_bytes: int = 0  # most that torch's allocator reserved
@@ -42,14 +44,23 @@ class MeasuredMemory:
 
 
 @dataclass
-class CudaCard:
+class CardTools:
     """A card, by torch's own counters and switches."""
 
     device: torch.device  # with its number
 
+    @property
+    def card(self) -> Accelerator:
+        """It, to the engine."""
+        return accelerator_of(self.device)
+
     def wait(self) -> None:
         """Wait until all work that was queued is done."""
-        torch.cuda.synchronize(self.device)
+        self.card.synchronize()
+
+    def refusing_to_wait(self) -> AbstractContextManager[None]:
+        """Let whatever makes the host wait for the card raise RuntimeError."""
+        return self.card.refusing_to_wait()
 
     def room_bytes(self) -> int:
         """What this process may come to reserve."""
@@ -58,46 +69,35 @@ class CudaCard:
     @contextmanager
     def watched(self) -> Iterator[MeasuredMemory]:
         """Watch memory; what is there already does not count."""
-        self.wait()
+        card = self.card
+        card.synchronize()
         release_memory(self.device)
-        allocated, reserved = torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
-        torch.cuda.reset_peak_memory_stats(self.device)
+        live, reserved = card.live_bytes, card.reserved_bytes
+        card.reset_peaks()
         taken = MeasuredMemory()
         yield taken
-        self.wait()
-        taken.allocated_bytes = torch.cuda.max_memory_allocated(self.device) - allocated
-        taken.reserved_bytes = torch.cuda.max_memory_reserved(self.device) - reserved
+        card.synchronize()
+        taken.allocated_bytes, taken.reserved_bytes = card.peak_live_bytes - live, (card.peak_bytes or 0) - reserved
         release_memory(self.device)
-        taken.kept_bytes = torch.cuda.memory_reserved(self.device) - reserved
+        taken.kept_bytes = card.reserved_bytes - reserved
 
     @contextmanager
     def capped(self, more_bytes: int) -> Iterator[None]:
         """Let this process have so much more than it has, and no more; what CUDA itself takes is not counted."""
-        self.wait()
+        card = self.card
+        card.synchronize()
         release_memory(self.device)
-        whole = torch.cuda.get_device_properties(self.device).total_memory
-        before = torch.cuda.get_per_process_memory_fraction(self.device)
-        allowed = (torch.cuda.memory_reserved(self.device) + more_bytes) / whole
-        torch.cuda.set_per_process_memory_fraction(min(before, allowed), self.device)
+        before = card.limit_bytes
+        card.limit(min(before, card.reserved_bytes + more_bytes))
         try:
             yield
         finally:
-            torch.cuda.set_per_process_memory_fraction(before, self.device)
-
-    @contextmanager
-    def refusing_to_wait(self) -> Iterator[None]:
-        """Let whatever makes the host wait for the card raise RuntimeError."""
-        before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
+            card.limit(before)
 
 
-def tools_of(device: torch.device) -> CudaCard | None:
+def tools_of(device: torch.device) -> CardTools | None:
     """The tools of a device; None: it is no card."""
-    return CudaCard(device) if device.type == "cuda" else None
+    return CardTools(device) if accelerator_of(device).is_card else None
 
 
 # Memory and time of a recipe of ordinary size.
@@ -122,7 +122,7 @@ class _Begun:
     networks: dict[str, nn.Module]
 
 
-def real_size_on_a_card(subject: Training, card: CudaCard, figures: Card, precision: Precision) -> list[Finding]:
+def real_size_on_a_card(subject: Training, card: CardTools, figures: Card, precision: Precision) -> list[Finding]:
     """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into.
 
     Args:
@@ -153,7 +153,7 @@ def real_size_on_a_card(subject: Training, card: CudaCard, figures: Card, precis
     return outcomes
 
 
-def _begin(subject: Training, plan: Plan, card: CudaCard) -> _Begun:
+def _begin(subject: Training, plan: Plan, card: CardTools) -> _Begun:
     networks = {name: network.to(card.device) for name, network in subject.make().items()}
     state = subject.state(plan, card.device, networks=networks)
     for scale in state.loss_scales.values():
@@ -208,7 +208,7 @@ def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> 
     )
 
 
-def _time(subject: Training, begun: _Begun, plan: Plan, card: CudaCard) -> float | None:
+def _time(subject: Training, begun: _Begun, plan: Plan, card: CardTools) -> float | None:
     """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
     period = max(MEASURED_STEPS, *(phase.every for phase in subject.stages[0].phases))
     card.wait()
@@ -221,7 +221,7 @@ def _time(subject: Training, begun: _Begun, plan: Plan, card: CudaCard) -> float
     return (time.perf_counter() - began) / period
 
 
-def _run_out(subject: Training, begun: _Begun, plan: Plan, card: CudaCard, taken: MeasuredMemory) -> Finding:
+def _run_out(subject: Training, begun: _Begun, plan: Plan, card: CardTools, taken: MeasuredMemory) -> Finding:
     """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
     asked: list[str] = []
     least = replace(plan, recompute=subject.recomputable(begun.networks))
@@ -261,7 +261,7 @@ MOST_FIRST_STEPS = 20
 LEAST_FIRST_STEPS = 2
 
 
-def waits_on_a_card(subject: Training, card: CudaCard, precision: Precision = FP32) -> Finding:
+def waits_on_a_card(subject: Training, card: CardTools, precision: Precision = FP32) -> Finding:
     """A step on a card in which torch refuses whatever waits."""
     trial = begin(subject, Way(card.device, precision))
     for step in range(MOST_FIRST_STEPS):
@@ -377,7 +377,7 @@ def half_precision(subject: Training, device: torch.device, precision: Precision
 
 def memory_saving(subject: Training, device: torch.device, saver: SaverName) -> Finding:
     """One step with a memory saving against the same without, in float64."""
-    check, on_card = f"memory saving {saver}", device.type == "cuda"
+    check, on_card = f"memory saving {saver}", accelerator_of(device).is_card
     if saver == "shard-optimizer":
         return left_out(check, subject.family, "this process is alone: there is nobody to share it with")
     if not on_card and saver in ONLY_BESIDE_A_CARD:
@@ -432,7 +432,7 @@ def out_of_memory_is_survived(subject: Training, device: torch.device) -> Findin
     tight.step.run(tight.state, tight.plan, next_plan=smaller)
     free.run()
     difference, where = largest_difference(free.tensors(), tight.tensors())
-    limit = EXACT_ON_CARDS if device.type == "cuda" else EXACT
+    limit = EXACT_ON_CARDS if accelerator_of(device).is_card else EXACT
     return judged(
         "out of memory, on purpose",
         subject.family,

@@ -28,6 +28,8 @@ from frugan.doctor.cards import (
     precision_finding,
 )
 from frugan.doctor.finding import Finding, finding
+from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.files import Folders
 from frugan.wording import GIB, MIB, count, show_size
@@ -301,13 +303,13 @@ def examine(
     findings.append(chosen_finding)
     if chosen is not None:
         findings.append(precision_finding(chosen))
-    if chosen is not None and chosen.type == "cuda":
+    if chosen is not None and accelerator_of(chosen).is_card:
         memory = memory_finding(chosen, asked)
         findings.append(memory)
         if memory.values:  # else it does not work, or has no room
             say("measuring what CUDA and its libraries take, in about ten seconds the first time")
             findings.append(calibration_finding(chosen, folders.cache))
-    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    cards = Cuda.count()
     return [
         *findings,
         processor_finding(),

@@ -20,7 +20,7 @@ from frugan.doctor.checks import (
     SAME_STEP,
     TIME,
     WAITS,
-    CudaCard,
+    CardTools,
     fp32_arithmetic,
     half_precision,
     memory_saving,
@@ -33,12 +33,13 @@ from frugan.doctor.checks import (
 from frugan.doctor.finding import Finding, judged, left_out
 from frugan.doctor.machine import examine
 from frugan.doctor.trial import FP32, recipe_subject, tiny_subject
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.device import disable_reduced_precision, release_memory
-from frugan.engine.precision import DTYPES, Precision, card_has_bf16_units, resolve_precision
+from frugan.engine.precision import DTYPES, Precision, resolve_precision
 from frugan.engine.threads import machine_name
 from frugan.engine.training import Training
 from frugan.families import families as every_family
-from frugan.memory.calibration import choose_card, device_name
+from frugan.memory.calibration import choose_card
 from frugan.memory.cards import Card
 from frugan.memory.plan_space import SAVERS
 from frugan.recipe.loading import load_recipe
@@ -128,14 +129,14 @@ def run_self_test(device: str = "auto", runs: Path | None = None, *, say: Say = 
     card = tools_of(chosen)
     began = time.perf_counter()
     outcomes = self_test(every_family(), chosen, card, choose_card(None, chosen) if card is not None else None, tell)
-    name = device_name(chosen) if card is not None else machine_name()
+    name = accelerator_of(chosen).name if card is not None else machine_name()
     return SelfTest(name, findings, outcomes, record(name, findings, outcomes, time.perf_counter() - began))
 
 
 def self_test(
     families: Mapping[str, Family],
     device: torch.device,
-    card: CudaCard | None = None,
+    card: CardTools | None = None,
     figures: Card | None = None,
     tell: Tell = quiet,
 ) -> list[Finding]:
@@ -170,7 +171,7 @@ def _anywhere(subject: Training, device: torch.device) -> Iterable[tuple[str, Ch
     yield "out of memory, on purpose", partial(out_of_memory_is_survived, subject, device)
 
 
-def _on_a_card(subject: Training, card: CudaCard | None) -> Iterable[tuple[str, Check]]:
+def _on_a_card(subject: Training, card: CardTools | None) -> Iterable[tuple[str, Check]]:
     if card is None:
         yield "", partial(left_out, WAITS, subject.family, A_CARD_ALONE)
         yield "", partial(left_out, SAME_STEP, subject.family, "this is the processor")
@@ -181,7 +182,7 @@ def _on_a_card(subject: Training, card: CudaCard | None) -> Iterable[tuple[str, 
 
 
 def _at_real_size(
-    name: str, device: torch.device, card: CudaCard | None, figures: Card | None, tell: Tell
+    name: str, device: torch.device, card: CardTools | None, figures: Card | None, tell: Tell
 ) -> list[Finding]:
     """Memory, time and a cap, by a recipe of ordinary size."""
     checks = (PREDICTED, TIME, RUNS_OUT)
@@ -206,7 +207,7 @@ def _made(label: str, subject: str, check: Check, device: torch.device, tell: Te
     except BROKEN as error:
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         outcomes = [judged(label, subject, reason, passed=False, seconds=time.perf_counter() - began)]
-    if device.type == "cuda":
+    if accelerator_of(device).is_card:
         release_memory(device)  # outside the handler: its frames hold what has to go
     return _told(outcomes, tell)
 
@@ -220,6 +221,6 @@ def _told(outcomes: list[Finding], tell: Tell) -> list[Finding]:
 def half_precisions(device: torch.device) -> tuple[Precision, ...]:
     """Those worth trying: a processor computes fp16 far slower than fp32, and older cards have no bf16."""
     names = ["bf16"]
-    if device.type == "cuda":
-        names = ["fp16", "bf16"] if card_has_bf16_units(torch.cuda.get_device_capability(device)) else ["fp16"]
+    if accelerator_of(device).is_card:
+        names = ["fp16", "bf16"] if accelerator_of(device).has_bf16_units else ["fp16"]
     return tuple(Precision(name, DTYPES[name], "tried") for name in names)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from frugan.contract.layers import Observer, Stateful
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState, Terms
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.gradients import leave_gradient, stand_in_for
 from frugan.engine.plan import Plan
@@ -343,7 +344,7 @@ class CompiledPhases:
         began = time.perf_counter()
         graph = PhaseGraph.trace(phase, networks, micro, own, factor, plan)
         traced = time.perf_counter()
-        as_cuda_graph = is_cuda_graph(plan, own.loss_scale.device)
+        as_cuda_graph = starts_graphs(plan, own.loss_scale.device)
         with torch.no_grad(), self._settings(as_cuda_graph):
             from torch._dynamo import lookup_backend  # noqa: PLC0415  (seconds to import)
             from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: PLC0415  (sympy with it)
@@ -379,9 +380,9 @@ class CompiledPhases:
             yield
 
 
-def is_cuda_graph(plan: Plan, device: torch.device) -> bool:
+def starts_graphs(plan: Plan, device: torch.device) -> bool:
     """Whether phases are started as CUDA graphs."""
-    return plan.cuda_graphs and device.type == "cuda"
+    return plan.cuda_graphs and accelerator_of(device).has_graphs
 
 
 def replayed(run: Operations) -> Operations:
@@ -476,12 +477,12 @@ def compiles(asked: bool, device: torch.device) -> bool:
 
 def missing_compiler(device: torch.device) -> str | None:
     """What torch.compile would need for a device and is not here; None: nothing."""
-    if device.type == "cuda":
+    if (own := accelerator_of(device)).is_card:
         from torch.utils._triton import has_triton_package  # noqa: PLC0415
 
         if not has_triton_package():
             return "torch.compile makes a card's kernels with Triton, which is not installed: pip install triton"
-        if torch.version.cuda is not None and (capability := torch.cuda.get_device_capability(device)) < (7, 0):
+        if torch.version.cuda is not None and (capability := own.capability or (0, 0)) < (7, 0):
             return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
         return None
     from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  (seconds to import)

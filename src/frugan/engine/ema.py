@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from frugan.contract.family import BufferRule
 from frugan.contract.layers import copy_where, flat
 from frugan.contract.settings import ADDED, CHANGEABLE
-from frugan.engine.device import queued_so_far
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import host_likes
 from frugan.engine.progress import Duration, Interval
 
@@ -279,8 +279,7 @@ class Ema:
         landing = self._landings[name]
         for key, value in {"": accepted, **values}.items():
             landing[key].copy_(value, non_blocking=True)
-        if accepted.is_cuda:
-            queued_so_far(accepted.device).synchronize()
+        accelerator_of(accepted.device).queued_so_far().synchronize()
         return landing[""], {key: landing[key] for key in values}
 
 

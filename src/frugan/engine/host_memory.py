@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.wording import first_line
 
 ALIGNMENT_BYTES = 512
@@ -119,11 +120,13 @@ def host_likes(tensors: Sequence[Tensor], what: str, *, packed: bool = True) -> 
     """
     likes = [tensor.detach() for tensor in tensors]
     if not packed:
-        return [_like(like, what, pinned=tensor.is_cuda) for tensor, like in zip(tensors, likes, strict=True)]
-    pinned = any(tensor.is_cuda for tensor in tensors)
+        return [_like(like, what, tensor.device) for tensor, like in zip(tensors, likes, strict=True)]
+    device = next((each.device for each in tensors if accelerator_of(each.device).is_card), torch.device("cpu"))
     made: dict[int, Tensor] = {}
-    for block in pack([like.nbytes for like in likes], powers_of_two=pinned):
-        made |= _views(block, likes, _allocate(block.size_bytes, what, pinned=pinned))
+    for block in pack([like.nbytes for like in likes], powers_of_two=accelerator_of(device).is_card):
+        made |= _views(
+            block, likes, _like(torch.empty(block.size_bytes, dtype=torch.uint8, device="meta"), what, device)
+        )
     return [made[i] for i in range(len(likes))]
 
 
@@ -133,10 +136,8 @@ def pinned_copy(tensor: Tensor, device: torch.device, what: str) -> Tensor:
     Args:
         what: it is, in the warning where nothing more can be pinned.
     """
-    if device.type != "cuda":
-        return tensor
     try:
-        return tensor.pin_memory()
+        return accelerator_of(device).pin(tensor)
     except RuntimeError as error:
         _warn(error, what)
         return tensor
@@ -147,22 +148,12 @@ def beside(kept: Tensor, parameter: Tensor) -> Tensor:
     return torch.empty_like(kept, device=parameter.device, pin_memory=False).copy_(kept, non_blocking=True)
 
 
-def _like(like: Tensor, what: str, *, pinned: bool) -> Tensor:
-    if pinned:
-        try:
-            return torch.empty_like(like, device="cpu", pin_memory=True)
-        except RuntimeError as error:
-            _warn(error, what)
-    return torch.empty_like(like, device="cpu")
-
-
-def _allocate(size_bytes: int, what: str, *, pinned: bool) -> Tensor:
-    if pinned:
-        try:
-            return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
-        except RuntimeError as error:
-            _warn(error, what)
-    return torch.empty(size_bytes, dtype=torch.uint8)
+def _like(like: Tensor, what: str, device: torch.device) -> Tensor:
+    try:
+        return accelerator_of(device).pinned_like(like)
+    except RuntimeError as error:
+        _warn(error, what)
+        return torch.empty_like(like, device="cpu")
 
 
 def _views(block: PackedBlock, likes: Sequence[Tensor], memory: Tensor) -> dict[int, Tensor]:

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.ema import descend_by_roots, ema_lerp_and_subtract
 from frugan.engine.host_memory import beside, host_likes, zeros_for
 from frugan.engine.optimizer_shards import OptimizerShards, Slice, in_memory_order
@@ -62,8 +62,8 @@ class Optimizer(torch.optim.Optimizer):
             self.shards.release()
         self.shards.gather()
 
-    def works_as_on(self, device_type: str) -> None:
-        """Take as much temporary memory as on a kind of device, wherever the parameters are."""
+    def works_as_on(self, *, card: bool) -> None:
+        """Take as much temporary memory as on a card, or a processor, wherever the parameters are."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters, in order."""
@@ -226,9 +226,9 @@ class Adam(Optimizer, torch.optim.Adam):
             parameter.grad = gradient
 
 
-PIECES = MappingProxyType({"cpu": 1 << 20, "cuda": 1 << 23})
-"""Elements updated at once, by device: temporaries stay small however large a layer is. On a CPU they fit its cache; on
-a card each of a dozen kernels has enough to do."""
+PIECE, PIECE_ON_CARD = 1 << 20, 1 << 23
+"""Elements updated at once: temporaries stay small however large a layer is. On a CPU they fit its cache; on a card
+each of a dozen kernels has enough to do."""
 
 
 class PiecewiseOptimizer(Optimizer):
@@ -251,16 +251,16 @@ class PiecewiseOptimizer(Optimizer):
         super().__init__(parameters, {"lr": lr})
         self.eps = eps
         self.updates = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
-        self.works_as_on(parameters[0].device.type)
+        self.works_as_on(card=accelerator_of(parameters[0].device).is_card)
 
     @property
     def counts(self) -> Mapping[str, Tensor]:
         """How many updates were accepted."""
         return {"updates": self.updates}
 
-    def works_as_on(self, device_type: str) -> None:
-        """Take pieces as large as on a kind of device."""
-        self.piece = PIECES.get(device_type, PIECES["cpu"])
+    def works_as_on(self, *, card: bool) -> None:
+        """Take pieces as large as there."""
+        self.piece = PIECE_ON_CARD if card else PIECE
 
     @torch.no_grad()
     def update(

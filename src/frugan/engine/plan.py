@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.precision import Precision
 from frugan.engine.weights import Layout
 from frugan.errors import BadInput
@@ -33,8 +34,8 @@ class Plan:
 
     def layout(self, device: torch.device) -> Layout:
         """Layout of working weights: channels-last but for fp32 on CUDA, where NCHW is the faster one."""
-        fp32_on_cuda = self.precision.dtype == torch.float32 and device.type == "cuda"
-        return Layout(self.precision.dtype, channels_last=not fp32_on_cuda)
+        dtype = self.precision.dtype
+        return Layout(dtype, dtype != torch.float32 or accelerator_of(device).fp32_channels_last)
 
     def as_json(self) -> dict[str, Any]:
         """For a checkpoint, or a program to read."""

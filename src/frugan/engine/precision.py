@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from frugan.engine.accelerator.choice import accelerator_of
+
 PrecisionName = Literal["auto", "fp32", "fp16", "bf16"]
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -29,11 +31,6 @@ class Precision:
     warning: str | None = None  # what speaks against it, or None
 
 
-def cpu_has_bf16_units() -> bool:
-    """Whether this CPU multiplies bf16 matrices in hardware (AMX or AVX512-BF16)."""
-    return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
-
-
 def card_has_bf16_units(capability: tuple[int, int]) -> bool:
     """Whether a card of a compute capability multiplies bf16 matrices in hardware."""
     return capability >= (8, 0)
@@ -42,16 +39,17 @@ def card_has_bf16_units(capability: tuple[int, int]) -> bool:
 def resolve_precision(asked: PrecisionName, device: torch.device) -> Precision:
     """Decide "auto" by what the hardware multiplies fast, and say why; for what it cannot do, fp32, with a warning.
 
-    `torch.cuda.is_bf16_supported()` is of no use here: it is also true where bf16 is emulated.
+    Torch's own word for a card is of no use here: it is also true where bf16 is emulated.
     """
-    if device.type == "cuda":
-        return card_precision(asked, torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    own = accelerator_of(device)
+    if own.capability is not None:
+        return card_precision(asked, own.name, own.capability)
     if asked == "auto":
-        if device.type == "cpu" and cpu_has_bf16_units():
+        if own.has_bf16_units:
             return Precision("bf16", torch.bfloat16, "this CPU has bf16 matrix instructions")
         return Precision("fp32", torch.float32, f"no known half-precision units on this {device.type}")
     warning = None
-    if asked == "bf16" and device.type == "cpu" and not cpu_has_bf16_units():
+    if asked == "bf16" and device.type == "cpu" and not own.has_bf16_units:
         warning = "this CPU has no bf16 units: slower than fp32; precision = auto decides by that"
     if asked == "fp16" and device.type == "cpu":
         warning = "a CPU computes fp16 far slower than fp32; precision = fp32 or auto is faster here"
@@ -96,18 +94,16 @@ def continued_precision(before: Literal["fp32", "fp16", "bf16"], device: torch.d
     Then fp32, which has the range and the digits of both others.
     """
     same = resolve_precision(before, device)
-    if device.type == "cuda" and same.warning is not None:
-        card = torch.cuda.get_device_name(device)
-        return Precision("fp32", torch.float32, f"the run went on in {before} so far, which is not for {card}")
+    own = accelerator_of(device)
+    if own.is_card and same.warning is not None:
+        return Precision("fp32", torch.float32, f"the run went on in {before} so far, which is not for {own.name}")
     return replace(same, reason="as this run began")
 
 
 def wider_precision(device: torch.device) -> Precision:
     """The fastest precision here that has all of fp32's range, for a run that overflows in fp16."""
     reason = "fp16 overflowed at its least loss scale"
-    wide = cpu_has_bf16_units() if device.type == "cpu" else False
-    if device.type == "cuda":
-        wide = card_has_bf16_units(torch.cuda.get_device_capability(device))
+    wide = accelerator_of(device).has_bf16_units
     return Precision("bf16", torch.bfloat16, reason) if wide else Precision("fp32", torch.float32, reason)
 
 

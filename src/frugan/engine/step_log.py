@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from frugan.engine.accelerator.base import Event
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import DIVERGED, STATE_FILE, Checkpoint, list_checkpoints, set_aside_newer
-from frugan.engine.device import queued_so_far
 from frugan.engine.events import EventLog
 from frugan.engine.host_memory import host_like
 from frugan.engine.plan import Plan
@@ -38,7 +38,7 @@ class Readout:
     results: Sequence[PhaseResult]  # kept until read, so that a bad update's tensors can be named
     places: tuple[Place, ...]
     values: Tensor
-    arrived: torch.cuda.Event | None
+    arrived: Event
 
     @classmethod
     def start(cls, step: int, results: Sequence[PhaseResult], extra: Mapping[str, Tensor]) -> "Readout":
@@ -59,12 +59,10 @@ class Readout:
         for name, value in extra.items():
             numbers["", 0, "extra", name] = value
         packed = torch.stack([value.detach().double().reshape(()) for value in numbers.values()])
-        arrived = None
-        if packed.is_cuda:
-            device = packed.device
+        device = accelerator_of(packed.device)
+        if device.is_card:
             packed = host_like(packed, "a step's numbers").copy_(packed, non_blocking=True)
-            arrived = queued_so_far(device)
-        return cls(step, results, tuple(numbers), packed, arrived)
+        return cls(step, results, tuple(numbers), packed, device.queued_so_far())
 
     def read(self) -> tuple[dict[str, Any], dict[str, float]]:
         """Wait for the copy; numbers by phase (repeats averaged), and the extra ones.
@@ -73,8 +71,7 @@ class Readout:
         steps also `gradients` (parameter -> norm), `zero_share` (parameter -> share of exact zeros) and
         `without_gradient` (names).
         """
-        if self.arrived is not None:
-            self.arrived.synchronize()
+        self.arrived.synchronize()
         phases: dict[str, Any] = {}
         extra: dict[str, float] = {}
         repeats = {name: sum(r.phase == name for r in self.results) for name in {r.phase for r in self.results}}
@@ -368,7 +365,7 @@ class StepLog:
             data_seconds=round(sum(result.data_seconds for result in readout.results), 4),
             images_per_second=step.pictures_at(readout.step - 1) / took,
             eta_seconds=self._eta(step, readout.step, pending.seconds),
-            memory_bytes=memory_bytes(self.device),
+            memory_bytes=accelerator_of(self.device).peak_bytes,
             phases=phases,
             **({"carried": carried} if carried else {}),
             **({"singular_values": singular_values} if singular_values else {}),
@@ -414,15 +411,3 @@ def shown_state(step: Step, state: TrainingState) -> dict[str, torch.Tensor]:
     """First numbers [1] of the carried state that people see."""
     carried = {name: each for phase in step.phases for name, each in phase.carried.items() if each.shown}
     return {f"{CARRIED}{each.shown}": state.carried[name].reshape(-1)[:1] for name, each in carried.items()}
-
-
-def memory_bytes(device: torch.device) -> int | None:
-    """Most memory held so far: what the allocator reserved on CUDA, the process's peak on a CPU; None if unknown."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_reserved(device)
-    try:
-        import resource  # noqa: PLC0415  (not on Windows)
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -16,6 +16,7 @@ from statistics import median
 import torch
 
 from frugan.contract.phase import MicroBatch, Phase
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank
 from frugan.engine.state import TrainingState
@@ -81,8 +82,7 @@ class _Stopwatch(Probe):
 
     def _now(self) -> float:
         """Seconds, once all that was asked of the device is done."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        accelerator_of(self._device).synchronize()
         return time.perf_counter()
 
 

@@ -5,7 +5,7 @@ a piece that is too small for the next request waits for a smaller one.
 
 Source: the constants and the policy (best fit, splitting, merging of free neighbours, release of wholly free segments
 when memory runs out) as PyTorch documents them in "Memory management" of its notes on CUDA and shows them in
-`torch.cuda.memory_snapshot`, of torch 2.11 to 2.13 with its default settings.
+torch's own snapshots, of torch 2.11 to 2.13 with its default settings.
 """
 
 from bisect import bisect_left, insort

@@ -1,7 +1,6 @@
 """Measures a device in about ten seconds: what it reaches, how long something takes, what its libraries take."""
 
 import json
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -11,17 +10,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import host_like
-from frugan.engine.precision import DTYPES, card_has_bf16_units, resolve_precision
+from frugan.engine.precision import DTYPES, resolve_precision
 from frugan.files import Folders, atomic_file
 from frugan.memory.cards import Card, card_here, named_card, unnamed_card
 from frugan.memory.work import WorkCounter
 from frugan.wording import MIB
 
-_MATRIX = {"cuda": 8192, "cpu": 2048}
+_MATRIX, _MATRIX_ON_CARD = 2048, 8192
 """Side of the product: 2048 takes about 0.1 s on two cores, 8192 about 20 ms in fp32 on a large card."""
 
-_COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}
+_COPY_BYTES, _COPY_BYTES_ON_CARD = 2**28, 2**30
 """Far beyond the caches, and little beside the memory of such a device."""
 
 
@@ -37,15 +37,16 @@ def measure_peaks(device: torch.device | str, dtype: torch.dtype = torch.float32
     """Measure a device's peaks, in a second or two.
 
     Args:
-        device: "cpu" or "cuda"; any other kind is measured like "cpu".
+        device: what is measured.
         dtype: of the matrices; cards and newer processors multiply half precision several times faster than fp32.
     """
     device = torch.device(device)
-    side = _MATRIX.get(device.type, _MATRIX["cpu"])
+    on_card = accelerator_of(device).is_card
+    side = _MATRIX_ON_CARD if on_card else _MATRIX
     a, b = (torch.full((side, side), 0.5, dtype=dtype, device=device) for _ in range(2))
     product = torch.empty_like(a)
     product_seconds = measure_latency(lambda: torch.mm(a, b, out=product), device)
-    copied_bytes = _COPY_BYTES.get(device.type, _COPY_BYTES["cpu"])
+    copied_bytes = _COPY_BYTES_ON_CARD if on_card else _COPY_BYTES
     source = torch.ones(copied_bytes // 4, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
     copy_seconds = measure_latency(lambda: target.copy_(source), device)
@@ -59,20 +60,20 @@ def measure_latency(
 
     Args:
         call: what to time; run once before, to warm up.
-        device: where its work is queued; waited for if it is a CUDA device.
+        device: where its work is queued; waited for if it is a card's.
         repeats: runs at most.
         budget_seconds: no further run is begun after so long; at least two are timed.
 
     Returns:
         Seconds.
     """
-    device = torch.device(device)
+    own = accelerator_of(torch.device(device))
 
     def timed() -> float:
-        _wait(device)
+        own.synchronize()
         begun = time.perf_counter()
         call()
-        _wait(device)
+        own.synchronize()
         return time.perf_counter() - begun
 
     timed()
@@ -82,21 +83,9 @@ def measure_latency(
     return min(times)
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 FORMAT = 2
 _SHAPES = ((8, 96, 128, 128), (32, 192, 64, 64), (32, 768, 16, 16))
 """Activations [B, C, H, W] like those of the generators that ship."""
-
-
-def device_name(device: torch.device) -> str:
-    """As its maker calls it."""
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return platform.processor() or platform.machine() or "CPU"
 
 
 def calibrate(device: torch.device) -> Card:
@@ -105,34 +94,34 @@ def calibrate(device: torch.device) -> Card:
     On a card, close other programs first: what they hold cannot be told from what the CUDA context does.
     """
     bytes_per_s = measure_peaks(device).bytes_per_s
-    on_card = device.type == "cuda"
+    own = accelerator_of(device)
     reached = {name: measure_peaks(device, DTYPES[name]).macs_per_s for name in _precisions(device)}
     slowest = min(reached.values())
     small = torch.zeros(16, device=device)
     per_kernel = measure_latency(lambda: [small.add_(1) for _ in range(1000)], device) / 1000
-    workspace_bytes = _workspace_bytes(device) if on_card else 0  # before the context: this loads the libraries
+    workspace_bytes = _workspace_bytes(device) if own.is_card else 0  # before the context: this loads the libraries
     return Card(
-        name=device_name(device),
-        memory_bytes=torch.cuda.get_device_properties(device).total_memory if on_card else None,
+        name=own.name,
+        memory_bytes=own.total_bytes if own.is_card else None,
         macs_per_s={name: reached.get(name, slowest) for name in DTYPES},
         bytes_per_s=bytes_per_s,
-        host_bytes_per_s=_host_bytes_per_s(device) if on_card else bytes_per_s,
+        host_bytes_per_s=_host_bytes_per_s(device) if own.is_card else bytes_per_s,
         seconds_per_kernel=per_kernel,
         seconds_per_operation=_seconds_per_operation(device),
-        context_bytes=_context_bytes(device) if on_card else 0,
+        context_bytes=_context_bytes(device) if own.is_card else 0,
         workspace_bytes=workspace_bytes,
         source="measured",
-        capability=torch.cuda.get_device_capability(device) if on_card else None,
-        queued=on_card,
+        capability=own.capability,
+        queued=own.is_card,
     )
 
 
 def _precisions(device: torch.device) -> tuple[str, ...]:
     """What is worth measuring: bf16 where the hardware has it, for elsewhere it is refused or emulated."""
-    if device.type != "cuda":
+    own = accelerator_of(device)
+    if not own.is_card:
         return tuple(dict.fromkeys(("fp32", resolve_precision("auto", device).name)))
-    has_bf16 = card_has_bf16_units(torch.cuda.get_device_capability(device))
-    return ("fp32", "fp16", "bf16") if has_bf16 else ("fp32", "fp16")
+    return ("fp32", "fp16", "bf16") if own.has_bf16_units else ("fp32", "fp16")
 
 
 def save_calibration(card: Card, folder: Path) -> Path:
@@ -184,14 +173,14 @@ def _host_bytes_per_s(device: torch.device) -> float:
 
 def _context_bytes(device: torch.device) -> int:
     """What is taken on the card outside torch's allocator."""
-    torch.cuda.synchronize(device)
-    free, total = torch.cuda.mem_get_info(device)
-    return max(0, total - free - torch.cuda.memory_reserved(device))
+    card = accelerator_of(device)
+    card.synchronize()
+    return max(0, card.total_bytes - card.free_bytes - card.reserved_bytes)
 
 
 def _workspace_bytes(device: torch.device) -> int:
     """Most that a convolution or a product takes from the allocator besides its own tensors."""
-    most = 0
+    most, card = 0, accelerator_of(device)
     for dtype in (torch.float32, DTYPES[_precisions(device)[-1]]):  # bf16, or else fp16
         for shape in _SHAPES:
             x = torch.zeros(shape, dtype=dtype, device=device)
@@ -199,19 +188,19 @@ def _workspace_bytes(device: torch.device) -> int:
             weight = torch.zeros(shape[1], shape[1], 3, 3, dtype=dtype, device=device)
             x.requires_grad_()
             weight.requires_grad_()
-            torch.cuda.empty_cache()
-            before = torch.cuda.memory_allocated(device)
-            torch.cuda.reset_peak_memory_stats(device)
+            card.give_back()
+            before = card.live_bytes
+            card.reset_peaks()
             out = F.conv2d(x, weight, padding=1)
             gradients = torch.autograd.grad(out, (x, weight), torch.ones_like(out))
             known = 2 * out.nbytes + sum(g.nbytes for g in gradients)
-            most = max(most, torch.cuda.max_memory_allocated(device) - before - known)
+            most = max(most, card.peak_live_bytes - before - known)
             del x, weight, out, gradients
     a = torch.zeros(2048, 2048, device=device)
     torch.mm(a, a)
     del a
-    torch.cuda.synchronize(device)
-    return most + torch.cuda.memory_allocated(device)  # the product's workspace stays
+    card.synchronize()
+    return most + card.live_bytes  # the product's workspace stays
 
 
 def choose_card(asked: str | None, device: torch.device) -> Card:
@@ -222,10 +211,9 @@ def choose_card(asked: str | None, device: torch.device) -> Card:
     """
     if asked is not None:
         return named_card(asked)
-    if device.type != "cuda":
+    own = accelerator_of(device)
+    if own.capability is None:
         return unnamed_card()
-    name = device_name(device)
-    if (measured := load_calibration(name, Folders.from_environment().cache)) is not None:
+    if (measured := load_calibration(own.name, Folders.from_environment().cache)) is not None:
         return measured
-    memory_bytes = torch.cuda.get_device_properties(device).total_memory
-    return card_here(name, memory_bytes, torch.cuda.get_device_capability(device))
+    return card_here(own.name, own.total_bytes, own.capability)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.precision import Precision, card_has_bf16_units
 from frugan.engine.training import Stage
 from frugan.errors import BadInput
@@ -256,32 +257,29 @@ class Budget:
             )
 
     def enforce(self, device: torch.device) -> None:
-        """Cap this process on a CUDA card: what would go beyond fails here and leaves other programs alone.
+        """Cap this process on a card: what would go beyond fails here and leaves other programs alone.
 
         The cap counts what torch's allocator reserves, not the context, so that is taken off.
         """
-        whole = torch.cuda.get_device_properties(device).total_memory
-        share = (self.total_bytes - self.context_bytes) / whole
-        torch.cuda.set_per_process_memory_fraction(min(1.0, share), device)
+        accelerator_of(device).limit(self.total_bytes - self.context_bytes)
 
 
 def free_bytes(device: torch.device) -> tuple[int, int]:
-    """What a process may plan with on a CUDA card by default, and what the card has in all.
+    """What a process may plan with on a card by default, and what the card has in all.
 
     What is free now, and what this process's allocator holds without use, less a margin. CUDA's context and the
     libraries of a training step are loaded first: they take their memory when they are first used.
     """
     load_libraries(device)
-    free, whole = torch.cuda.mem_get_info(device)
-    own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    usable = free + own
-    return usable - max(LEAST_MARGIN_BYTES, int(MARGIN * usable)), whole
+    card = accelerator_of(device)
+    usable = card.free_bytes + card.reserved_bytes - card.live_bytes
+    return usable - max(LEAST_MARGIN_BYTES, int(MARGIN * usable)), card.total_bytes
 
 
 def room_bytes(device: torch.device) -> int:
-    """What the allocator of this process may come to reserve on a CUDA card: what it has, and what is free."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device)
+    """What the allocator of this process may come to reserve on a card: what it has, and what is free."""
+    card = accelerator_of(device)
+    return card.free_bytes + card.reserved_bytes
 
 
 def load_libraries(device: torch.device) -> None:
@@ -289,17 +287,16 @@ def load_libraries(device: torch.device) -> None:
     x = torch.zeros(1, 8, 8, 8, device=device, requires_grad=True)
     out = F.conv2d(x, torch.zeros(8, 8, 3, 3, device=device), padding=1).flatten(1) @ torch.zeros(512, 8, device=device)
     out.sum().backward()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
+    accelerator_of(device).synchronize()
+    accelerator_of(device).give_back()
 
 
 def is_spilling(device: torch.device) -> bool:
     """Whether the driver has begun to move a full card's memory to the system's, as it does on Windows: slow."""
-    if device.type != "cuda" or platform.system() != "Windows":
+    card = accelerator_of(device)
+    if not card.is_card or platform.system() != "Windows":
         return False
-    free, whole = torch.cuda.mem_get_info(device)
-    return free < 0.01 * whole
+    return card.free_bytes < 0.01 * card.total_bytes
 
 
 _BANDWIDTHS = MappingProxyType(

@@ -116,7 +116,7 @@ HOST = torch.device("cpu")
 class Prediction:
     """What a plan takes."""
 
-    # most that lives at once, as `torch.cuda.max_memory_allocated` counts: a block that is a little larger than what
+    # most that lives at once, as torch's own count on a card: a block that is a little larger than what
     # was asked for counts whole
     live_bytes: int
     reserved_bytes: int  # the least that the caching allocator must be allowed to reserve; on a CPU what lives
@@ -126,7 +126,7 @@ class Prediction:
     by_phase: dict[str, int]  # phase -> its own peak of what lives; "sheets": that of making grids of samples
     work: Work  # of an average step
     host_bytes: int = 0  # most that the plan keeps in host memory, besides pictures
-    unlimited_bytes: int = 0  # what the allocator reserves without a limit, as `torch.cuda.max_memory_reserved` counts
+    unlimited_bytes: int = 0  # what the allocator reserves without a limit, as torch's own count on a card
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""

@@ -120,7 +120,7 @@ def measure_step(
     if as_card:
         tracker.ignore(_on_host(state, plan))
         for optimizer in state.optimizers.values():
-            optimizer.works_as_on("cuda")
+            optimizer.works_as_on(card=True)
     static: dict[Category, int] = {}
     for category, size_bytes in zip(tracker.trace.categories, tracker.trace.sizes_bytes, strict=True):
         static[category] = static.get(category, 0) + size_bytes

@@ -21,6 +21,7 @@ from frugan.api.plan.relatives import smaller_recipes
 from frugan.api.plan.report import COMPILED, PlanReport, Rung, forwards
 from frugan.api.progress import Say, quiet
 from frugan.api.setup import training_of
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.compiled_phases import refused
 from frugan.engine.optimizer_shards import BUCKET_BYTES
 from frugan.engine.plan import Plan, check_micro_batch
@@ -214,7 +215,7 @@ class Planner:
         if measured is not None:
             save_calibration(measured, Folders.from_environment().cache)
         card = choose_card(options.card, device)
-        if measured is not None and device.type != "cuda":
+        if measured is not None and not accelerator_of(device).is_card:
             # memory is planned for a card that is not here, time for the processor that is
             card = replace(measured, context_bytes=card.context_bytes, workspace_bytes=card.workspace_bytes)
         planner = cls(

@@ -18,6 +18,7 @@ from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.recovery import NOTHING_HAPPENED, ROLLBACKS, Recovery, Resumed, rolled_back, seed_after
 from frugan.api.train.run import TrainRun
 from frugan.api.train.stages import stages_of
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import restore
 from frugan.engine.device import disable_reduced_precision, out_of_memory_noted, release_memory, tf32_decision
 from frugan.engine.loop import Loop
@@ -212,7 +213,7 @@ def _create(
     recipe = run.recipe
     saved = None if resumed is None else resumed.saved
     disable_reduced_precision()
-    if device.type == "cuda" and (line := tf32_decision(torch.cuda.get_device_capability(device))):
+    if line := tf32_decision(accelerator_of(device).capability):
         run.choose(line)
     precision = wanted or _precision(run, device, saved)
     training = training_of(recipe)

@@ -13,6 +13,7 @@ from frugan.api.plan.planner import Planner, shipped_predictions
 from frugan.api.plan.report import PlanReport, needed_size
 from frugan.api.progress import Say
 from frugan.api.train.run import TrainingOptions
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.compiled_phases import compiles
 from frugan.engine.plan import Plan, check_micro_batch
 from frugan.engine.precision import Precision
@@ -205,7 +206,7 @@ class TrainingPlanner:
 
     @property
     def _on_card(self) -> bool:
-        return self.device.type == "cuda"
+        return accelerator_of(self.device).is_card
 
     @property
     def _averages_can_move(self) -> bool:
@@ -295,10 +296,9 @@ class TrainingPlanner:
                 self.say("a CPU's memory cannot be capped: the plan keeps to the budget, nothing enforces it")
             return
         card = self._card
-        whole = torch.cuda.get_device_properties(self.device).total_memory
-        torch.cuda.set_per_process_memory_fraction(1.0, self.device)  # what an earlier training left
+        accelerator_of(self.device).limit(None)  # an earlier training may have left one
         if budget_bytes is None and platform.system() == "Windows":  # there a full card spills, and crawls
             budget_bytes = free_bytes(self.device)[0] + card.context_bytes
         if budget_bytes is not None:
-            Budget.on(card, min(budget_bytes, whole)).enforce(self.device)
+            Budget.on(card, min(budget_bytes, accelerator_of(self.device).total_bytes)).enforce(self.device)
             self.say(f"cap: torch may take {show_size(budget_bytes - card.context_bytes)} on this card")

@@ -11,6 +11,7 @@ from frugan.api.sample.networks import write_grids
 from frugan.api.setup import training_of
 from frugan.api.train.observers import LossHistory, variety_measurement
 from frugan.api.train.run import TrainRun
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.checkpoint import BestCheckpoints
 from frugan.engine.compiled_phases import backward_of
 from frugan.engine.loop import Loop, RunningStage, Scoring, Stages
@@ -42,7 +43,7 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
         device, workers = loop.state.device, run.options.workers
         if workers is None:
             workers = default_workers(device, run.ranks.local_size)
-        pinned = device.type == "cuda"
+        own = accelerator_of(device)
 
         def lost(source: str, picture: str, reason: str, count: int) -> None:
             reached = loop.state.step
@@ -50,7 +51,9 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
             run.warn(reached, f"data {source}: {reason} Another picture takes its place ({count:,} so far)")
 
         said = run.choose_here
-        with feeding(run.sources, recipe, pinned=pinned, workers=workers, seed=seed, say=said, lost=lost) as feed:
+        with feeding(
+            run.sources, recipe, pinning=own if own.is_card else None, workers=workers, seed=seed, say=said, lost=lost
+        ) as feed:
 
             def draw(state: TrainingState, plan: Plan) -> list[Path]:
                 folder, curves = run.folder.samples, losses.curves

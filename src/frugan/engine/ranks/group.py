@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from frugan.contract.layers import SharedGroup
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.optimizer_shards import BUCKET_BYTES, OptimizerShards, Shard, Slice, in_memory_order, in_shape
 from frugan.engine.plan import Plan
@@ -185,7 +186,7 @@ class Team:
             return dist.new_group(list(team), backend=backend, use_local_synchronization=True)
 
         words = made("gloo")
-        return cls(made("nccl") if device.type == "cuda" else words, words, len(team))
+        return cls(made(own) if (own := accelerator_of(device).collectives) != "gloo" else words, words, len(team))
 
     def gather(self, number: int) -> list[int]:
         """Everyone's number, in order."""

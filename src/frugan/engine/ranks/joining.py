@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.ranks.group import RankGroup
 from frugan.engine.ranks.place import Place
 from frugan.engine.ranks.watch import Heartbeat
@@ -87,7 +88,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         BadInput: two ranks have the same card.
         TrainingFailed: the others do not come, or one is lost later.
     """
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    own = accelerator_of(device)
     if device.type == "cpu" and not os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(max(1, available_cores() // place.local_size))
     host = socket.gethostname()
@@ -96,12 +97,12 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         word = meet(meeting, place.rank, place.size, MEETING_SECONDS)
         store = PrefixStore(word, meeting)
         dist.init_process_group(
-            backend,
+            own.collectives,
             store=store,
             rank=place.rank,
             world_size=place.size,
             timeout=timedelta(seconds=UPDATE_SECONDS),
-            device_id=device if device.type == "cuda" else None,
+            device_id=device if own.is_card else None,
         )
     except RuntimeError as error:
         reason = first_line(error)
@@ -109,7 +110,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
     try:
         orders = dist.new_group(backend="gloo", timeout=timedelta(seconds=ORDER_SECONDS))
         cards: list[Any] = [None] * place.size
-        dist.all_gather_object(cards, (host, _card(device), _in_words(device)), group=orders)
+        dist.all_gather_object(cards, (host, own.uuid, own.name if own.is_card else "a processor"), group=orders)
         names = [f"rank {rank} ({name})" for rank, (name, _, _) in enumerate(cards)]
         _refuse_shared(cards)
         watch = Heartbeat(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
@@ -125,18 +126,10 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         finally:
             watch.end()
     except BaseException:
-        if backend == "gloo":  # NCCL would wait for those who are lost
+        if own.collectives == "gloo":  # NCCL would wait for those who are lost
             dist.destroy_process_group()
         raise
     dist.destroy_process_group()
-
-
-def _card(device: torch.device) -> str | None:
-    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
-
-
-def _in_words(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "a processor"
 
 
 def _refuse_shared(cards: list[Any]) -> None:
