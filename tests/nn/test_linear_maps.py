@@ -1,11 +1,13 @@
 """Linear maps that keep nothing of their input."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from frugan.nn.linear_maps import conv2d, mean_pool2d
 
@@ -95,3 +97,26 @@ def test_derivatives_of_means() -> None:
     x = _random(2, 3, 4, 6).requires_grad_()
     assert torch.autograd.gradcheck(mean_pool2d, (x,))
     assert torch.autograd.gradgradcheck(mean_pool2d, (x,))
+
+
+class _Called(TorchDispatchMode):
+    """Notes what is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_gradient_of_what_is_held_constant_is_one_convolution() -> None:
+    """Torch's own way stands a dummy in for the input, in whose order cuDNN would copy the gradient, and back."""
+    x = _random(2, 4, 8, 8).requires_grad_()
+    made = conv2d(x, _random(8, 4, 3, 3), padding=1)
+    upstream = _random(*made.shape)
+    with _Called() as called:
+        torch.autograd.grad(made, x, upstream)
+    assert "convolution.default" in called.operations
+    assert not [name for name in called.operations if "convolution_backward" in name or "expand" in name]

@@ -5,7 +5,6 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.grad import conv2d_input
 
 from frugan.contract import cpu_ways
 
@@ -56,7 +55,14 @@ class _Adjoint(torch.autograd.Function):
     def forward(ctx: Any, gradient: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int) -> Tensor:
         ctx.save_for_backward(weight)
         ctx.given = stride, padding
-        return cast(Tensor, conv2d_input(shape, _ordered_as(gradient, weight), gradient, stride, padding))
+        # By a transposed convolution: torch's `conv2d_input` gives a dummy in contiguous order for the input, and on
+        # cuDNN the gradient, and what comes of it, would be copied to that order and back.
+        rest = [
+            side - ((out - 1) * stride - 2 * padding + kernel)
+            for side, out, kernel in zip(shape[2:], gradient.shape[2:], weight.shape[2:], strict=True)
+        ]
+        ordered = _ordered_as(gradient, weight)
+        return F.conv_transpose2d(gradient, ordered, None, stride, padding, rest)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
