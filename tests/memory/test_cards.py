@@ -1,6 +1,6 @@
 """Cards, budgets and calibration."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,15 +11,18 @@ from contract.rig import BF16, FP32
 from frugan.engine.accelerator.processor import Processor
 from frugan.engine.precision import Precision
 from frugan.errors import BadInput
+from frugan.memory import calibration
 from frugan.memory.calibration import calibrate, load_calibration, save_calibration
 from frugan.memory.cards import (
     PUBLISHED,
     TIME_ERROR,
+    WORKSPACE_BYTES,
     Budget,
     card_here,
     is_spilling,
     load_libraries,
     named_card,
+    spills,
     unnamed_card,
 )
 from frugan.memory.tracker import Tracker
@@ -218,3 +221,48 @@ def test_few_launches_and_much_work_do_not_wait_for_the_host() -> None:
     assert not card.waits_for_launches(replace(busy, operations=0.9 * launches), FP32)
     assert card.waits_for_launches(replace(busy, operations=1.1 * launches), FP32)
     assert not replace(card, queued=False).waits_for_launches(replace(busy, operations=1.1 * launches), FP32)
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "expected"),
+    [
+        ("Windows", "10", True),
+        ("Linux", "5.15.153.1-microsoft-standard-WSL2", True),
+        ("Linux", "6.8.0-45-generic", False),
+        ("Darwin", "24.0.0", False),
+    ],
+)
+def test_where_a_full_card_spills(system: str, release: str, expected: bool) -> None:
+    assert spills(system, release) is expected
+
+
+@dataclass
+class _Watched:
+    """Says that each convolution, forward and backward, took so much besides its tensors."""
+
+    extra: int
+    live_bytes: int = 0
+    has_bf16_units: bool = False
+    is_card: bool = True
+
+    @property
+    def peak_live_bytes(self) -> int:
+        return self.extra
+
+    def give_back(self) -> None:
+        pass
+
+    def reset_peaks(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("extra", "expected"), [(0, WORKSPACE_BYTES), (500 * MIB, 500 * MIB)])
+def test_what_is_measured_raises_the_guess_and_never_lowers_it(
+    extra: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "accelerator_of", lambda _: _Watched(extra))
+    monkeypatch.setattr(calibration, "_SHAPES", ((1, 4, 8, 8),))
+    assert calibration._workspace_bytes(torch.device("cpu")) == pytest.approx(expected, rel=0.001)

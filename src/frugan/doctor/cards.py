@@ -21,7 +21,7 @@ from frugan.engine.device import ran_out_of_memory, tf32_decision
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.memory.calibration import calibrate, load_calibration, save_calibration
-from frugan.memory.cards import free_bytes
+from frugan.memory.cards import free_bytes, spills
 from frugan.wording import MIB, first_line, show_size
 
 ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")
@@ -355,12 +355,13 @@ def memory_finding(device: torch.device, driver: Driver, system: str | None = No
         line += f"; {who} held {show_size(others)} before"
         if others > MUCH_TAKEN * whole:
             cures.append("close other programs on the card; nvidia-smi lists them")
-    if system == "Windows":
+    if spills(system):
         line += "; a full card spills into system memory here, which is very slow: frugan stays below that"
-        cures.append(
-            'to make other programs fail instead: NVIDIA Control Panel, "CUDA - Sysmem Fallback Policy", '
-            '"Prefer No Sysmem Fallback"'
-        )
+        if system == "Windows":  # Linux under it does not obey the setting
+            cures.append(
+                'to make other programs fail instead: NVIDIA Control Panel, "CUDA - Sysmem Fallback Policy", '
+                '"Prefer No Sysmem Fallback"'
+            )
     return finding(
         "card memory",
         line,

@@ -32,6 +32,7 @@ from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.threads import asked_for, available_cores, machine_name
 from frugan.files import Folders
+from frugan.memory.cards import spills
 from frugan.wording import GIB, MIB, count, show_size
 
 CHANGES_TRAINING = ("CUDA_LAUNCH_BLOCKING",)
@@ -104,7 +105,7 @@ def host_memory_finding(limit: Path = CGROUP_LIMIT) -> Finding:
     cure = None
     if has < ENOUGH_MEMORY_BYTES:
         cure = "allow the container more" if contained else "small recipes only, or no memory saving that uses the host"
-    if "microsoft" in platform.release().lower():
+    if platform.system() != "Windows" and spills():
         line += "; WSL2 pins about a gigabyte of it at most: what is kept beside the card goes there more slowly"
     return finding("host memory", line, cure, total_bytes=has)
 

@@ -4,17 +4,18 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import host_like
 from frugan.engine.precision import DTYPES, resolve_precision
 from frugan.files import Folders, atomic_file
-from frugan.memory.cards import Card, card_here, named_card, unnamed_card
+from frugan.memory.cards import WORKSPACE_BYTES, Card, card_here, named_card, unnamed_card
 from frugan.memory.work import WorkCounter
 from frugan.wording import MIB
 
@@ -84,6 +85,14 @@ def measure_latency(
 
 
 FORMAT = 2
+_CONVOLUTIONS: tuple[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[int], tuple[int, ...]]], ...] = (
+    (partial(F.conv2d, padding=1), lambda c: (c, c, 3, 3)),
+    (partial(F.conv2d, padding=1, stride=2), lambda c: (c, c, 3, 3)),
+    (partial(F.conv_transpose2d, padding=1, stride=2), lambda c: (c, c, 4, 4)),
+    (F.conv2d, lambda c: (c, c, 1, 1)),
+)
+"""Those of the networks that ship, and the shapes of their weights by the number of channels. A filter of each channel
+for itself is left out: torch runs some of them by kernels of its own, which take nothing."""
 _SHAPES = ((8, 96, 128, 128), (32, 192, 64, 64), (32, 768, 16, 16))
 """Activations [B, C, H, W] like those of the generators that ship."""
 
@@ -179,28 +188,32 @@ def _context_bytes(device: torch.device) -> int:
 
 
 def _workspace_bytes(device: torch.device) -> int:
-    """Most that a convolution or a product takes from the allocator besides its own tensors."""
+    """Most that a convolution or a product takes from the allocator besides its own tensors, and no less than guessed.
+
+    Only some of the convolutions that networks have are tried: what is measured may raise the guess, never lower it.
+    """
     most, card = 0, accelerator_of(device)
     for dtype in (torch.float32, DTYPES[_precisions(device)[-1]]):  # bf16, or else fp16
         for shape in _SHAPES:
             x = torch.zeros(shape, dtype=dtype, device=device)
             x = x.contiguous(memory_format=torch.channels_last) if dtype != torch.float32 else x
-            weight = torch.zeros(shape[1], shape[1], 3, 3, dtype=dtype, device=device)
             x.requires_grad_()
-            weight.requires_grad_()
-            card.give_back()
-            before = card.live_bytes
-            card.reset_peaks()
-            out = F.conv2d(x, weight, padding=1)
-            gradients = torch.autograd.grad(out, (x, weight), torch.ones_like(out))
-            known = 2 * out.nbytes + sum(g.nbytes for g in gradients)
-            most = max(most, card.peak_live_bytes - before - known)
-            del x, weight, out, gradients
+            for convolve, weight_shape in _CONVOLUTIONS:
+                weight = torch.zeros(weight_shape(shape[1]), dtype=dtype, device=device, requires_grad=True)
+                card.give_back()
+                before = card.live_bytes
+                card.reset_peaks()
+                out = convolve(x, weight)
+                gradients = torch.autograd.grad(out, (x, weight), torch.ones_like(out))
+                known = 2 * out.nbytes + sum(g.nbytes for g in gradients)
+                most = max(most, card.peak_live_bytes - before - known)
+                del weight, out, gradients
+            del x
     a = torch.zeros(2048, 2048, device=device)
     torch.mm(a, a)
     del a
     card.synchronize()
-    return most + card.live_bytes  # the product's workspace stays
+    return max(WORKSPACE_BYTES, most + card.live_bytes)  # the product's workspace stays
 
 
 def choose_card(asked: str | None, device: torch.device) -> Card:

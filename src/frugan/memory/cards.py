@@ -291,10 +291,23 @@ def load_libraries(device: torch.device) -> None:
     accelerator_of(device).give_back()
 
 
+def spills(system: str | None = None, release: str | None = None) -> bool:
+    """Whether a driver here moves a full card's memory to the computer's, which is slow: Windows's, also under WSL2.
+
+    There no error comes, so nothing would look for a smaller plan; under WSL2 the driver's setting against it is not
+    obeyed.
+
+    Args:
+        system, release: of the operating system; None: of this one.
+    """
+    release = platform.release() if release is None else release
+    return (platform.system() if system is None else system) == "Windows" or "microsoft" in release.lower()
+
+
 def is_spilling(device: torch.device) -> bool:
-    """Whether the driver has begun to move a full card's memory to the system's, as it does on Windows: slow."""
+    """Whether the driver has begun to move a full card's memory to the computer's."""
     card = accelerator_of(device)
-    if not card.is_card or platform.system() != "Windows":
+    if not card.is_card or not spills():
         return False
     return card.free_bytes < 0.01 * card.total_bytes
 

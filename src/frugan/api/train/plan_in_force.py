@@ -1,6 +1,5 @@
 """The plan that a training has in force: gone on with, made by the planner, or made smaller when memory runs out."""
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from frugan.engine.ranks.place import Share, deal
 from frugan.engine.training import Training
 from frugan.errors import BadInput, TrainingFailed
 from frugan.memory.calibration import choose_card
-from frugan.memory.cards import Budget, Card, free_bytes, room_bytes
+from frugan.memory.cards import Budget, Card, free_bytes, room_bytes, spills
 from frugan.memory.plan_space import Wishes
 from frugan.recipe.recipe import Recipe
 from frugan.wording import parse_size, show_size
@@ -285,7 +284,7 @@ class TrainingPlanner:
         return False
 
     def cap(self, budget_bytes: int | None) -> None:
-        """Let this process have no more of a card than its budget, and on Windows than what is free there.
+        """Let this process have no more of a card than its budget, and where a full card spills no more than is free.
 
         Args:
             budget_bytes: asked for, now or when the run was begun; None: nothing was.
@@ -297,7 +296,7 @@ class TrainingPlanner:
             return
         card = self._card
         accelerator_of(self.device).limit(None)  # an earlier training may have left one
-        if budget_bytes is None and platform.system() == "Windows":  # there a full card spills, and crawls
+        if budget_bytes is None and spills():  # there a full card spills, and crawls
             budget_bytes = free_bytes(self.device)[0] + card.context_bytes
         if budget_bytes is not None:
             Budget.on(card, min(budget_bytes, accelerator_of(self.device).total_bytes)).enforce(self.device)
