@@ -1,6 +1,9 @@
 """A run whose recipe asks for compiled phases: what it says, what it does without a compiler, what a plan says."""
 
 import json
+import os
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -75,6 +78,19 @@ def test_without_a_compiler_it_trains_as_written_and_says_so_once(tmp_path: Path
 def test_a_card_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: False)
     assert "Triton" in (compiled_phases.missing_compiler(torch.device("cuda", 0)) or "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there Triton brings its own")
+def test_a_card_needs_a_c_compiler_and_pythons_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton starts its kernels by programs in C, which fails at the first one: too late for the plan."""
+    monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: True)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert "no-such-compiler" in (compiled_phases.missing_compiler(torch.device("cuda", 0)) or "")
+    monkeypatch.setenv("CC", sys.executable)  # any program that is there
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "Python.h" in (compiled_phases.missing_compiler(torch.device("cuda", 0)) or "")
+    (tmp_path / "Python.h").touch()
+    assert compiled_phases.missing_compiler(torch.device("cuda", 0)) is None
 
 
 def test_off_by_default(tmp_path: Path) -> None:

@@ -106,3 +106,20 @@ def test_the_cosine_goes_down_and_up_again() -> None:
         moves.append(before - float(parameter.detach()))
     wanted = [(math.cos(k * 2 * math.pi / 10) + 1) / 2 for k in range(1, 11)]
     assert moves == pytest.approx(wanted, abs=1e-5)
+
+
+def test_adabelief_without_momentum() -> None:
+    """The recipe allows it; torch takes no averages for a momentum of 0."""
+
+    def trained(beta1: float) -> list[Tensor]:
+        parameters = _parameters()
+        optimizer = AdaBelief(parameters, lr=1e-2, betas=(beta1, 0.999), eps=1e-6)
+        for seed in (2, 3):
+            _gradients(parameters, seed)
+            _update(optimizer)
+        return [p.detach() for p in parameters]
+
+    before = _parameters()
+    for without, nearly, start in zip(trained(0.0), trained(1e-9), before, strict=True):
+        assert not torch.equal(without, start)
+        torch.testing.assert_close(without, nearly, rtol=1e-4, atol=1e-6)

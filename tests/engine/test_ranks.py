@@ -1,22 +1,32 @@
 """Shares of a batch, sums of many tensors, and who is lost: without processes."""
 
 import itertools
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 
-from frugan.contract.phase import Phase
+from contract.made_up import MadeUpFamily
+from contract.rig import Rig
+from frugan.contract.phase import Phase, Terms
+from frugan.engine.accelerator.processor import Processor
+from frugan.engine.ranks import group as rank_group
+from frugan.engine.ranks import joining
 from frugan.engine.ranks import watch as rank_watch
-from frugan.engine.ranks.group import add_up
-from frugan.engine.ranks.joining import meet
+from frugan.engine.ranks.group import add_up, checksum
+from frugan.engine.ranks.joining import meet, threads_are_open
 from frugan.engine.ranks.place import Place, deal
 from frugan.engine.ranks.ranks import OneRank, check_ranks
 from frugan.engine.ranks.watch import Heartbeat
+from frugan.engine.update import forward_and_backward
 from frugan.engine.weights import memory_of
 from frugan.errors import BadInput, TrainingFailed
 
@@ -254,3 +264,71 @@ def test_a_stop_that_is_asked_of_any_rank_reaches_the_first(
         watch.end()
     assert every[0].stop.signal_name == "SIGTERM"
     assert not every[1].stop.asked
+
+
+@pytest.mark.parametrize(
+    ("card", "environment", "is_open"),
+    [
+        (False, {}, True),
+        (False, {"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "x"}, False),
+        (True, {"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "x"}, True),  # torchrun's own word
+        (True, {"OMP_NUM_THREADS": "1"}, False),
+        (True, {"OMP_NUM_THREADS": "4", "TORCHELASTIC_RUN_ID": "x"}, False),
+    ],
+)
+def test_who_says_how_many_threads_a_rank_has(card: bool, environment: dict[str, str], is_open: bool) -> None:
+    assert threads_are_open(card, environment) is is_open
+
+
+def test_cards_are_joined_without_binding_the_group_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that is bound to a device makes later ones by splitting, which ranks outside of a team never join."""
+
+    class Card(Processor):
+        is_card = True
+        name = "made up"
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
+        monkeypatch.setenv(name, value)
+    summed: list[torch.Size] = []
+    all_reduce = dist.all_reduce
+
+    def noted(tensor: Tensor) -> None:
+        summed.append(tensor.shape)
+        all_reduce(tensor)
+
+    monkeypatch.setattr(joining, "accelerator_of", Card)
+    monkeypatch.setattr(dist, "all_reduce", noted)
+    with joining.joined(Place(0, 1, 0, 1), torch.device("cpu")):
+        assert dist.distributed_c10d._get_default_group().bound_device_id is None
+        assert summed == [torch.Size([1])]  # the cards' own connection is made at once
+
+
+def test_a_checksum_waits_for_what_is_on_its_way_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, waited = Rig.create(MadeUpFamily(), optimizer_on_host=True), list[torch.device]()
+
+    class Waiting(Processor):
+        def synchronize(self) -> None:
+            waited.append(self.device)
+
+    monkeypatch.setattr(rank_group, "accelerator_of", Waiting)
+    first = checksum(rig.state)
+    assert waited == [rig.state.device]
+    assert torch.equal(first, checksum(rig.state))
+
+
+def test_backward_stays_on_the_thread_that_asks_for_it() -> None:
+    """On a card autograd would take one of its own, where nothing of ours has been run."""
+    rig, allowed = Rig.create(MadeUpFamily()), list[bool]()
+
+    def noted(*args: Any) -> Terms:
+        allowed.append(torch._C._is_multithreading_enabled())
+        return forward_and_backward(*args)
+
+    rig.step = replace(rig.step, backward=noted)
+    rig.run(1)
+    assert allowed
+    assert not any(allowed)
+    assert torch._C._is_multithreading_enabled()

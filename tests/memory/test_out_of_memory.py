@@ -1,13 +1,15 @@
 """Memory runs out in a step: nothing is committed, and the phase is repeated by a smaller plan on the same inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
@@ -111,6 +113,7 @@ def test_a_repetition_by_the_same_plan_is_bit_equal() -> None:
         (ValueError("CUDA error: out of memory"), False),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"), True),
         (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("InductorError: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB"), True),
         (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
         (TrainingFailed("memory ran out in phase D (CUDA error: out of memory)"), False),  # judged already
         *((RuntimeError(message), False) for message in AMBIGUOUS),  # there is no card here
@@ -220,3 +223,54 @@ def test_no_plan_left_stops_the_run_and_keeps_what_there_is(tmp_path: Path) -> N
     newest = newest_whole(tmp_path / "checkpoints")
     assert newest is not None
     assert newest[0].step == 4
+
+
+class Refusing(TorchDispatchMode):
+    """Refuses the k-th operation of a step, before it is done."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        self.left: int = k
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return func(*args, **(kwargs or {}))
+
+
+def _operations_of_a_step(of: Rig) -> int:
+    with Refusing(0) as counting:
+        of.run(1)
+    return abs(counting.left)
+
+
+def _refused_at(k: int, undisturbed: Mapping[str, Tensor]) -> str:
+    """What comes of a step whose k-th operation finds no memory."""
+    tried = rig(BATCH // 4)
+    try:
+        with Refusing(k):
+            tried.step.run(tried.state, tried.plan, next_plan=lambda plan, _, __: plan)
+    except TrainingFailed as error:
+        return "told" if "in the midst of" in str(error) else str(error)
+    assert_same(tried.tensors(), undisturbed)
+    return "repeated"
+
+
+def _sweep(stride: int) -> None:
+    free = rig(BATCH // 4)
+    count = _operations_of_a_step(rig(BATCH // 4))
+    free.run(1)
+    ends = [_refused_at(k, free.tensors()) for k in range(1, count + 1, stride)]
+    assert len(ends) > 20
+    assert {*ends} == {"told", "repeated"}
+    assert _refused_at(count, free.tensors()) == "told"  # the last is the averages'
+
+
+def test_wherever_memory_runs_out_a_step_is_repeated_or_ends_in_words() -> None:
+    _sweep(stride=101)
+
+
+@pytest.mark.long
+def test_wherever_memory_runs_out_at_many_more_operations() -> None:
+    _sweep(stride=9)

@@ -7,6 +7,8 @@ hands them over as the step does without it.
 """
 
 import os
+import shutil
+import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -475,16 +477,27 @@ def compiles(asked: bool, device: torch.device) -> bool:
     return asked and missing_compiler(device) is None
 
 
+def _missing_for_launchers() -> str | None:
+    """What Triton would need to build what starts its kernels, at the first of them; None: nothing."""
+    asked = os.environ.get("CC")
+    if not any(shutil.which(name) for name in ([asked] if asked else ["cc", "gcc", "clang"])):
+        return f"Triton starts its kernels by programs in C, and found no compiler ({asked or 'cc, gcc or clang'})"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
+        return "Triton starts its kernels by programs in C, and Python.h is missing: install this Python's headers"
+    return None
+
+
 def missing_compiler(device: torch.device) -> str | None:
     """What torch.compile would need for a device and is not here; None: nothing."""
     if (own := accelerator_of(device)).is_card:
         from torch.utils._triton import has_triton_package  # noqa: PLC0415
 
         if not has_triton_package():
-            return "torch.compile makes a card's kernels with Triton, which is not installed: pip install triton"
+            package = "triton-windows" if os.name == "nt" else "triton"
+            return f"torch.compile makes a card's kernels with Triton, which is not installed: pip install {package}"
         if torch.version.cuda is not None and (capability := own.capability or (0, 0)) < (7, 0):
             return "Triton needs a card of compute capability 7.0 or newer, not {}.{}".format(*capability)
-        return None
+        return None if os.name == "nt" else _missing_for_launchers()  # Triton brings a compiler for Windows
     from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  (seconds to import)
 
     try:

@@ -51,6 +51,10 @@ def ema_lerp_and_subtract(averages: list[Tensor], values: list[Tensor], weight: 
 
     Momentum is such an average, and a step of rate 1 subtracts it. `found_inf` as for `ema_lerp`.
     """
+    if weight == 1:  # no momentum, for which torch takes no averages
+        ema_lerp(averages, values, 1.0, found_inf)
+        _step(values, values, [], found_inf, rate=1.0)
+        return
     _step(values, values, averages, found_inf, rate=1.0, momentum=1 - weight)
 
 

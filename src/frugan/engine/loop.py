@@ -23,7 +23,7 @@ from frugan.engine.run_folder import RunFolder, no_room, told_what_is_needed
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.step_log import FINITE_STEPS, Diverged, Readout, StepLog, shown_state
-from frugan.engine.update import NextPlan, PhaseResult
+from frugan.engine.update import NextPlan, PhaseResult, no_way_back
 
 QUICK_SECONDS = 2.0
 """Grids that took no longer are still drawn when training is asked to stop."""
@@ -204,8 +204,9 @@ class Loop:
         self, stage: RunningStage, stop: StopRequest, began: float, reported: bool, results: list[PhaseResult]
     ) -> list[Comes]:
         """Send for what a step did, read what the one before it did, and find what is due or asked for now."""
-        extra = {**stage.readings(self.state), **shown_state(stage.step, self.state)} if reported else {}
-        readout = Readout.start(self.state.step, results, extra)
+        with no_way_back("a report of the step"):
+            extra = {**stage.readings(self.state), **shown_state(stage.step, self.state)} if reported else {}
+            readout = Readout.start(self.state.step, results, extra)
         self.steps.read()
         self.images += stage.step.pictures_at(self.state.step - 1)
         began_all, before = self._clock

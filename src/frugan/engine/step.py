@@ -61,13 +61,17 @@ class Step:
                 gives, with the same inputs, and so are those after it. None: the error is passed on.
         """
         results = []
-        for phase in self.phases:
-            for repeat in range(phase.repeats) if phase.due(state.step) else ():
-                update = Update(phase, repeat, state.step, count_zeros)
-                result, plan = until_sound(self.update, state, plan, update, next_plan)
-                results.append(result)
+        # On a card autograd would run backward on a thread of its own, for several devices at once; here is one, and
+        # hooks, recomputation and tracing then run as on a processor.
+        with torch.autograd.set_multithreading_enabled(False):
+            for phase in self.phases:
+                for repeat in range(phase.repeats) if phase.due(state.step) else ():
+                    update = Update(phase, repeat, state.step, count_zeros)
+                    result, plan = until_sound(self.update, state, plan, update, next_plan)
+                    results.append(result)
         state.step += 1
-        state.ema.update(state.step, self.batch, self._moved(results))
+        with no_way_back("the averages"):
+            state.ema.update(state.step, self.batch, self._moved(results))
         return results
 
     def update(self, state: TrainingState, plan: Plan, update: Update) -> PhaseResult:
@@ -114,7 +118,7 @@ class Step:
                 self.probe.all_carried(state)
 
             # Commit everything that the phase moves.
-            with no_way_back(phase.name):
+            with no_way_back(f"the update of phase {phase.name}"):
                 with optimizer.in_shards():
                     optimizer.update(
                         accepted,

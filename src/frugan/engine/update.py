@@ -266,11 +266,13 @@ def until_sound(
         else:
             if _is_too_high(scale, result):
                 continue
-            state.skipped[result.phase] += ~result.accepted
+            with no_way_back(f"the update of phase {result.phase}"):
+                state.skipped[result.phase] += ~result.accepted
             return result, plan
         release_memory(state.device)
         plan = next_plan(plan, update.phase.name, message)
-        state.follow(plan)
+        with no_way_back("moving to a smaller plan"):
+            state.follow(plan)
 
 
 def _is_too_high(scale: LossScale, result: PhaseResult) -> bool:
@@ -282,7 +284,7 @@ def _is_too_high(scale: LossScale, result: PhaseResult) -> bool:
 
 
 @contextmanager
-def no_way_back(phase: str) -> Iterator[None]:
+def no_way_back(doing: str) -> Iterator[None]:
     """Memory that runs out inside cannot be mended by a repetition: a part of the update has moved.
 
     Raises:
@@ -294,6 +296,6 @@ def no_way_back(phase: str) -> Iterator[None]:
         if not ran_out_of_memory(error):
             raise
         raise TrainingFailed(
-            f"memory ran out in the midst of the update of phase {phase}, which cannot be repeated: resume from the "
+            f"memory ran out in the midst of {doing}, which cannot be repeated: resume from the "
             f"last checkpoint with a smaller --memory ({error})"
         ) from None

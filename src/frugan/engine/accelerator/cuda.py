@@ -11,6 +11,7 @@ from torch import Tensor
 from frugan.engine.accelerator.base import Accelerator, Event, Stream
 
 _CERTAIN = (
+    "CUDA out of memory",  # torch's own error, in another's words: Inductor's
     "CUDA error: out of memory",
     "CUDA driver error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",

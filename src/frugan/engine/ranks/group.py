@@ -50,7 +50,11 @@ _BITS: Mapping[int, torch.dtype] = MappingProxyType({1: torch.uint8, 2: torch.in
 
 @torch.no_grad()
 def checksum(state: TrainingState) -> Tensor:
-    """A number that almost surely differs where any bit does; int64 [1], on the host."""
+    """A number that almost surely differs where any bit does; int64 [1], on the host.
+
+    The last step's copies of optimizer state to the host are waited for first.
+    """
+    accelerator_of(state.device).synchronize()
     bits = (memory_of(tensor.detach()).view(_BITS[tensor.element_size()]) for tensor in state_tensors(state))
     sums = torch.stack([each.sum(dtype=torch.int64).to(state.device) for each in bits]).cpu()
     return (sums * torch.arange(1, len(sums) + 1)).sum().reshape(1)
@@ -325,7 +329,7 @@ class RankGroup:
 
     def alike(self, phase: str) -> AbstractContextManager[None]:
         """Inside, every rank does the same: one alone cannot begin the update again."""
-        return no_way_back(phase)
+        return no_way_back(f"the update of phase {phase}")
 
     @property
     def local_size(self) -> int:

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -80,6 +80,16 @@ ORDER_SECONDS = 30 * 24 * 3600.0
 """For the first rank to say what comes next: it saves and draws meanwhile. Who is lost is noticed by `Heartbeat`."""
 
 
+def threads_are_open(card: bool, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether nobody has said how many threads a rank has.
+
+    Beside a card the host averages, if the plan has it so, while the card waits. torchrun says 1 there for each of
+    several ranks where nothing was said; on processors that is obeyed, for ranks share the cores.
+    """
+    said = environment.get("OMP_NUM_THREADS")
+    return not said or (card and said == "1" and "TORCHELASTIC_RUN_ID" in environment)
+
+
 @contextmanager
 def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
     """Come together with the other ranks; the device must be torch's current one already.
@@ -89,7 +99,7 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         TrainingFailed: the others do not come, or one is lost later.
     """
     own = accelerator_of(device)
-    if device.type == "cpu" and not os.environ.get("OMP_NUM_THREADS"):
+    if threads_are_open(own.is_card):
         torch.set_num_threads(max(1, available_cores() // place.local_size))
     host = socket.gethostname()
     try:
@@ -102,7 +112,6 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
             rank=place.rank,
             world_size=place.size,
             timeout=timedelta(seconds=UPDATE_SECONDS),
-            device_id=device if own.is_card else None,
         )
     except RuntimeError as error:
         reason = first_line(error)
@@ -113,6 +122,11 @@ def joined(place: Place, device: torch.device) -> Iterator[RankGroup]:
         dist.all_gather_object(cards, (host, own.uuid, own.name if own.is_card else "a processor"), group=orders)
         names = [f"rank {rank} ({name})" for rank, (name, _, _) in enumerate(cards)]
         _refuse_shared(cards)
+        if own.is_card:
+            # The cards' own connection, now rather than in the first update. Torch would make it by itself if it were
+            # told the device; but then it makes every later group by splitting this one, which all ranks have to join,
+            # and a team of some of them would wait for the others for ever.
+            dist.all_reduce(torch.zeros(1, device=device))
         watch = Heartbeat(PrefixStore(f"{word}/watch", meeting.clone()), place.rank, names, StopRequest())
         ranks = RankGroup(place, device, watch, orders, tuple(words for _, _, words in cards))
         watch.beat()
