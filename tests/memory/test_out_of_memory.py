@@ -14,12 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, adam, assert_same, largest_difference
 from engine.runs import train
+from frugan.contract.phase import Terms
 from frugan.engine.accelerator.cuda import Cuda
 from frugan.engine.checkpoint import newest_whole
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.optimizer import Adam
 from frugan.engine.optimizers import OptimizerSettings
 from frugan.engine.plan import Plan
+from frugan.engine.update import forward_and_backward
 from frugan.errors import TrainingFailed
 from frugan.wording import MIB
 from memory.ceiling import Ceiling
@@ -242,7 +244,8 @@ class Refusing(TorchDispatchMode):
 def _operations_of_a_step(of: Rig) -> int:
     with Refusing(0) as counting:
         of.run(1)
-    return abs(counting.left)
+    count: int = -counting.left
+    return count
 
 
 def _refused_at(k: int, undisturbed: Mapping[str, Tensor]) -> str:
@@ -274,3 +277,33 @@ def test_wherever_memory_runs_out_a_step_is_repeated_or_ends_in_words() -> None:
 @pytest.mark.long
 def test_wherever_memory_runs_out_at_many_more_operations() -> None:
     _sweep(stride=9)
+
+
+class _Kept:
+    """Forward and backward that keep memory, as a graph's pool is kept, and run out once."""
+
+    def __init__(self) -> None:
+        self.pool: list[Tensor] = [torch.ones(5)]
+        self.refused = False
+
+    def __call__(self, *args: Any) -> Terms:
+        if not self.refused:
+            self.refused = True
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward_and_backward(*args)
+
+    def forget(self) -> None:
+        self.pool.clear()
+
+
+def test_graphs_are_gone_before_a_plan_is_looked_for() -> None:
+    """It is held against what is free."""
+    kept, tried = _Kept(), rig(BATCH // 4)
+    there: list[int] = []
+
+    def next_plan(plan: Plan, _: str, __: str) -> Plan:
+        there.append(len(kept.pool))
+        return plan
+
+    replace(tried.step, backward=kept).run(tried.state, tried.plan, next_plan=next_plan)
+    assert there == [0]

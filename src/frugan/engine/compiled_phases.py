@@ -8,6 +8,7 @@ hands them over as the step does without it.
 
 import os
 import shutil
+import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -323,6 +324,13 @@ class CompiledPhases:
     def graphs(self, phase: str) -> tuple[PhaseGraph, ...]:
         """Made of a phase under the plan in force."""
         return tuple(graph for _, graph in self._phases.get(phase, _Compiled()).graphs)
+
+    def forget(self) -> None:
+        """Let go of all graphs, and of the memory that CUDA graphs run in."""
+        self._phases.clear()
+        trees = sys.modules.get("torch._inductor.cudagraph_trees")  # not there: none was made
+        if trees is not None:
+            trees.reset_cudagraph_trees()
 
     def _too_many(self, known: _Compiled, key: Key) -> str | None:
         if len(known.graphs) < MANY_GRAPHS:

@@ -67,7 +67,7 @@ class Step:
             for phase in self.phases:
                 for repeat in range(phase.repeats) if phase.due(state.step) else ():
                     update = Update(phase, repeat, state.step, count_zeros)
-                    result, plan = until_sound(self.update, state, plan, update, next_plan)
+                    result, plan = until_sound(self.update, state, plan, update, next_plan, self.backward)
                     results.append(result)
         state.step += 1
         with no_way_back("the averages"):

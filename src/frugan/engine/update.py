@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -57,6 +57,20 @@ class Probe:
 Backward = Callable[[Phase, Networks, MicroBatch, PhaseState, float, Plan], Terms]
 """(phase, networks on their working weights, micro-batch, the phase's state, factor of the loss, plan) -> terms,
 detached; gradients are in the working weights."""
+
+
+@runtime_checkable
+class KeepsGraphs(Protocol):
+    """Forward and backward by graphs that hold memory of their own."""
+
+    def forget(self) -> None:
+        """Let go of them all."""
+
+
+def forget_graphs(backward: Backward | KeepsGraphs) -> None:
+    """Let go of what forward and backward keep between steps, before memory is given back and measured."""
+    if isinstance(backward, KeepsGraphs):
+        backward.forget()
 
 
 def forward_and_backward(
@@ -244,13 +258,21 @@ NextPlan = Callable[[Plan, str, str], Plan]
 
 
 def until_sound(
-    run: RunUpdate, state: TrainingState, plan: Plan, update: Update, next_plan: NextPlan | None
+    run: RunUpdate,
+    state: TrainingState,
+    plan: Plan,
+    update: Update,
+    next_plan: NextPlan | None,
+    backward: Backward = forward_and_backward,
 ) -> tuple[PhaseResult, Plan]:
     """Run an update, again at half the loss scale while that is too high for the first one, and again by a plan that
     takes less if memory runs out before anything has moved.
 
     With the first, fp16 trains on the same pictures as fp32 from the first on. Leaving them out starts another run:
     with 3 to 20 first steps skipped, `saehd-demo-64` had up to 20 % more loss after 500 steps, in fp32.
+
+    Args:
+        backward: what it runs by; its graphs go before a plan is looked for, which is held against what is free.
 
     Returns:
         What it did, and the plan by which it was run.
@@ -269,6 +291,7 @@ def until_sound(
             with no_way_back(f"the update of phase {result.phase}"):
                 state.skipped[result.phase] += ~result.accepted
             return result, plan
+        forget_graphs(backward)
         release_memory(state.device)
         plan = next_plan(plan, update.phase.name, message)
         with no_way_back("moving to a smaller plan"):

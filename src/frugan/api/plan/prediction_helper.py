@@ -57,7 +57,7 @@ class PredictionHelper:
     def _write(self, values: dict[str, Any]) -> None:
         if self._process is None:
             command = [sys.executable, "-m", "frugan.api.plan.prediction_helper"]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1"}
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,

@@ -19,6 +19,7 @@ from frugan.engine.plan import Plan
 from frugan.engine.progress import Clock, GridClock
 from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
+from frugan.engine.update import forget_graphs
 from frugan.nn.spectral_norm import top_singular_values
 from frugan.recipe.overrides import differences
 
@@ -79,7 +80,10 @@ def stages_of(run: TrainRun, losses: LossHistory, look: Callable[[Loop, RunningS
             )
             if run.is_first:
                 look(loop, made)
-            yield made
+            try:
+                yield made
+            finally:
+                forget_graphs(backward)  # what comes next takes their room
 
     return stage
 
