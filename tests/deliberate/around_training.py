@@ -32,6 +32,49 @@ FAULTS = (
         "LARGE_SEGMENT_BYTES = 10 * MIB",
         "memory/test_allocator.py",
     ),
+    # what a card does otherwise
+    Fault(
+        "backward runs on a thread of its own",
+        "engine/step.py",
+        "with torch.autograd.set_multithreading_enabled(False):",
+        "with torch.autograd.set_multithreading_enabled(True):",
+        "engine/test_ranks.py::test_backward_stays_on_the_thread_that_asks_for_it",
+    ),
+    Fault(
+        "a checksum reads what is on its way to the host",
+        "engine/ranks/group.py",
+        "    accelerator_of(state.device).synchronize()\n",
+        "",
+        "engine/test_ranks.py::test_a_checksum_waits_for_what_is_on_its_way_to_the_host",
+    ),
+    Fault(
+        "graphs outlive the measurement of what is free",
+        "engine/update.py",
+        "        forget_graphs(backward)\n",
+        "",
+        "memory/test_out_of_memory.py::test_graphs_are_gone_before_a_plan_is_looked_for",
+    ),
+    Fault(
+        "averages that find no memory end in torch's own error",
+        "engine/step.py",
+        'with no_way_back("the averages"):',
+        "with nullcontext():",
+        "memory/test_out_of_memory.py::test_wherever_memory_runs_out_a_step_is_repeated_or_ends_in_words",
+    ),
+    Fault(
+        "a full card under WSL2 is left to spill",
+        "memory/cards.py",
+        'or "microsoft" in release.lower()',
+        'or release == "microsoft"',
+        "memory/test_cards.py::test_where_a_full_card_spills",
+    ),
+    Fault(
+        "a frozen convolution's gradient goes by torch's dummy input",
+        "nn/linear_maps.py",
+        "return F.conv_transpose2d(gradient, ordered, None, stride, padding, rest)",
+        "return torch.nn.grad.conv2d_input(shape, ordered, gradient, stride, padding)",
+        "nn/test_linear_maps.py::test_the_gradient_of_what_is_held_constant_is_one_convolution",
+    ),
     # what a run survives
     Fault(
         "a run goes back to the same order of data",
