@@ -11,13 +11,14 @@ import torch
 from api.pictures import write_recipe
 from frugan.api.devices import card_identity, told_when_full
 from frugan.api.setup import training_of
+from frugan.api.train import plan_in_force
 from frugan.api.train.beginning import load_fitting, own_plan
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.ranks.ranks import OneRank
-from frugan.errors import TrainingFailed
+from frugan.errors import BadInput, TrainingFailed
 from frugan.recipe.loading import load_recipe
 from frugan.wording import GIB, MIB
 from memory.formula import PredictionsBy, predicted_by_formula
@@ -223,3 +224,29 @@ def test_ranks_that_share_groups_have_one_plan(card: Pretended, tmp_path: Path) 
     common = Plan(8, BF16, {"G": ("blocks.0",)})
     assert own_plan(planner, _ranks(planner, 3, 4, (3, 1, 1, 1)), common) is not common
     assert own_plan(planner, _ranks(planner, 3, 8, (1,) * 8), common) is common
+
+
+@pytest.mark.parametrize(("has", "kept"), [(16 * GIB, 10 * GIB), (8 * GIB, 0), (None, 10 * GIB)])
+def test_a_plan_keeps_no_more_beside_the_card_than_the_computer_has(
+    has: int | None, kept: int, planned: Planned, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned memory cannot be swapped: the system would kill the process."""
+    monkeypatch.setattr(plan_in_force, "host_bytes", lambda: has)
+    training = planned()
+    with training.planner() as planner:
+        report = planner.report(12 * GIB)
+        report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
+        assert training._within_host_memory(planner, report, 12 * GIB).rung.host_bytes == kept
+    assert bool([line for line in said if "10.00 GiB in the computer's memory" in line]) is (kept == 0)
+
+
+def test_what_is_asked_for_and_finds_no_host_memory_is_refused(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_in_force, "host_bytes", lambda: 8 * GIB)
+    training = planned(use=("ema-on-host",))
+    with training.planner() as planner:
+        report = planner.report(12 * GIB)
+        report = replace(report, rung=replace(report.rung, host_bytes=10 * GIB))
+        with pytest.raises(BadInput, match=r"^ema-on-host: this plan would keep 10.00 GiB in the computer's memory"):
+            training._within_host_memory(planner, report, 12 * GIB)

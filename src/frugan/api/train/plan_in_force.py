@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frugan.api.devices import card_identity
+from frugan.api.devices import card_identity, host_bytes
 from frugan.api.plan.planner import Planner, shipped_predictions
 from frugan.api.plan.report import PlanReport, needed_size
 from frugan.api.progress import Say
@@ -27,6 +27,11 @@ from frugan.wording import parse_size, show_size
 
 STEP_DOWN = 0.92
 """When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""
+
+ON_HOST = frozenset({"ema-on-host", "optimizer-on-host", "offload"})
+"""Savings that keep something in the computer's memory."""
+MOST_OF_HOST = 0.75
+"""Share of it that a plan may keep there: the program, its pictures and the system want the rest."""
 
 
 @dataclass
@@ -133,7 +138,7 @@ class TrainingPlanner:
             budget_bytes = usable + self._card.context_bytes
             self.say(f"memory: {show_size(budget_bytes)}, what is free less a margin; override with --memory")
         with self.planner() as planner:
-            report = planner.report(budget_bytes)
+            report = self._within_host_memory(planner, planner.report(budget_bytes), budget_bytes)
         for line in report.decisions:
             self.say(line)
         rung = report.rung
@@ -149,6 +154,22 @@ class TrainingPlanner:
         )
         self.cap(budget_bytes if options.memory is not None else None)
         return report.choice.plan, report
+
+    def _within_host_memory(self, planner: Planner, report: PlanReport, budget_bytes: int | None) -> PlanReport:
+        """A plan that keeps no more beside the card than the computer has: pinned memory cannot be swapped.
+
+        Raises:
+            BadInput: what was asked for keeps more.
+        """
+        has = host_bytes() if self._on_card else None
+        if has is None or (kept := report.rung.host_bytes) <= MOST_OF_HOST * has:
+            return report
+        there = f"{show_size(kept)} in the computer's memory, most of it pinned, and that has {show_size(has)}"
+        if asked := ON_HOST & {*planner.wishes.use}:
+            raise BadInput(f"{', '.join(sorted(asked))}: this plan would keep {there}; leave it out")
+        self.say(f"host memory: the plan would keep {there}: looking for one that keeps nothing there")
+        without = replace(planner.wishes, avoid={*planner.wishes.avoid, *ON_HOST})
+        return planner.wishing(without).report(budget_bytes)
 
     def next(self, plan: Plan, phase: str, message: str) -> Plan:
         """A plan that takes less than one that ran out of memory.
