@@ -75,6 +75,13 @@ FAULTS = (
         "return torch.nn.grad.conv2d_input(shape, ordered, gradient, stride, padding)",
         "nn/test_linear_maps.py::test_the_gradient_of_what_is_held_constant_is_one_convolution",
     ),
+    Fault(
+        "a block's host memory is lent while its graph is kept",
+        "engine/host_memory.py",
+        "weakref.finalize(there, free.append, block)",
+        "free.append(block)",
+        "engine/test_host_state.py::test_what_a_graph_keeps_is_not_lent",
+    ),
     # what a run survives
     Fault(
         "a run goes back to the same order of data",

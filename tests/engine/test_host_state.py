@@ -1,8 +1,9 @@
 """State in host memory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 import torch
@@ -10,11 +11,14 @@ from torch import Tensor
 
 from contract.made_up import MadeUpFamily
 from contract.rig import OPTIMIZERS, Rig, assert_same
+from frugan.engine import host_memory
+from frugan.engine.accelerator.processor import Processor
 from frugan.engine.checkpoint import OPTIMIZERS_FILE, newest_whole, restore, save_checkpoint
-from frugan.engine.host_memory import host_like, host_likes, pinned_copy, zeros_for
+from frugan.engine.host_memory import HostCopies, host_like, host_likes, pinned_copy, zeros_for
 from frugan.engine.optimizers import OptimizerSettings
+from limits import Limit
 
-CUDA = torch.device("cuda")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 class OnCard:
@@ -84,3 +88,59 @@ def test_state_on_the_host_is_saved_once_and_comes_back(
     fresh = Rig.create(MadeUpFamily(), optimizers=optimizers, optimizer_on_host=True)
     restore(newest[0], newest[1], fresh.state)
     assert_same(away.tensors(), fresh.tensors())
+
+
+@dataclass(frozen=True)
+class _Card(Processor):
+    """Pins by taking ordinary memory, and counts how often."""
+
+    is_card: ClassVar[bool] = True
+    made: ClassVar[list[int]] = []
+    room: ClassVar[int] = 99
+
+    def pinned_like(self, like: Tensor) -> Tensor:
+        self.made.append(like.nbytes)
+        if len(self.made) > self.room:
+            raise RuntimeError("CUDA error: out of memory")
+        return torch.empty_like(like, device="cpu")
+
+
+@pytest.fixture
+def pinning(monkeypatch: pytest.MonkeyPatch) -> type[_Card]:
+    monkeypatch.setattr(host_memory, "accelerator_of", _Card)
+    monkeypatch.setattr(_Card, "made", [])
+    return _Card
+
+
+def test_what_is_needed_no_more_lends_its_memory_to_what_is_sent_next(pinning: type[_Card]) -> None:
+    """Torch would ask for new memory as long as the card has not read the old, and the host is far ahead of it."""
+    copies, given = HostCopies(), [torch.full((3, 5), float(i)) for i in range(4)]
+    for _ in range(3):  # micro-batches
+        there = [copies.send(each) for each in given]
+        back = [copies.bring(each, CPU) for each in there]
+        back += [copies.bring(each, CPU) for each in there]  # a second derivative asks twice
+        assert all(torch.equal(one, other) for one, other in zip(back, given * 2, strict=True))
+        del there
+    assert pinning.made == [64] * 4
+
+
+def test_what_a_graph_keeps_is_not_lent(pinning: type[_Card], limit: Limit) -> None:
+    limit("bytes sent to the host", 1)
+    copies, x = HostCopies(), torch.arange(6.0, requires_grad=True)
+    with copies.keeping():
+        y = (x * 2).exp().sum()
+    others = [copies.send(torch.zeros(6)) for _ in range(3)]
+    (gradient,) = torch.autograd.grad(y, x)
+    torch.testing.assert_close(gradient, 2 * (x.detach() * 2).exp())
+    assert all(not other.any() for other in others)
+
+
+def test_memory_that_was_refused_once_is_not_asked_for_again(
+    pinning: type[_Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinning, "room", 1)
+    copies = HostCopies()
+    with pytest.warns(UserWarning, match="what recomputed blocks are given lies in pageable memory"):
+        kept = [copies.send(torch.full((9,), float(i))) for i in range(4)]
+    assert len(pinning.made) == 2
+    assert [float(each[0]) for each in kept] == [0.0, 1.0, 2.0, 3.0]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from frugan.engine.checkpoint import BestCheckpoints, checkpoint_name, keep_newest, save_checkpoint
-from frugan.engine.device import out_of_memory_noted
+from frugan.engine.device import out_of_memory_noted, release_memory
 from frugan.engine.events import EventLog
 from frugan.engine.host_memory import freed_memory_kept
 from frugan.engine.plan import Plan
@@ -230,6 +230,9 @@ class Loop:
 
     def _do(self, comes: Comes, stage: RunningStage) -> None:
         """Save, draw or score."""
+        draws = comes in (Comes.DRAW, Comes.SCORE)
+        if draws:  # what is drawn, and a network of features, are not carved out of what steps have reserved
+            release_memory(self.state.device)
         with self._going_on("snapshot_failed" if comes is Comes.DRAW else "checkpoint_failed"):
             if comes is Comes.SAVE:
                 self._save_and_prune()
@@ -241,6 +244,8 @@ class Loop:
                 self._score(stage.scoring)
             elif comes is Comes.BEST and stage.scoring is not None:
                 self._keep_for_score(stage.scoring.best)
+        if draws:
+            release_memory(self.state.device)
 
     @contextmanager
     def _going_on(self, event: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -51,6 +52,11 @@ class Probe:
 
     def host_copies(self) -> HostCopies:
         """What takes activations to host memory and back, where the plan wants that."""
+        return self._host_copies
+
+    @cached_property
+    def _host_copies(self) -> HostCopies:
+        """One for all steps, which use its memory again and again."""
         return HostCopies()
 
 
