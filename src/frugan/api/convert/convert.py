@@ -6,7 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from frugan import registry
-from frugan.api.convert.written import Ours, check_target, write_imported
+from frugan.api.convert.ours import Ours
+from frugan.api.convert.written import check_target, write_imported
 from frugan.api.data import Data
 from frugan.api.progress import Say
 from frugan.contract.formats import RECIPE_FILE, Conversion, Converted, FileFormat
