@@ -194,7 +194,7 @@ def _write_reference(asked: PrepareOptions) -> None:
     Raises:
         BadInput: they are faces, or an option has no effect.
     """
-    from frugan.api.evaluate.results import write_reference
+    from frugan.api.evaluate.reference_file import write_reference
     from frugan.contract.settings import DataSettings
 
     if asked.source == DRAWN or asked.faces is not None:
