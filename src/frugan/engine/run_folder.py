@@ -214,6 +214,10 @@ class RunFolder:
         """Grids of every snapshot."""
         return self.path / "samples"
 
+    def newest_grid(self, kind: str) -> Path:
+        """The last grid of a kind; a training that was stopped may not have drawn its end."""
+        return max(self.samples.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
+
     @property
     def scores(self) -> Path:
         """What `frugan evaluate` found of this run, a line of JSON each."""

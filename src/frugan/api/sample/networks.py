@@ -51,11 +51,6 @@ def provenance(recipe: Recipe, step: int) -> dict[str, str]:
     }
 
 
-def newest_grid_of(folder: Path, kind: str) -> Path:
-    """The last grid of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
-    return max(folder.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
-
-
 def write_grids(
     recipe: Recipe,
     state: TrainingState,
