@@ -14,11 +14,11 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from frugan.errors import BadInput
-from frugan.wording import shown
+from frugan.wording import MIB, shown
 
 RUN_RECIPE = "recipe.json"
 """Where a run keeps its recipe."""
-TEXT_BYTES = 64 << 20
+TEXT_BYTES = 64 * MIB
 """More than any JSON or TOML file that frugan keeps about a run."""
 
 

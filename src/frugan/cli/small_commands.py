@@ -13,6 +13,7 @@ from frugan.cli.output import named_paths, print_json, say
 from frugan.contract.formats import Conversion
 from frugan.errors import BadInput
 from frugan.recipes import shipped_recipes
+from frugan.wording import MIB
 
 if TYPE_CHECKING:
     from frugan.api.plan.network_costs import NetworkInfo
@@ -120,7 +121,7 @@ def _rows(network: "NetworkInfo") -> tuple[str, ...]:
         f"{network.bytes_moved / 1e6:,.1f} MB",
         f"{network.intensity:.1f} MAC/byte",
         network.bound_by,
-        f"{network.saved_activation_bytes / 2**20:,.1f} MiB",
+        f"{network.saved_activation_bytes / MIB:,.1f} MiB",
         "not measured" if seconds is None else f"{seconds * 1e3:,.1f} ms",
     )
 

@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from frugan.wording import GIB, clock, show_size
+
 LARGE_DATA_SHARE = 0.2
 """Of a step's time that was waiting for data: from here on the line says so."""
 
@@ -103,28 +105,19 @@ def _short(value: object) -> str:
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
-def _duration(value: object) -> str:
+def _clock(value: object) -> str:
     number = _number(value)
-    if number is None:
-        return str(value)
-    minutes, seconds = divmod(round(number), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d {hours:02d}h"
-    return f"{hours}h {minutes:02d}min" if hours else f"{minutes}:{seconds:02d}"
+    return str(value) if number is None else clock(number)
 
 
 def _bytes(value: object) -> str:
     number = _number(value)
-    if number is None:
-        return str(value)
-    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
+    return str(value) if number is None else show_size(number, 1 if number >= GIB else 0)
 
 
 _FIELDS: dict[str, Callable[[object], str]] = {
-    "seconds": _duration,
-    "eta_seconds": lambda value: f"{_duration(value)} left",
+    "seconds": _clock,
+    "eta_seconds": lambda value: f"{_clock(value)} left",
     "images_per_second": lambda value: f"{_short(value)} images/s",
     "memory_bytes": _bytes,
     "images": lambda value: f"{_count(value)} images",
@@ -213,7 +206,7 @@ class LiveLine:
         if self._began is None or (self._newest is not None and waited < LONG_SECONDS):
             return Text(self._newest or "", no_wrap=True, overflow="ellipsis")
         since = "the start, no step is done yet" if self._newest is None else self._newest
-        self._spinner.update(text=Text(f"{_duration(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
+        self._spinner.update(text=Text(f"{clock(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
         return self._spinner
 
     def __enter__(self) -> Self:

@@ -1,6 +1,5 @@
 """The answer to "does it fit": a plan, what it takes by category and phase, why it was chosen, and how that is said."""
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from frugan.api.plan.relatives import Largest
 from frugan.memory.cards import TIME_ERROR, Card, Link, Sum
 from frugan.memory.plan_space import SaverName
 from frugan.memory.search import Choice
-from frugan.wording import GIB, MIB
+from frugan.wording import GIB, typed_size
 
 COMPILED = (
     "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
@@ -23,11 +22,6 @@ COMPILED = (
 )
 """What a plan says of a compiled run."""
 SIZES = "the sizes that this kind of model comes in"
-
-
-def needed_size(size_bytes: int) -> str:
-    """A size for people that is enough when it is typed back: rounded up, never down."""
-    return f"{math.ceil(size_bytes / GIB * 100) / 100:.2f}GiB" if size_bytes >= GIB else f"{-(-size_bytes // MIB)}MiB"
 
 
 def forwards(count: int) -> str:
@@ -334,7 +328,7 @@ class PlanReport:
                 data = "DATA" if self.shows_given else "PICTURES"
                 yield _unbroken(f"Next: frugan train {again} --data {data} --out RUN")
             return
-        yield f"\nsmallest --memory that it fits: {needed_size(self.peak_bytes)}"
+        yield f"\nsmallest --memory that it fits: {typed_size(self.peak_bytes)}"
         if self.nearest_change:
             yield f"with {budget} this change would fit: {' '.join(self.nearest_change)}"
             return
