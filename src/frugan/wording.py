@@ -90,7 +90,7 @@ def duration(seconds: float) -> str:
     """A time as one says it: "0.15 s", "41 min", "3.2 days"."""
     for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
-            return f"{seconds / size:.{1 if seconds < 10 * size else 0}f} {unit}"
+            return f"{seconds / size:,.{1 if seconds < 10 * size else 0}f} {unit}"
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 

@@ -22,7 +22,7 @@ from frugan.files import atomic_file, json_object
 from frugan.metrics.scores import NONE, SAME, Provenance, low_recall
 from frugan.report.grids import ROWS_KEYWORD
 from frugan.report.page import Charts, Curve, Picture, RunView, render
-from frugan.wording import GIB, show_size
+from frugan.wording import GIB, clock, show_size
 
 MOST_ROWS = 30
 """The newest ones: a page is looked at, the file keeps them all."""
@@ -190,7 +190,7 @@ def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float
     values = {
         "step": f"{step['step']:,}",
         "images": f"{step['images']:,}",
-        "of training": _time(float(step["seconds"])),
+        "of training": clock(float(step["seconds"])),
         "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
     }
     if data_share >= NOTABLE_DATA_SHARE:
@@ -198,14 +198,8 @@ def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float
     if step.get("memory_bytes"):
         values["memory at most"] = show_size(int(step["memory_bytes"]))
     if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
-        values["left"] = _time(float(step["eta_seconds"]))
+        values["left"] = clock(float(step["eta_seconds"]))
     return values
-
-
-def _time(seconds: float) -> str:
-    minutes, whole = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
 
 
 def facts(

@@ -322,8 +322,8 @@ def _check_room(out: Path, pictures: int, resolution: int) -> None:
     if needed > free:
         raise BadInput(
             f"{shown(str(out))} needs {show_size(needed, 1)} for {pictures:,} pictures of {resolution} pixels; the "
-            f"disk has {show_size(free, 1)} free. Free some room, choose another place (OUT; FRUGAN_PREPARED for what train "
-            "prepares), or a smaller resolution."
+            f"disk has {show_size(free, 1)} free. Free some room, choose another place (OUT; FRUGAN_PREPARED for what "
+            "train prepares), or a smaller resolution."
         )
 
 
