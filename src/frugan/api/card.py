@@ -20,7 +20,7 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.files import json_object
+from frugan.files import read_json
 from frugan.metrics.scores import Provenance
 from frugan.recipe.loading import dump_recipe
 from frugan.report.grids import ROWS_KEYWORD
@@ -323,7 +323,7 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
 def _facts(run: RunFolder, weights: Weights) -> CardFacts:
     logged, file = facts_of_events(run), weights.path
     counts = parameter_counts(weights.recipe)
-    saved = json_object(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
+    saved = read_json(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
         name=run.path.resolve().name,
         weights=weights,
@@ -332,7 +332,7 @@ def _facts(run: RunFolder, weights: Weights) -> CardFacts:
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},
         scores=(*logged.scores, *taken_later(run)),
-        plan=json_object(run.plan),
+        plan=read_json(run.plan),
         memory_bytes=logged.memory_bytes,
         device=_device(saved, logged),
         versions=f"frugan {logged.start.get('frugan', '-')}, torch {logged.start.get('torch', '-')}",

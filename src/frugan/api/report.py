@@ -18,7 +18,7 @@ from PIL import Image
 from frugan.engine.events import EventTail, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.files import atomic_file, json_object
+from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, SAME, Provenance, low_recall
 from frugan.report.grids import ROWS_KEYWORD
 from frugan.report.page import Charts, Curve, Picture, RunView, render
@@ -97,7 +97,7 @@ class RunReader:
         metrics = last.get("metrics", {})
         shown = charts.finish()
         scores, doubts = taken_scores(self.folder.scores)
-        plan = json_object(self.folder.plan)
+        plan = read_json(self.folder.plan)
         measured = shown.get("Memory (GiB)", {}).get("measured")
         if isinstance(peak := plan.get("peak_bytes"), int | float) and peak and measured:
             ends = [measured.steps[0], measured.steps[-1]]
@@ -107,7 +107,7 @@ class RunReader:
         return RunView(
             name=self.name,
             charts=shown,
-            facts=facts(last.get("start", {}), plan, json_object(self.folder.recipe), scored_with),
+            facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=tuple(self._grids.pictures(picture_bytes)),
             notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
             tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),

@@ -156,7 +156,7 @@ class Together:
                 _gib(each.budget_bytes) if each.fits else f"{_gib(each.budget_bytes)}: too little",
             ]
             waits = f"{self.idle_share(each.compute_seconds):.1%}"
-            table.add_row(*row, *([_step_time(each.compute_seconds), waits] if timed else []))
+            table.add_row(*row, *([_time(each.compute_seconds), waits] if timed else []))
         yield ""
         yield table
         sums = ", ".join(f"{each.phase} {_megabytes(each.size_bytes)}" for each in self.sums)
@@ -167,7 +167,7 @@ class Together:
         )
         if timed:
             yield (
-                f"a step: {_step_time(self.step_seconds)}, of which {_step_time(self.between_seconds)} summing gradients "
+                f"a step: {_time(self.step_seconds)}, of which {_time(self.between_seconds)} summing gradients "
                 f"({self.between_seconds / self.step_seconds:.1%}); cards wait for the slowest {self.idle:.1%} of "
                 f"the time; {self.images_per_second:.3g} images/s, {self.efficiency:.0%} of what the cards would do "
                 "separately"
@@ -406,7 +406,7 @@ def _price_line(price: float | None, per_hour: float, error: float) -> str:
     return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} per card and hour"
 
 
-def _step_time(seconds: float) -> str:
+def _time(seconds: float) -> str:
     """With three digits, as cards' times are compared."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 

@@ -1,6 +1,5 @@
 """Networks that draw samples, from a run or a weights file to a device, and the family's grids of them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from frugan.engine.precision import Precision, resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.weights import Layout, prepared_together
 from frugan.errors import BadInput
+from frugan.files import read_json
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import grid_width, loss_strip, not_finite, write_grid
 
@@ -151,9 +151,8 @@ def open_networks(source: str | Path | Weights, device: str, say: Say) -> Opened
 
 def default_micro_batch(weights: Weights) -> int:
     """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
+    state = read_json(weights.path.parent / STATE_FILE)
     try:
-        state = json.loads((weights.path.parent / STATE_FILE).read_text("utf-8"))
-        trained = int(state["plan"]["micro_batch"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return min(int(state["plan"]["micro_batch"]), MOST_AT_ONCE)
+    except (ValueError, KeyError, TypeError):
         return MOST_AT_ONCE  # no run, or of another program
-    return min(trained, MOST_AT_ONCE)
