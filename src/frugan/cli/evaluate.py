@@ -99,8 +99,8 @@ class EvaluateOptions:
     def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
         """How to evaluate weights."""
         from frugan.api.evaluate.scorer import EvaluationOptions
-        from frugan.api.sample.generation import DrawRequest
         from frugan.api.sample.networks import default_micro_batch
+        from frugan.api.sample.requests import DrawRequest
 
         request = DrawRequest(
             seed=self.seed,
