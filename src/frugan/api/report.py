@@ -77,7 +77,7 @@ class RunReader:
 
     def __post_init__(self) -> None:
         self._tail = EventTail(self.folder.events, self._count_damaged)
-        self._grids = Grids(self.folder.samples)
+        self._grids = Grids(self.folder)
 
     def read(self, *, to_the_end: bool = False) -> None:
         """Take in the events that were added since the last time.
@@ -243,8 +243,6 @@ def _text(value: Any) -> str:
 MOST_PICTURES = 40
 MOST_PIXELS = 1 << 26
 """Of a grid: 64 pictures of 1024 x 1024."""
-MOST_DIGITS = 15
-"""Of a step in the name of a grid."""
 FORMATS = ("PNG",)
 WIDEST = 1024
 """Pixels: wider grids are reduced."""
@@ -257,20 +255,19 @@ Shown = tuple[str, tuple[str, ...]]
 
 @dataclass
 class Grids:
-    """The grids in a folder; what was encoded once is kept, so that a page that renews itself costs little."""
+    """The grids of a run; what was encoded once is kept, so that a page that renews itself costs little."""
 
-    folder: Path  # of the run's samples
+    run: RunFolder
     _known: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
     _before: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
 
     def pictures(self, most_bytes: int) -> Iterator[Picture]:
         """Grids of all kinds, evenly over the training, as many as there is room for; the last ones always."""
         by_kind: dict[str, list[tuple[int, Path]]] = {}
-        here = self.folder.resolve()
-        for path in sorted(self.folder.glob("step-*-*.png")) if self.folder.is_dir() else []:
-            step, _, kind = path.stem.removeprefix("step-").partition("-")
-            if step.isascii() and step.isdigit() and len(step) <= MOST_DIGITS and _own(path, here):
-                by_kind.setdefault(kind, []).append((int(step), path))
+        here = self.run.samples.resolve()
+        for step, kind, path in self.run.grids():
+            if _own(path, here):
+                by_kind.setdefault(kind, []).append((step, path))
         self._before, self._known = self._known, {}
         for kind, paths in by_kind.items():
             yield from self._of_kind(kind, paths, most_bytes // len(by_kind))

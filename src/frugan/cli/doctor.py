@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.cli.endings import FAILED
+from frugan.cli import FAILED
 from frugan.cli.output import print_json, say
 from frugan.errors import BadInput
 from frugan.files import atomic_file

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.progress import COMPARED_STEPS
-from frugan.cli.endings import REQUEUE
+from frugan.cli import REQUEUE
 from frugan.cli.options import options
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput

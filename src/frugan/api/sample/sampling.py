@@ -299,7 +299,7 @@ def check_memorisation(
     say: Say = print,
     progress: Progress | None = None,
 ) -> MemorisationCheck:
-    """Write a sheet of samples, each beside the training pictures (mirrored ones too) that are nearest to it.
+    """Write a grid of samples, each beside the training pictures (mirrored ones too) that are nearest to it.
 
     Nearest by pixels at 32 x 32: a copy shows, a change of pose or colour does not.
 
