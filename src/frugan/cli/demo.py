@@ -1,9 +1,8 @@
 """`frugan demo`."""
 
-from enum import StrEnum
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,18 +17,11 @@ if TYPE_CHECKING:
     from frugan.recipe.recipe import Recipe
 
 
-class DemoOf(StrEnum):
-    """What the demo is of."""
-
-    DIGITS = "digits"
-    FACES = "faces"
-    STYLEGAN2 = "stylegan2"
-
-
 def demo(
     subject: Annotated[
-        DemoOf, typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD")
-    ] = DemoOf.DIGITS,
+        Literal["digits", "faces", "stylegan2"],
+        typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD"),
+    ] = "digits",
     out: Annotated[Path | None, typer.Option(help="run folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,
 ) -> None:
@@ -44,10 +36,10 @@ def demo(
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        if subject == DemoOf.FACES:
+        if subject == "faces":
             folder = out or demo_folder("demo-faces", FACES_RECIPE, say)
             result: DemoResult | FaceDemoResult | TrainingResult = demo_faces(folder, say=say, show=line.show)
-        elif subject == DemoOf.STYLEGAN2:
+        elif subject == "stylegan2":
             result = demo_stylegan2(
                 out or demo_folder("demo-stylegan2", STYLEGAN2_RECIPE, say), say=say, show=line.show
             )

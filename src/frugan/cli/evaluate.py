@@ -15,12 +15,11 @@ from frugan.cli.options import (
     Device,
     MicroBatch,
     Noise,
-    NoiseOf,
     Psi,
     PsiLayers,
     Seed,
     StandingSize,
-    StatisticsOf,
+    Statistics,
     WeightsFrom,
     options,
 )
@@ -75,12 +74,12 @@ class EvaluateOptions:
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0
     psi: Psi = 1.0
     psi_layers: PsiLayers = None
-    noise: Noise = NoiseOf.CONST
+    noise: Noise = "const"
     truncations: Annotated[
         str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
     ] = None
     plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None
-    statistics: Annotated[StatisticsOf, typer.Option(help="statistics for batch normalisation")] = StatisticsOf.RUNNING
+    statistics: Annotated[Statistics, typer.Option(help="statistics for batch normalisation")] = "running"
     standing_batches: Annotated[int, typer.Option(help="batches to measure standing statistics over")] = (
         STANDING_BATCHES
     )
@@ -107,9 +106,9 @@ class EvaluateOptions:
             truncation=self.truncation,
             psi=self.psi,
             psi_layers=self.psi_layers,
-            noise=self.noise.value,
+            noise=self.noise,
             classes=chosen.among(weights.class_names) if chosen is not None else None,
-            statistics=self.statistics.value,
+            statistics=self.statistics,
             standing_batches=self.standing_batches,
             standing_size=self.standing_size,
             micro_batch=self.micro_batch if self.micro_batch is not None else default_micro_batch(weights),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -155,28 +154,17 @@ def _unknown(word: str, names: Sequence[str]) -> str:
     )
 
 
-class StatisticsOf(StrEnum):
-    """What batch normalisation uses."""
-
-    RUNNING = "running"
-    STANDING = "standing"
-    BATCH = "batch"
-
-
-class NoiseOf(StrEnum):
-    """What the layers of a StyleGAN2 add."""
-
-    CONST = "const"
-    RANDOM = "random"
-    NONE = "none"
-
-
 WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
 Psi = Annotated[
     float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
 ]
 PsiLayers = Annotated[int | None, typer.Option(help="apply --psi to this many first layers only")]
-Noise = Annotated[NoiseOf, typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none")]
+Noise = Annotated[
+    Literal["const", "random", "none"],
+    typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none"),
+]
+Statistics = Literal["running", "standing", "batch"]
+"""What batch normalisation uses."""
 StandingSize = Annotated[
     int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")
 ]

@@ -1,9 +1,8 @@
 """`frugan sample`."""
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,12 +12,11 @@ from frugan.cli.options import (
     Device,
     MicroBatch,
     Noise,
-    NoiseOf,
     Psi,
     PsiLayers,
     Seed,
     StandingSize,
-    StatisticsOf,
+    Statistics,
     WeightsFrom,
     options,
     parse_mixing,
@@ -30,14 +28,6 @@ from frugan.errors import BadInput
 if TYPE_CHECKING:
     from frugan.api.networks import Weights
     from frugan.api.sample.requests import DrawRequest
-
-
-class Interpolation(StrEnum):
-    """What moves along a row of an interpolation."""
-
-    CLASS = "class"
-    LATENT = "latent"
-    BOTH = "both"
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class SampleOptions:
     ] = 1.0
     psi: Psi = 1.0
     psi_layers: PsiLayers = None
-    noise: Noise = NoiseOf.CONST
+    noise: Noise = "const"
     seeds: Annotated[
         str | None,
         typer.Option(help="StyleGAN2: seeds as in its authors' programs, such as 42,600-605"),
@@ -69,7 +59,8 @@ class SampleOptions:
         ),
     ] = None
     interpolate: Annotated[
-        Interpolation | None, typer.Option(help="interpolate along each row: class, latent or both")
+        Literal["class", "latent", "both"] | None,
+        typer.Option(help="interpolate along each row: class, latent or both"),
     ] = None
     spherical: Annotated[bool, typer.Option(help="interpolate latents along a great circle, not a straight line")] = (
         False
@@ -89,8 +80,8 @@ class SampleOptions:
         int | None, typer.Option(help="show this many nearest training pictures, from --data, beside each sample")
     ] = None
     statistics: Annotated[
-        StatisticsOf, typer.Option(help="statistics for batch normalisation, with --random, --npz and --pngs")
-    ] = StatisticsOf.RUNNING
+        Statistics, typer.Option(help="statistics for batch normalisation, with --random, --npz and --pngs")
+    ] = "running"
     standing_batches: Annotated[
         int | None, typer.Option(help=f"batches to measure standing statistics over; default: {STANDING_BATCHES}")
     ] = None
@@ -117,8 +108,8 @@ class SampleOptions:
             "--interpolate": self.interpolate,
             "--seeds": self.seeds,
             "--spherical": self.spherical or None,
-            "--statistics": None if self.statistics is StatisticsOf.RUNNING else self.statistics,
-            STANDING: True if self.statistics is StatisticsOf.STANDING else None,
+            "--statistics": None if self.statistics == "running" else self.statistics,
+            STANDING: True if self.statistics == "standing" else None,
             "--standing-batches": self.standing_batches,
             "--standing-size": self.standing_size,
         }
@@ -135,12 +126,12 @@ class SampleOptions:
             truncation=self.truncation,
             psi=self.psi,
             psi_layers=self.psi_layers,
-            noise=self.noise.value,
-            interpolate=self.interpolate.value if self.interpolate is not None else None,
+            noise=self.noise,
+            interpolate=self.interpolate,
             spherical=self.spherical,
             seeds=parse_numbers(self.seeds, "--seeds") if self.seeds is not None else (),
             mixing=parse_mixing(self.style_mixing) if self.style_mixing is not None else None,
-            statistics=self.statistics.value,
+            statistics=self.statistics,
             standing_batches=STANDING_BATCHES if self.standing_batches is None else self.standing_batches,
             standing_size=self.standing_size,
         )
