@@ -11,6 +11,7 @@ from rich.table import Table
 
 from frugan.api.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, quiet
 from frugan.cli.options import (
+    AsJson,
     ClassChoice,
     Device,
     MicroBatch,
@@ -93,7 +94,7 @@ class EvaluateOptions:
     micro_batch: MicroBatch = None
     device: Device = "auto"
     out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False
+    as_json: AsJson = False
 
     def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
         """How to evaluate weights."""

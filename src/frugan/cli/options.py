@@ -13,6 +13,7 @@ import typer
 
 from frugan.cli.output import say
 from frugan.errors import BadInput
+from frugan.wording import first_names
 
 if TYPE_CHECKING:
     from frugan.contract.family import StyleMixing
@@ -147,13 +148,15 @@ def _unknown(word: str, names: Sequence[str]) -> str:
     near = get_close_matches(word.lower(), by_lower, n=1)
     if near:
         return f"no class is called {word[:80]!r}; did you mean {by_lower[near[0]]!r}?"
-    more = f" and {len(names) - FEW_NAMES:,} more" if len(names) > FEW_NAMES else ""
     return (
-        f"no class is called {word[:80]!r}; the classes are {', '.join(names[:FEW_NAMES])}{more}; or give numbers and "
+        f"no class is called {word[:80]!r}; the classes are {first_names(names, FEW_NAMES)}; or give numbers and "
         "ranges, such as 0,3,7-9"
     )
 
 
+Recipe = Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
 Psi = Annotated[
     float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
