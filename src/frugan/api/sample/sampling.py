@@ -15,7 +15,7 @@ from frugan.api.data import Data, feeding, open_real, open_sources
 from frugan.api.networks import Weights
 from frugan.api.progress import Progress, Say
 from frugan.api.sample.generation import Sampler, generating, pixels
-from frugan.api.sample.networks import open_networks, row_labels
+from frugan.api.sample.networks import open_networks, write_sample
 from frugan.api.sample.requests import DrawRequest, check_grid, check_request
 from frugan.api.setup import with_pictures
 from frugan.contract.family import GridRequest
@@ -54,29 +54,22 @@ def sample(
     Raises:
         BadInput: no such weights, or a request that cannot be drawn.
     """
-    opened_networks = open_networks(source, device, say)
-    recipe, networks = opened_networks.recipe, opened_networks.networks
+    opened = open_networks(source, device, say)
+    weights, recipe, networks = opened.weights, opened.recipe, opened.networks
     if request is not None:
         check_request(request, recipe)
     given = _given(recipe, data, say)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with (
-        ExitStack() as opened,
-        torch.no_grad(),
-        prepared_together(networks, opened_networks.layout),
-    ):
-        feed = opened.enter_context(feeding(given, recipe, pinning=None, workers=0)) if given else None
+    with ExitStack() as feeds, torch.no_grad(), prepared_together(networks, opened.layout):
+        feed = feeds.enter_context(feeding(given, recipe, pinning=None, workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():
-            grid = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")
-            if line := not_finite(grid):
-                say(f"{paths[-1].name}: {line}")
-            titles, labels = _captions(asked, row_labels(asked, grid.shape[0], opened_networks.weights.class_names))
-            write_grid(grid, paths[-1], opened_networks.provenance, titles=titles, labels=labels)
+            shown = with_pictures(recipe, asked, feed)
+            grid = write_sample(recipe, networks, shown, paths[-1], weights.step, weights.class_names, say)
             if asked.seeds and asked.interpolate is None:
-                paths += _one_by_one(grid, asked, folder, opened_networks.provenance)
+                paths += _one_by_one(grid, asked, folder, opened.provenance)
     return paths
 
 
@@ -137,16 +130,6 @@ def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:
             + " ".join(f"--data {name}=PATH" for name in recipe.sources)
         )
     return open_sources(recipe, data, say, None)
-
-
-def _captions(request: GridRequest, labels: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What stands above the columns and before the rows: seeds of numbered latents; the labels of rows otherwise."""
-    if request.mixing is not None:
-        titles = ("", *map(str, request.mixing.columns))
-        return titles, ("seed", *(f"seed {seed}" for seed in request.mixing.rows))
-    if request.seeds and request.interpolate is None:
-        return tuple(map(str, request.seeds)), labels
-    return request.titles, labels
 
 
 GAP = 2
