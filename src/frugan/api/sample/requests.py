@@ -13,15 +13,11 @@ from frugan.recipe.recipe import Recipe
 
 @dataclass(frozen=True)
 class DrawRequest(GridRequest):
-    """Which single pictures to draw, of `classes` in equal shares (None: of all), in place of a grid's rows.
+    """Which single pictures to draw: each of a class at random, of `classes` (None: of all); no rows and columns."""
 
-    Attributes:
-        statistics: of batch normalisation.
-        standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
-            the recipe's normalisation batch.
-    """
-
-    statistics: Statistics = "running"
+    statistics: Statistics = "running"  # of batch normalisation
+    # standing_batches, standing_size: batches that standing statistics are gathered from, and samples in each; None:
+    # the recipe's normalisation batch
     standing_batches: int = STANDING_BATCHES
     standing_size: int | None = None
 
