@@ -88,16 +88,18 @@ def _number(value: object) -> float | None:
     return None
 
 
-def _count(value: object) -> str:
-    number = _number(value)
-    return str(value) if number is None else f"{number:,.0f}"
+def _told(form: Callable[[float], str]) -> Callable[[object], str]:
+    """What is shown of a value that should be a number; of others themselves."""
+
+    def told(value: object) -> str:
+        number = _number(value)
+        return str(value) if number is None else form(number)
+
+    return told
 
 
-def _short(value: object) -> str:
+def _three_digits(number: float) -> str:
     """Three significant digits, at a width that hardly changes."""
-    number = _number(value)
-    if number is None:
-        return str(value)
     if number == 0 or 0.001 <= abs(number) < 10:
         return f"{number:.3f}"
     if abs(number) < 0.001 or abs(number) >= 1e5:
@@ -105,15 +107,8 @@ def _short(value: object) -> str:
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
-def _clock(value: object) -> str:
-    number = _number(value)
-    return str(value) if number is None else clock(number)
-
-
-def _bytes(value: object) -> str:
-    number = _number(value)
-    return str(value) if number is None else show_size(number, 1 if number >= GIB else 0)
-
+_count, _short, _clock = _told("{:,.0f}".format), _told(_three_digits), _told(clock)
+_bytes = _told(lambda number: show_size(number, 1 if number >= GIB else 0))
 
 _FIELDS: dict[str, Callable[[object], str]] = {
     "seconds": _clock,
@@ -130,7 +125,7 @@ def _scores(event: Mapping[str, object]) -> str:
     return f"step {_count(event.get('step'))}: {shown}"
 
 
-_TOLD: dict[str, Callable[[Mapping[str, object]], str | None]] = {
+_EVENTS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "metrics": _scores,
     "best": lambda e: f"step {_count(e.get('step'))}: saved in best/, among the best by {e.get('score')}",
     "checkpoint": _saved,
@@ -178,7 +173,7 @@ class LiveLine:
     def show(self, event: Mapping[str, object]) -> None:
         """Take the next event; skipped updates and what is saved are told in lines that stay."""
         kind, line = str(event.get("event")), describe(event)
-        if kind in _TOLD and (told := _TOLD[kind](event)) is not None:
+        if kind in _EVENTS and (told := _EVENTS[kind](event)) is not None:
             self.note(told)
         if kind == "start":
             self._began, self._newest = self._clock(), None
