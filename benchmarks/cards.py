@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frugan.doctor.checks import PREDICTED, TIME
+from frugan.doctor.real_size import PREDICTED, TIME
 from frugan.doctor.selftest import FORMAT
 from frugan.errors import BadInput
 from frugan.wording import GIB

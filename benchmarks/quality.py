@@ -24,6 +24,7 @@ from frugan.api.networks import Weights, networks_from
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
+from frugan.data.digits import as_tensors
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.checkpoint import EMA_FILE
@@ -138,8 +139,8 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
     counts = np.maximum(2, np.round(GENERATED * shares).astype(int))  # as many of each class as the real ones have
     made = torch.cat([row[:count] for row, count in zip(sheet, counts, strict=True)])
     asked = torch.arange(classes).repeat_interleave(torch.from_numpy(np.minimum(counts, sheet.shape[1])))
-    real, real_labels = _some(*_tensors(fit))
-    new, new_labels = _tensors(unseen)
+    real, real_labels = _some(*as_tensors(fit))
+    new, new_labels = as_tensors(unseen)
     judge = DigitClassifier.fit(real, real_labels, side)
     pixels = ratios(within_class(_small(made, side), asked), within_class(_small(real, side), real_labels))
     features = ratios(within_class(judge.scores(made), asked), within_class(judge.scores(new), new_labels))
@@ -155,11 +156,6 @@ def measure(weights: Path, fit: PictureSet, unseen: PictureSet, side: int) -> di
         recall,
     )
     return {name: round(score, 4) for name, score in zip(SCORES, scores, strict=True)}
-
-
-def _tensors(pictures: PictureSet) -> tuple[Tensor, Tensor]:
-    """Pictures [N, C, R, R] in [-1, 1], and labels [N]."""
-    return torch.from_numpy(pictures.pictures.copy()).float() / 127.5 - 1, torch.from_numpy(pictures.labels)
 
 
 def _some(pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -128,7 +128,7 @@ def test_families_do_not_import_each_other() -> None:
 ROOMS = (
     "families/",
     "data/faces/",
-    "api/demo.py",
+    "api/demo",
     "cli/demo.py",
 )
 """Where a family with its formats, or a kind of data, is at home."""

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from frugan.api.plan.planner import PlanOptions as PlanOptions
     from frugan.api.plan.report import PlanReport as PlanReport
     from frugan.api.report import write_report
-    from frugan.api.sample.drawing import animate as animate
-    from frugan.api.sample.drawing import draw as draw
-    from frugan.api.sample.generation import DrawRequest as DrawRequest
+    from frugan.api.sample.requests import DrawRequest as DrawRequest
+    from frugan.api.sample.sampling import animate as animate
+    from frugan.api.sample.sampling import draw as draw
     from frugan.api.sample.sampling import sample as sample
     from frugan.api.train.run import TrainingOptions, TrainingResult
     from frugan.api.train.training import train as train
@@ -73,7 +73,7 @@ __all__ = [
 _WHERE = MappingProxyType(
     {
         "BadInput": "frugan.errors",
-        "DrawRequest": "frugan.api.sample.generation",
+        "DrawRequest": "frugan.api.sample.requests",
         "EmaHook": "frugan.ema_hook",
         "EmaSettings": "frugan.engine.ema",
         "Evaluation": "frugan.api.evaluate.scorer",
@@ -83,9 +83,9 @@ _WHERE = MappingProxyType(
         "TrainingFailed": "frugan.errors",
         "TrainingOptions": "frugan.api.train.run",
         "TrainingResult": "frugan.api.train.run",
-        "animate": "frugan.api.sample.drawing",
+        "animate": "frugan.api.sample.sampling",
         "build": "frugan.api.networks",
-        "draw": "frugan.api.sample.drawing",
+        "draw": "frugan.api.sample.sampling",
         "evaluate": "frugan.api.evaluate.evaluation",
         "from_leras": "frugan.api.convert.convert",
         "from_stylegan_pickle": "frugan.api.convert.convert",

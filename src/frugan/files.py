@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,11 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from frugan.errors import BadInput
-from frugan.wording import shown
+from frugan.wording import MIB, shown
 
 RUN_RECIPE = "recipe.json"
 """Where a run keeps its recipe."""
-TEXT_BYTES = 64 << 20
+TEXT_BYTES = 64 * MIB
 """More than any JSON or TOML file that frugan keeps about a run."""
 
 
@@ -42,13 +42,21 @@ def read_untrusted(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
         return file.read(status.st_size)  # so much room is made at once
 
 
-def json_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty if there is none."""
+def read_json(path: Path, otherwise: Callable[[str], Exception] | None = None) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Args:
+        otherwise: makes what is raised where there is none that can be read, of what is wrong; None: it is empty then.
+    """
     try:
         values = json.loads(read_untrusted(path).decode("utf-8"))
-    except (OSError, ValueError, RecursionError, BadInput):
-        return {}
-    return values if isinstance(values, dict) else {}
+        if not isinstance(values, dict):
+            raise BadInput("no JSON object")
+    except (OSError, ValueError, RecursionError) as error:  # BadInput is a ValueError too
+        if otherwise is None:
+            return {}
+        raise otherwise(str(error)) from error
+    return values
 
 
 def _kind(mode: int) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
+from frugan.wording import MIB
 
 # CRC-32C, by which TensorFlow's and LevelDB's files are checked, over gigabytes at NumPy's speed.
 #
@@ -222,7 +223,7 @@ MAGIC = 0xDB4775248B80FB57
 PLAIN, SNAPPY = 0, 1
 TRAILER_BYTES = 5
 """After each block: how it is packed, and its checksum."""
-MOST_BLOCK_BYTES = 64 << 20
+MOST_BLOCK_BYTES = 64 * MIB
 """TensorFlow's have 256 KiB, or one large entry."""
 
 
@@ -300,7 +301,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 # Source: TensorFlow's tensor_bundle.proto and types.proto, and files that TensorFlow wrote.
 
 INDEX = ".index"
-MOST_INDEX_BYTES = 256 << 20
+MOST_INDEX_BYTES = 256 * MIB
 MOST_SHARDS = 100_000
 MOST_DIMENSIONS = 32
 TYPES: Mapping[int, str] = MappingProxyType(

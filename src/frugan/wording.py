@@ -1,6 +1,7 @@
 """One way to say each thing to people: sizes, names, lists."""
 
 import difflib
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -48,11 +49,6 @@ def storable(name: str) -> str:
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
-def size(number_bytes: int) -> str:
-    """Return bytes as "1.5 GiB", or in MiB below one GiB."""
-    return f"{number_bytes / 2**30:.1f} GiB" if number_bytes >= 2**30 else f"{number_bytes / 2**20:.1f} MiB"
-
-
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _UNITS = {"b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
@@ -76,11 +72,36 @@ def parse_size(text: str) -> int:
     return size
 
 
-def show_size(size_bytes: float) -> str:
-    """Bytes for people: GiB with two digits, MiB below one of them."""
+def show_size(size_bytes: float, digits: int | None = None) -> str:
+    """Bytes for people: "1.50 GiB", "850 MiB", "12 KiB"; or GiB and MiB with so many digits behind the point."""
     if abs(size_bytes) >= GIB:
-        return f"{size_bytes / GIB:.2f} GiB"
+        return f"{size_bytes / GIB:.{2 if digits is None else digits}f} GiB"
+    if digits is not None:
+        return f"{size_bytes / MIB:.{digits}f} MiB"
     return f"{size_bytes / MIB:.0f} MiB" if abs(size_bytes) >= MIB or size_bytes == 0 else f"{size_bytes / KIB:.0f} KiB"
+
+
+def typed_size(size_bytes: int) -> str:
+    """Bytes for `parse_size` that are enough when they are typed back: rounded up, never down."""
+    return f"{math.ceil(size_bytes / GIB * 100) / 100:.2f}GiB" if size_bytes >= GIB else f"{-(-size_bytes // MIB)}MiB"
+
+
+def duration(seconds: float) -> str:
+    """A time as one says it: "0.15 s", "41 min", "3.2 days"."""
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.{1 if seconds < 10 * size else 0}f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def clock(seconds: float) -> str:
+    """A time that runs, at a width that hardly changes: "0:31", "2h 28min", "3d 04h"."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours:02d}h"
+    return f"{hours}h {minutes:02d}min" if hours else f"{minutes}:{seconds:02d}"
 
 
 def shown_value(value: Any) -> str:

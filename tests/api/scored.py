@@ -10,8 +10,9 @@ from torch import Tensor
 from api.pictures import write_pictures, write_recipe
 from frugan.api.evaluate.scorer import EvaluationOptions
 from frugan.api.progress import quiet
-from frugan.api.sample.generation import DrawRequest, generating
+from frugan.api.sample.generation import generating
 from frugan.api.sample.networks import Opened, open_networks
+from frugan.api.sample.requests import DrawRequest
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.metrics.scores import Provenance

@@ -8,7 +8,8 @@ import pytest
 
 import frugan
 from api.pictures import RECIPE, write_pictures, write_recipe
-from frugan.api.sample.sampling import check_request, sample
+from frugan.api.sample.requests import check_request
+from frugan.api.sample.sampling import sample
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest

@@ -17,8 +17,8 @@ from frugan.api.evaluate.evaluation import evaluate, truncation_curve
 from frugan.api.evaluate.reference import reference_of
 from frugan.api.evaluate.results import plot_truncation_curve, save_evaluations
 from frugan.api.progress import quiet
-from frugan.api.sample.generation import DrawRequest
 from frugan.api.sample.networks import Opened
+from frugan.api.sample.requests import DrawRequest
 from frugan.cli.application import application
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput

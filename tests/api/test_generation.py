@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from api.scored import drawn
 from frugan.api.progress import quiet
-from frugan.api.sample.drawing import animate, check_memorisation, draw
-from frugan.api.sample.generation import DrawRequest, Sampler, generating
+from frugan.api.sample.generation import Sampler, generating
 from frugan.api.sample.networks import Opened
+from frugan.api.sample.requests import DrawRequest
+from frugan.api.sample.sampling import animate, check_memorisation, draw
 from frugan.cli.application import application
 from frugan.contract.family import GridRequest
 from frugan.contract.layers import GroupNormalised

@@ -19,9 +19,8 @@ from frugan.api.evaluate.scorer import EvaluationOptions
 from frugan.api.plan.planner import subject
 from frugan.api.progress import quiet
 from frugan.api.report import page_of
-from frugan.api.sample.drawing import animate, check_memorisation, draw
-from frugan.api.sample.generation import DrawRequest
-from frugan.api.sample.sampling import sample
+from frugan.api.sample.requests import DrawRequest
+from frugan.api.sample.sampling import animate, check_memorisation, draw, sample
 from frugan.api.setup import parameter_counts
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train

@@ -15,7 +15,7 @@ from api.pictures import write_pictures, write_recipe
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.api.plan.planner import shipped_predictions, subject
 from frugan.api.sample.sampling import sample
-from frugan.api.train.opening import advice, in_words, slow_average
+from frugan.api.train.opening import advice, slow_average
 from frugan.api.train.run import TrainingOptions
 from frugan.api.train.training import train
 from frugan.contract.family import GridRequest
@@ -25,6 +25,7 @@ from frugan.engine.precision import resolve_precision
 from frugan.memory.prediction import least_work
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
+from frugan.wording import duration
 from limits import Limit
 
 CPU = TrainingOptions(device="cpu")
@@ -156,7 +157,7 @@ def test_a_long_training_is_told_what_would_be_shorter(monkeypatch: pytest.Monke
 
 
 def test_times_are_said_as_one_says_them() -> None:
-    said = [in_words(seconds) for seconds in (0.0123, 0.3, 9.94, 61, 500, 4000, 20_000, 200_000, 3e6)]
+    said = [duration(seconds) for seconds in (0.0123, 0.3, 9.94, 61, 500, 4000, 20_000, 200_000, 3e6)]
     assert said == ["0.012 s", "0.3 s", "9.9 s", "61 s", "8.3 min", "67 min", "5.6 h", "2.3 days", "35 days"]
 
 

@@ -8,8 +8,7 @@ from PIL import Image
 
 import frugan
 from frugan.api.networks import save
-from frugan.api.sample.generation import DrawRequest, check_draw
-from frugan.api.sample.sampling import check_request
+from frugan.api.sample.requests import DrawRequest, check_draw, check_request
 from frugan.api.setup import build_networks
 from frugan.cli.options import parse_mixing, parse_numbers
 from frugan.contract.family import GridRequest, StyleMixing
@@ -60,6 +59,31 @@ def test_evaluation_refuses_psi_without_styles() -> None:
 def test_what_cannot_be_drawn_is_refused(request_: GridRequest, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         check_request(request_, frugan.load_recipe(STYLED))
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (DrawRequest(interpolate="latent"), "--interpolate latent: not with --random, --npz or --pngs"),
+        (DrawRequest(seeds=(1, 2)), "--seeds: goes with sample grids"),
+        (DrawRequest(mixing=MIXING), "--style-mixing and --random, --npz, --pngs: one kind at a time"),
+        (DrawRequest(standing_size=8), "--standing-size 8: goes with --statistics standing"),
+        (DrawRequest(psi_layers=2), "--psi-layers 2: says for how many layers --psi holds, which is 1"),
+    ],
+)
+def test_what_does_not_go_with_single_pictures_is_refused_in_python_too(request_: DrawRequest, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        check_draw(request_, frugan.load_recipe(STYLED))
+
+
+def test_what_does_not_go_with_grids_is_refused_in_python_too() -> None:
+    for request, message in (
+        (DrawRequest(statistics="batch"), "--statistics batch: goes with --random"),
+        (GridRequest(spherical=True), "--spherical: goes with --interpolate or --animate"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            check_request(request, frugan.load_recipe("biggan-digits-32"))
+    check_request(DrawRequest(interpolate="latent", spherical=True), frugan.load_recipe("biggan-digits-32"))
 
 
 def test_words_of_the_commands() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frugan.doctor.checks import CardTools, MeasuredMemory
+from frugan.doctor.cards import CardTools, MeasuredMemory
 from memory.ceiling import Ceiling
 
 

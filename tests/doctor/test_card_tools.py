@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frugan.doctor.checks import CardTools, tools_of
+from frugan.doctor.cards import CardTools, tools_of
 from frugan.wording import GIB, MIB
 
 CARD = CardTools(torch.device("cuda", 0))

@@ -16,22 +16,27 @@ from contract.made_up import Looking, MadeUpFamily
 from doctor.made_up_card import MadeUpCard
 from frugan.cli.application import application
 from frugan.contract.family import Family
-from frugan.doctor import checks, selftest
+from frugan.doctor import checks, real_size, selftest
+from frugan.doctor.cards import MeasuredMemory
 from frugan.doctor.checks import (
-    MeasuredMemory,
     fp32_arithmetic,
     half_precision,
-    judge_memory,
-    judge_time,
     memory_saving,
     out_of_memory_is_survived,
-    real_size_on_a_card,
     same_as_the_processor,
     waits_on_a_card,
 )
 from frugan.doctor.finding import Finding, judged, left_out
-from frugan.doctor.selftest import MEASURED, measured_recipe, run_self_test, self_test
-from frugan.doctor.trial import FP32, CountedCopies, Trial, Way, begin, recipe_subject, tiny_subject
+from frugan.doctor.real_size import (
+    MEASURED,
+    judge_memory,
+    judge_time,
+    measured_training,
+    real_size_checks,
+    real_size_on_a_card,
+)
+from frugan.doctor.selftest import run_self_test, self_test
+from frugan.doctor.trial import FP32, CountedCopies, Trial, Way, begin, tiny_subject
 from frugan.engine import recompute, update
 from frugan.engine.gradients import SliceSum
 from frugan.engine.precision import Precision
@@ -91,10 +96,10 @@ def test_everything_holds_for_every_family() -> None:
 @pytest.mark.long
 def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a made-up one, at the size of the contract tests; of a family whose recomputation saves something so small."""
-    monkeypatch.setattr(selftest, "_anywhere", lambda *_: ())
-    monkeypatch.setattr(selftest, "measured_recipe", lambda name: ("tiny", name))
-    monkeypatch.setattr(selftest, "recipe_subject", lambda *_: tiny_subject(family("biggan")))
-    monkeypatch.setattr(selftest, "resolve_precision", lambda *_: FP32)  # "auto" is bf16 on some processors
+    monkeypatch.setattr(checks, "_anywhere", lambda *_: ())
+    monkeypatch.setattr(real_size, "MEASURED", {"made-up": ("tiny", ())})
+    monkeypatch.setattr(real_size, "measured_training", lambda _: tiny_subject(family("biggan")))
+    monkeypatch.setattr(real_size, "resolve_precision", lambda *_: FP32)  # "auto" is bf16 on some processors
     card = MadeUpCard()
     outcomes = self_test({"made-up": MadeUpFamily()}, CPU, card, RTX_3060)
     verdicts = {each.name: each.state for each in outcomes}
@@ -106,23 +111,21 @@ def test_what_only_a_card_can_show_is_run_on_one(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_recipe_that_has_no_room_is_left_out(tiny: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "predict", lambda *_: PREDICTION)
+    monkeypatch.setattr(real_size, "predict", lambda *_: PREDICTION)
     outcomes = real_size_on_a_card(tiny, MadeUpCard(room=1000), RTX_3060, FP32)
     assert [each.state for each in outcomes] == ["not checked"] * 3
     assert "there is room for" in outcomes[0].line
 
 
 def test_a_family_without_a_recipe_is_left_out() -> None:
-    outcomes = selftest._at_real_size("made-up", CPU, MadeUpCard(), RTX_3060, lambda _: None)
-    assert [each.state for each in outcomes] == ["not checked"] * 3
+    outcomes = [check() for _, _, check in real_size_checks("made-up", MadeUpCard(), RTX_3060)]
+    assert [isinstance(each, Finding) and each.state for each in outcomes] == ["not checked"] * 3
 
 
 def test_every_family_that_ships_has_a_recipe_of_more_than_one_micro_batch() -> None:
     assert set(MEASURED) == set(families())
     for name in MEASURED:
-        measured = measured_recipe(name)
-        assert measured is not None
-        subject = recipe_subject(measured[1], measured[0])
+        subject = measured_training(name)
         assert subject.family == name
         assert subject.micro_batch < subject.batch
 
@@ -156,9 +159,9 @@ def test_a_cap_that_is_not_survived_is_reported_beside_what_was_found_before(
     def failed(*_: Any) -> Finding:
         raise TrainingFailed("memory ran out in the midst of the update\nand more")
 
-    monkeypatch.setattr(checks, "predict", lambda *_: PREDICTION)
-    monkeypatch.setattr(checks, "_time", lambda *_: None)
-    monkeypatch.setattr(checks, "_run_out", failed)
+    monkeypatch.setattr(real_size, "predict", lambda *_: PREDICTION)
+    monkeypatch.setattr(real_size, "_time", lambda *_: None)
+    monkeypatch.setattr(real_size, "_run_out", failed)
     memory, _, cap = real_size_on_a_card(tiny, MadeUpCard(), RTX_3060, FP32)
     assert memory.values["taken_live_bytes"] > 0
     assert (cap.state, cap.line) == ("failed", "not survived: memory ran out in the midst of the update")

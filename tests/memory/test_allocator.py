@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.memory.allocator import MIB, Block, CachingAllocator, OutOfBudget
+from frugan.memory.allocator import Block, CachingAllocator, OutOfBudget
+from frugan.wording import MIB
 
 
 def test_small_requests_share_segments_of_two_mib() -> None:

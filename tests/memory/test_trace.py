@@ -1,7 +1,7 @@
 """A trace of memory: its peak, what lay there, and what CUDA's allocator would have reserved."""
 
-from frugan.memory.allocator import MIB
 from frugan.memory.tracker import CLOSE_BYTES, Trace
+from frugan.wording import MIB
 
 
 def _trace() -> Trace:

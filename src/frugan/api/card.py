@@ -20,7 +20,7 @@ from frugan.engine.events import read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.files import json_object
+from frugan.files import read_json
 from frugan.metrics.scores import Provenance
 from frugan.recipe.loading import dump_recipe
 from frugan.report.grids import ROWS_KEYWORD
@@ -63,17 +63,11 @@ class CardFacts:
     grid: Grid | None  # newest sample grid; None: there is none
 
 
-@dataclass(frozen=True)
-class LoggedFacts:
-    """What a run's events tell."""
+def _logged(run: RunFolder) -> tuple[tuple[Scored, ...], int | None, Mapping[str, Any]]:
+    """What a run's events tell: scores that training took, the most memory, and the newest beginning.
 
-    scores: tuple[Scored, ...]  # that training took
-    memory_bytes: int | None  # most that was taken; None: not told
-    start: Mapping[str, Any]  # the newest beginning
-
-
-def facts_of_events(run: RunFolder) -> LoggedFacts:
-    """Read a run's events; lines that cannot be read are passed over."""
+    Lines that cannot be read are passed over.
+    """
     scores: list[Scored] = []
     memory: int | None = None
     start: Mapping[str, Any] = {}
@@ -85,21 +79,13 @@ def facts_of_events(run: RunFolder) -> LoggedFacts:
                 start = event
             case "step" if isinstance(taken := event.get("memory_bytes"), int):
                 memory = max(memory or 0, taken)
-    return LoggedFacts(tuple(scores), memory, start)
+    return tuple(scores), memory, start
 
 
-def taken_later(run: RunFolder) -> tuple[Scored, ...]:
+def _taken_later(run: RunFolder) -> tuple[Scored, ...]:
     """Scores that `frugan evaluate` has left in a run."""
-    if not run.scores.is_file():
-        return ()
-    scores: list[Scored] = []
-    for line in run.scores.read_text("utf-8", errors="replace").splitlines():
-        try:
-            values = json.loads(line)
-        except ValueError:
-            continue
-        scores += _scored(values) if isinstance(values, Mapping) else ()
-    return tuple(scores)
+    lines = read_events(run.scores, quiet) if run.scores.is_file() else ()
+    return tuple(score for values in lines for score in _scored(values))
 
 
 def _scored(values: Mapping[str, Any]) -> Iterator[Scored]:
@@ -113,20 +99,16 @@ def _scored(values: Mapping[str, Any]) -> Iterator[Scored]:
     yield Scored(scores, Provenance.from_json(of.as_json() | named))
 
 
-def newest_grid(folder: Path) -> Grid | None:
+def _newest_grid(run: RunFolder) -> Grid | None:
     """The newest sample grid of a run: plain samples, or what there is."""
-    grids: list[tuple[bool, int, Path]] = []
-    for path in folder.glob("step-*-*.png") if folder.is_dir() else ():
-        step, _, kind = path.stem.removeprefix("step-").partition("-")
-        if step.isdigit():
-            grids.append((kind == "samples", int(step), path))
-    for _, step_number, file in sorted(grids, reverse=True):
+    grids = sorted((kind == "samples", step, path) for step, kind, path in run.grids())
+    for _, step, file in reversed(grids):
         try:
             with Image.open(file) as picture:
                 text = str(picture.info.get(ROWS_KEYWORD, ""))
         except (OSError, SyntaxError):  # damaged: the one before is shown
             continue
-        return Grid(file, step_number, tuple(text.split("\n")) if text else ())
+        return Grid(file, step, tuple(text.split("\n")) if text else ())
     return None
 
 
@@ -321,9 +303,10 @@ def write_card(run: str | Path, out: str | Path | None = None, *, licence: str =
 
 
 def _facts(run: RunFolder, weights: Weights) -> CardFacts:
-    logged, file = facts_of_events(run), weights.path
+    scores, memory_bytes, start = _logged(run)
+    file = weights.path
     counts = parameter_counts(weights.recipe)
-    saved = json_object(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
+    saved = read_json(file.parent / STATE_FILE) if step_in_name(file.parent) is not None else {}
     return CardFacts(
         name=run.path.resolve().name,
         weights=weights,
@@ -331,20 +314,20 @@ def _facts(run: RunFolder, weights: Weights) -> CardFacts:
         images=saved["images"] if isinstance(saved.get("images"), int) else None,
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},
-        scores=(*logged.scores, *taken_later(run)),
-        plan=json_object(run.plan),
-        memory_bytes=logged.memory_bytes,
-        device=_device(saved, logged),
-        versions=f"frugan {logged.start.get('frugan', '-')}, torch {logged.start.get('torch', '-')}",
+        scores=(*scores, *_taken_later(run)),
+        plan=read_json(run.plan),
+        memory_bytes=memory_bytes,
+        device=_device(saved, start),
+        versions=f"frugan {start.get('frugan', '-')}, torch {start.get('torch', '-')}",
         data=_data(saved),
-        grid=newest_grid(run.samples),
+        grid=_newest_grid(run),
     )
 
 
-def _device(saved: Mapping[str, Any], logged: LoggedFacts) -> str:
+def _device(saved: Mapping[str, Any], start: Mapping[str, Any]) -> str:
     """A card by its name, or "cpu"."""
     card = saved.get("card")
-    return str(card["name"] if isinstance(card, Mapping) and "name" in card else logged.start.get("device", "-"))
+    return str(card["name"] if isinstance(card, Mapping) and "name" in card else start.get("device", "-"))
 
 
 def _data(saved: Mapping[str, Any]) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """Data of a run: found, opened, checked against the recipe, and fed to the step."""
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +23,7 @@ from frugan.data.survey import SmallPictures
 from frugan.engine.checkpoint import STATE_FILE, list_checkpoints
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.files import Folders
+from frugan.files import Folders, read_json
 from frugan.recipe.recipe import Recipe
 
 
@@ -171,10 +170,10 @@ def last_run_data(run: RunFolder) -> dict[str, RunData]:
     Nothing is verified, which would read whole checkpoints: names stay the same from one to the next.
     """
     for checkpoint in reversed(list_checkpoints(run.checkpoints)):
-        try:
-            return read_run_data(json.loads((checkpoint.path / STATE_FILE).read_text("utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # damaged: passed over by name when the run goes on
+        if state := read_json(checkpoint.path / STATE_FILE):
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                return read_run_data(state)
+        # else damaged: passed over by name when the run goes on
     return {}
 
 

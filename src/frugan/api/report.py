@@ -18,11 +18,11 @@ from PIL import Image
 from frugan.engine.events import EventTail, read_events
 from frugan.engine.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.files import atomic_file, json_object
+from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, SAME, Provenance, low_recall
 from frugan.report.grids import ROWS_KEYWORD
 from frugan.report.page import Charts, Curve, Picture, RunView, render
-from frugan.wording import GIB, show_size
+from frugan.wording import GIB, clock, show_size
 
 MOST_ROWS = 30
 """The newest ones: a page is looked at, the file keeps them all."""
@@ -77,7 +77,7 @@ class RunReader:
 
     def __post_init__(self) -> None:
         self._tail = EventTail(self.folder.events, self._count_damaged)
-        self._grids = Grids(self.folder.samples)
+        self._grids = Grids(self.folder)
 
     def read(self, *, to_the_end: bool = False) -> None:
         """Take in the events that were added since the last time.
@@ -97,7 +97,7 @@ class RunReader:
         metrics = last.get("metrics", {})
         shown = charts.finish()
         scores, doubts = taken_scores(self.folder.scores)
-        plan = json_object(self.folder.plan)
+        plan = read_json(self.folder.plan)
         measured = shown.get("Memory (GiB)", {}).get("measured")
         if isinstance(peak := plan.get("peak_bytes"), int | float) and peak and measured:
             ends = [measured.steps[0], measured.steps[-1]]
@@ -107,7 +107,7 @@ class RunReader:
         return RunView(
             name=self.name,
             charts=shown,
-            facts=facts(last.get("start", {}), plan, json_object(self.folder.recipe), scored_with),
+            facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=tuple(self._grids.pictures(picture_bytes)),
             notes=tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)])),
             tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9)),
@@ -190,7 +190,7 @@ def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float
     values = {
         "step": f"{step['step']:,}",
         "images": f"{step['images']:,}",
-        "of training": _time(float(step["seconds"])),
+        "of training": clock(float(step["seconds"])),
         "images per second": f"{step['images'] / max(float(step['seconds']), 1e-9):.1f}",
     }
     if data_share >= NOTABLE_DATA_SHARE:
@@ -198,14 +198,8 @@ def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float
     if step.get("memory_bytes"):
         values["memory at most"] = show_size(int(step["memory_bytes"]))
     if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
-        values["left"] = _time(float(step["eta_seconds"]))
+        values["left"] = clock(float(step["eta_seconds"]))
     return values
-
-
-def _time(seconds: float) -> str:
-    minutes, whole = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
 
 
 def facts(
@@ -249,8 +243,6 @@ def _text(value: Any) -> str:
 MOST_PICTURES = 40
 MOST_PIXELS = 1 << 26
 """Of a grid: 64 pictures of 1024 x 1024."""
-MOST_DIGITS = 15
-"""Of a step in the name of a grid."""
 FORMATS = ("PNG",)
 WIDEST = 1024
 """Pixels: wider grids are reduced."""
@@ -263,20 +255,19 @@ Shown = tuple[str, tuple[str, ...]]
 
 @dataclass
 class Grids:
-    """The grids in a folder; what was encoded once is kept, so that a page that renews itself costs little."""
+    """The grids of a run; what was encoded once is kept, so that a page that renews itself costs little."""
 
-    folder: Path  # of the run's samples
+    run: RunFolder
     _known: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
     _before: dict[tuple[Path, int, int], Shown] = field(default_factory=dict)
 
     def pictures(self, most_bytes: int) -> Iterator[Picture]:
         """Grids of all kinds, evenly over the training, as many as there is room for; the last ones always."""
         by_kind: dict[str, list[tuple[int, Path]]] = {}
-        here = self.folder.resolve()
-        for path in sorted(self.folder.glob("step-*-*.png")) if self.folder.is_dir() else []:
-            step, _, kind = path.stem.removeprefix("step-").partition("-")
-            if step.isascii() and step.isdigit() and len(step) <= MOST_DIGITS and _own(path, here):
-                by_kind.setdefault(kind, []).append((int(step), path))
+        here = self.run.samples.resolve()
+        for step, kind, path in self.run.grids():
+            if _own(path, here):
+                by_kind.setdefault(kind, []).append((step, path))
         self._before, self._known = self._known, {}
         for kind, paths in by_kind.items():
             yield from self._of_kind(kind, paths, most_bytes // len(by_kind))

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
+from frugan.cli import INTERRUPTED, TRAINING
 from frugan.cli.demo import demo
 from frugan.cli.doctor import doctor
-from frugan.cli.endings import INTERRUPTED, TRAINING
 from frugan.cli.evaluate import evaluate
 from frugan.cli.plan import plan
 from frugan.cli.prepare import prepare

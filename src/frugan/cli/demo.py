@@ -1,30 +1,27 @@
 """`frugan demo`."""
 
-from enum import StrEnum
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from frugan.api.progress import Say
 from frugan.cli.output import print_json, say
+from frugan.errors import BadInput
+from frugan.files import RUN_RECIPE, Folders
 
 if TYPE_CHECKING:
     from frugan.api.demo import DemoResult
-    from frugan.api.train.run import TrainingResult
-
-
-class DemoOf(StrEnum):
-    """What the demo is of."""
-
-    DIGITS = "digits"
-    FACES = "faces"
-    STYLEGAN2 = "stylegan2"
+    from frugan.api.demo_faces import FaceDemoResult
+    from frugan.recipe.recipe import Recipe
 
 
 def demo(
     subject: Annotated[
-        DemoOf, typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD")
-    ] = DemoOf.DIGITS,
+        Literal["digits", "faces", "stylegan2"],
+        typer.Argument(help="digits: BigGAN; stylegan2: StyleGAN2 on the same digits; faces: SAEHD"),
+    ] = "digits",
     out: Annotated[Path | None, typer.Option(help="run folder; default: demo in the folder for runs")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the numbers as JSON")] = False,
 ) -> None:
@@ -32,90 +29,79 @@ def demo(
 
     Example: frugan demo faces --out runs/faces
     """
-    if subject == DemoOf.FACES:
-        _faces(out, as_json)
-    elif subject == DemoOf.STYLEGAN2:
-        _stylegan2(out, as_json)
-    else:
-        _digits(out, as_json)
-
-
-def _digits(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import DIGITS_RECIPE, demo_folder
+    from frugan.api.demo import DIGITS_RECIPE, STYLEGAN2_RECIPE, DemoResult, demo_stylegan2
     from frugan.api.demo import demo as demo_digits
+    from frugan.api.demo_faces import FACES_RECIPE, demo_faces
     from frugan.api.train.run import TrainingResult
     from frugan.report.progress_line import LiveLine
 
     with LiveLine() as line:
-        result = demo_digits(out or demo_folder("demo", DIGITS_RECIPE, say), say=say, show=line.show)
+        if subject == "faces":
+            folder = out or demo_folder("demo-faces", FACES_RECIPE, say)
+            result: DemoResult | FaceDemoResult | TrainingResult = demo_faces(folder, say=say, show=line.show)
+        elif subject == "stylegan2":
+            result = demo_stylegan2(
+                out or demo_folder("demo-stylegan2", STYLEGAN2_RECIPE, say), say=say, show=line.show
+            )
+        else:
+            result = demo_digits(out or demo_folder("demo", DIGITS_RECIPE, say), say=say, show=line.show)
     if isinstance(result, TrainingResult):
-        _print_stopped(result, as_json)
-        return
+        _print_stopped(result.run, result.step, as_json)
+    elif as_json:
+        scores = {name: value for name, value in vars(result).items() if isinstance(value, float)}
+        print_json({name: round(value, 1 if name == "seconds" else 4) for name, value in scores.items()})
+    elif isinstance(result, DemoResult):
+        _print_digits(result)
+    else:
+        _print_faces(result)
+
+
+def demo_folder(name: str, recipe_name: str, say: Say) -> Path:
+    """The folder `name` among the runs, where a demo goes on; name-2, name-3 ... past runs of another recipe.
+
+    So whoever has run the demo of another version gets today's, and keeps theirs.
+
+    Args:
+        recipe_name: of today's demo.
+        say: is told of the runs that are left alone.
+    """
+    from frugan.recipe.loading import load_recipe
+
+    recipe, runs = load_recipe(recipe_name), Folders.from_environment().runs
+    for number in count(1):
+        folder = runs / (name if number == 1 else f"{name}-{number}")
+        if not (folder / RUN_RECIPE).is_file() or _goes_on(folder, recipe):
+            break
+        say(f"{folder} is a run of another recipe: left as it is")
+    return folder
+
+
+def _goes_on(folder: Path, recipe: "Recipe") -> bool:
+    """Whether a run can be resumed by a recipe."""
+    from frugan.recipe.loading import load_recipe
+    from frugan.recipe.overrides import differences
+
+    try:
+        before = load_recipe(str(folder))
+    except BadInput:  # of a version whose fields are no longer known
+        return False
+    return before.family == recipe.family and all(each.changeable for each in differences(before, recipe).values())
+
+
+def _print_stopped(run: Path, step: int, as_json: bool) -> None:
     if as_json:
-        print_json(_digit_scores(result))
+        print_json({"finished": False, "step": step, "run": str(run)})
         return
-    _print_digits(result)
-    _print_digit_scores(result)
-    print(
-        "\nNext:\n"
-        f"  frugan sample {result.run} --out samples --interpolate class   more samples from this run\n"
-        "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
-        "                                     on your own pictures: PICTURES has a folder for each class\n"
-        "  frugan demo stylegan2              the same digits with StyleGAN2\n"
-        "  frugan demo faces                  the face model, on two imaginary people\n"
-        "  frugan recipes                     the other recipes"
-    )
-
-
-def _stylegan2(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import STYLEGAN2_RECIPE, demo_folder, demo_stylegan2
-    from frugan.api.train.run import TrainingResult
-    from frugan.report.progress_line import LiveLine
-
-    with LiveLine() as line:
-        run = out or demo_folder("demo-stylegan2", STYLEGAN2_RECIPE, say)
-        result = demo_stylegan2(run, say=say, show=line.show)
-    if isinstance(result, TrainingResult):
-        _print_stopped(result, as_json)
-        return
-    if as_json:
-        print_json(_digit_scores(result))
-        return
-    _print_digits(result)
-    print(f"Styles mixed:                  {result.style_mixing}")
-    _print_digit_scores(result)
-    print(
-        "\nNext:\n"
-        f'  frugan sample {run} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
-        f"  frugan sample {run} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
-        "  frugan train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   on your own\n"
-        "  frugan recipes                     the other recipes"
-    )
-
-
-def _print_stopped(stopped: "TrainingResult", as_json: bool) -> None:
-    if as_json:
-        print_json({"finished": False, "step": stopped.step, "run": str(stopped.run)})
-        return
-    print(f"Stopped after step {stopped.step:,} and saved in {stopped.run}.")
+    print(f"Stopped after step {step:,} and saved in {run}.")
     print("The same command continues; scores are printed when it has finished.")
 
 
-def _digit_scores(result: "DemoResult") -> dict[str, float]:
-    return {
-        "class_accuracy": round(result.class_accuracy, 4),
-        "trained_on_generated": round(result.trained_on_generated, 4),
-        "classifier_accuracy": round(result.classifier_accuracy, 4),
-        "seconds": round(result.seconds, 1),
-    }
-
-
 def _print_digits(result: "DemoResult") -> None:
+    run = result.run
     print(f"Samples, a row for each digit: {result.samples}")
     print(f"Interpolation:                 {result.interpolation}")
-
-
-def _print_digit_scores(result: "DemoResult") -> None:
+    if result.style_mixing is not None:
+        print(f"Styles mixed:                  {result.style_mixing}")
     print(
         f"class_accuracy       {result.class_accuracy:.3f}  share of samples that a classifier reads as asked\n"
         f"trained_on_generated {result.trained_on_generated:.3f}"
@@ -124,28 +110,27 @@ def _print_digit_scores(result: "DemoResult") -> None:
         "  for comparison: trained on real digits, on unseen real ones\n"
         f"seconds              {result.seconds:.0f}"
     )
-
-
-def _faces(out: Path | None, as_json: bool) -> None:
-    from frugan.api.demo import FACES_RECIPE, demo_faces, demo_folder
-    from frugan.api.train.run import TrainingResult
-    from frugan.report.progress_line import LiveLine
-
-    with LiveLine() as line:
-        result = demo_faces(out or demo_folder("demo-faces", FACES_RECIPE, say), say=say, show=line.show)
-    if isinstance(result, TrainingResult):
-        _print_stopped(result, as_json)
-        return
-    if as_json:
-        print_json(
-            {
-                "swap_error": round(result.swap_error, 4),
-                "unswapped_error": round(result.unswapped_error, 4),
-                "reconstruction_error": round(result.reconstruction_error, 4),
-                "seconds": round(result.seconds, 1),
-            }
+    if result.style_mixing is not None:
+        print(
+            "\nNext:\n"
+            f'  frugan sample {run} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
+            f"  frugan sample {run} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
+            "  frugan train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   on your own\n"
+            "  frugan recipes                     the other recipes"
         )
         return
+    print(
+        "\nNext:\n"
+        f"  frugan sample {run} --out samples --interpolate class   more samples from this run\n"
+        "  frugan train biggan-small-32 networks.classes=2 --data PICTURES --out runs/mine\n"
+        "                                     on your own pictures: PICTURES has a folder for each class\n"
+        "  frugan demo stylegan2              the same digits with StyleGAN2\n"
+        "  frugan demo faces                  the face model, on two imaginary people\n"
+        "  frugan recipes                     the other recipes"
+    )
+
+
+def _print_faces(result: "FaceDemoResult") -> None:
     print(f"Destination, swap, and the truth: {result.comparison}")
     print(f"Preview: {result.preview}")
     print(

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frugan.cli.endings import FAILED
+from frugan.cli import FAILED
+from frugan.cli.options import AsJson
 from frugan.cli.output import print_json, say
 from frugan.errors import BadInput
 from frugan.files import atomic_file
@@ -39,7 +40,7 @@ def doctor(
         Path | None,
         typer.Option(help="file for the self-test's record, to attach to an issue; default: named after the device"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check this machine: card, torch, memory, disk, limits, extras; says how to fix what is wrong.
 

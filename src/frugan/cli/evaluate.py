@@ -11,16 +11,16 @@ from rich.table import Table
 
 from frugan.api.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, quiet
 from frugan.cli.options import (
+    AsJson,
     ClassChoice,
     Device,
     MicroBatch,
     Noise,
-    NoiseOf,
     Psi,
     PsiLayers,
     Seed,
     StandingSize,
-    StatisticsOf,
+    Statistics,
     WeightsFrom,
     options,
 )
@@ -75,12 +75,12 @@ class EvaluateOptions:
     truncation: Annotated[float, typer.Option(help="standard deviation of the latents")] = 1.0
     psi: Psi = 1.0
     psi_layers: PsiLayers = None
-    noise: Noise = NoiseOf.CONST
+    noise: Noise = "const"
     truncations: Annotated[
         str | None, typer.Option(help="score at several truncations: FROM:TO:STEP or numbers with commas")
     ] = None
     plot: Annotated[Path | None, typer.Option(help="draw the curve of --truncations into this .png")] = None
-    statistics: Annotated[StatisticsOf, typer.Option(help="statistics for batch normalisation")] = StatisticsOf.RUNNING
+    statistics: Annotated[Statistics, typer.Option(help="statistics for batch normalisation")] = "running"
     standing_batches: Annotated[int, typer.Option(help="batches to measure standing statistics over")] = (
         STANDING_BATCHES
     )
@@ -94,22 +94,22 @@ class EvaluateOptions:
     micro_batch: MicroBatch = None
     device: Device = "auto"
     out: Annotated[Path | None, typer.Option(help="append the results to this file, as lines of JSON")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False
+    as_json: AsJson = False
 
     def evaluation(self, weights: "Weights", chosen: ClassChoice | None) -> "EvaluationOptions":
         """How to evaluate weights."""
         from frugan.api.evaluate.scorer import EvaluationOptions
-        from frugan.api.sample.generation import DrawRequest
         from frugan.api.sample.networks import default_micro_batch
+        from frugan.api.sample.requests import DrawRequest
 
         request = DrawRequest(
             seed=self.seed,
             truncation=self.truncation,
             psi=self.psi,
             psi_layers=self.psi_layers,
-            noise=self.noise.value,
+            noise=self.noise,
             classes=chosen.among(weights.class_names) if chosen is not None else None,
-            statistics=self.statistics.value,
+            statistics=self.statistics,
             standing_batches=self.standing_batches,
             standing_size=self.standing_size,
             micro_batch=self.micro_batch if self.micro_batch is not None else default_micro_batch(weights),

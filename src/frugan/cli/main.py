@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from frugan.cli.endings import BAD_INPUT, FAILED, INTERRUPTED, TRAINING
+from frugan.cli import BAD_INPUT, FAILED, INTERRUPTED, TRAINING
 from frugan.errors import BadInput, TrainingFailed
 
 if TYPE_CHECKING:

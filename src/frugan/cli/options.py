@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
 from frugan.cli.output import say
 from frugan.errors import BadInput
+from frugan.wording import first_names
 
 if TYPE_CHECKING:
     from frugan.contract.family import StyleMixing
@@ -148,35 +148,26 @@ def _unknown(word: str, names: Sequence[str]) -> str:
     near = get_close_matches(word.lower(), by_lower, n=1)
     if near:
         return f"no class is called {word[:80]!r}; did you mean {by_lower[near[0]]!r}?"
-    more = f" and {len(names) - FEW_NAMES:,} more" if len(names) > FEW_NAMES else ""
     return (
-        f"no class is called {word[:80]!r}; the classes are {', '.join(names[:FEW_NAMES])}{more}; or give numbers and "
+        f"no class is called {word[:80]!r}; the classes are {first_names(names, FEW_NAMES)}; or give numbers and "
         "ranges, such as 0,3,7-9"
     )
 
 
-class StatisticsOf(StrEnum):
-    """What batch normalisation uses."""
-
-    RUNNING = "running"
-    STANDING = "standing"
-    BATCH = "batch"
-
-
-class NoiseOf(StrEnum):
-    """What the layers of a StyleGAN2 add."""
-
-    CONST = "const"
-    RANDOM = "random"
-    NONE = "none"
-
-
+Recipe = Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 WeightsFrom = Annotated[Path, typer.Argument(help="run folder, checkpoint or weights file")]
 Psi = Annotated[
     float, typer.Option(help="StyleGAN2: truncation; 1 as trained, nearer to 0 less variety, below 0 opposites")
 ]
 PsiLayers = Annotated[int | None, typer.Option(help="apply --psi to this many first layers only")]
-Noise = Annotated[NoiseOf, typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none")]
+Noise = Annotated[
+    Literal["const", "random", "none"],
+    typer.Option(help="StyleGAN2: the same noise for all pictures, new for each, or none"),
+]
+Statistics = Literal["running", "standing", "batch"]
+"""What batch normalisation uses."""
 StandingSize = Annotated[
     int | None, typer.Option(help="samples in each of these batches; default: training.normalisation_batch")
 ]

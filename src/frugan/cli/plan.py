@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
+from frugan.cli.options import AsJson, Overrides, Recipe
 from frugan.cli.output import print_json
 from frugan.errors import BadInput
 
@@ -15,10 +16,8 @@ LARGEST = ("resolution", "batch", "width")
 
 
 def plan(
-    recipe: Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
-    ] = None,
+    recipe: Recipe,
+    overrides: Overrides = None,
     memory: Annotated[str | None, typer.Option(help="how much card memory to use in all, such as 6GiB")] = None,
     card: Annotated[
         str | None,
@@ -47,7 +46,7 @@ def plan(
     price_per_hour: Annotated[
         float | None, typer.Option(help="price of one card per hour: says what the training will cost")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say whether a recipe fits a card, and how: micro-batch, memory savings, peak memory, extra time.
 

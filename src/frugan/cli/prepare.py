@@ -2,9 +2,8 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,16 +16,9 @@ if TYPE_CHECKING:
     from frugan.data.survey import Fitting
 
 
-class Form(StrEnum):
-    """What pictures are written as."""
-
-    SET = "set"
-    ZIP = "zip"
-    HDF5 = "hdf5"
-    WEBDATASET = "webdataset"
-
-
-SUFFIXES = {".zip": Form.ZIP, ".hdf5": Form.HDF5, ".h5": Form.HDF5}
+Form = Literal["set", "zip", "hdf5", "webdataset"]
+"""What pictures are written as."""
+SUFFIXES: dict[str, Form] = {".zip": "zip", ".hdf5": "hdf5", ".h5": "hdf5"}
 OF_PICTURES = ("resample", "allow_upscale", "background", "workers", "form")
 """Parameters that say how pictures, not faces, are prepared."""
 DRAWN = "drawn-faces"
@@ -136,8 +128,8 @@ def _prepare_pictures(asked: PrepareOptions, source: Path) -> None:
         raise BadInput("--resolution is missing: the side of the square pictures in pixels, such as --resolution 128")
     resample: Resample = "lanczos" if asked.resample == "lanczos" else "bilinear"
     fitting = Fitting(asked.resolution, resample, asked.allow_upscale, background(asked.background))
-    form = asked.form or SUFFIXES.get(asked.out.suffix.lower(), Form.SET)
-    if form is Form.SET:
+    form = asked.form or SUFFIXES.get(asked.out.suffix.lower(), "set")
+    if form == "set":
         _write_set(source, asked.out, fitting, asked.workers)
     else:
         _pack_pictures(source, asked.out, form, fitting, asked.workers)
@@ -224,7 +216,7 @@ def _pack_pictures(source: Path, out: Path, form: Form, fitting: "Fitting", work
     from frugan.api.data import small_for_preparing
     from frugan.data.export import Hdf5, NvlabsZip, Packing, Shards, pack_pictures
 
-    packings: dict[Form, Packing[Any]] = {Form.ZIP: NvlabsZip(), Form.HDF5: Hdf5(), Form.WEBDATASET: Shards()}
+    packings: dict[Form, Packing[Any]] = {"zip": NvlabsZip(), "hdf5": Hdf5(), "webdataset": Shards()}
     small = small_for_preparing(source, out, fitting.resolution, fitting.resample)
     with Bar("reading headers") as look, Bar("packing") as move, small:
         count, lines = pack_pictures(

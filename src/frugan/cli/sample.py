@@ -1,10 +1,8 @@
 """`frugan sample`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,12 +12,11 @@ from frugan.cli.options import (
     Device,
     MicroBatch,
     Noise,
-    NoiseOf,
     Psi,
     PsiLayers,
     Seed,
     StandingSize,
-    StatisticsOf,
+    Statistics,
     WeightsFrom,
     options,
     parse_mixing,
@@ -30,36 +27,7 @@ from frugan.errors import BadInput
 
 if TYPE_CHECKING:
     from frugan.api.networks import Weights
-    from frugan.api.sample.generation import DrawRequest
-    from frugan.contract.family import GridRequest
-
-MANY = ("--random", "--npz", "--pngs")
-"""Options that draw random samples."""
-KINDS = (("--style-mixing",), ("--animate",), ("--nearest",), MANY)
-"""Of what is drawn, of which a call has one."""
-STANDING = "--statistics standing"
-TOGETHER = (
-    ("--interpolate", (), MANY, "not with --random, --npz or --pngs; run it once for each"),
-    (
-        "--seeds",
-        (),
-        (*MANY, "--nearest"),
-        "goes with sample grids and with --animate; --seed sets what --npz and others draw",
-    ),
-    ("--spherical", ("--interpolate", "--animate"), (), "goes with --interpolate or --animate"),
-    ("--statistics", (*MANY, "--nearest"), (), "goes with --random, --npz, --pngs or --nearest"),
-    ("--standing-batches", (STANDING,), (), f"goes with {STANDING}"),
-    ("--standing-size", (STANDING,), (), f"goes with {STANDING}"),
-)
-"""Options, those of which they need one, those that they do not go with, and what is said then."""
-
-
-class Interpolation(StrEnum):
-    """What moves along a row of an interpolation sheet."""
-
-    CLASS = "class"
-    LATENT = "latent"
-    BOTH = "both"
+    from frugan.api.sample.requests import DrawRequest
 
 
 @dataclass(frozen=True)
@@ -78,7 +46,7 @@ class SampleOptions:
     ] = 1.0
     psi: Psi = 1.0
     psi_layers: PsiLayers = None
-    noise: Noise = NoiseOf.CONST
+    noise: Noise = "const"
     seeds: Annotated[
         str | None,
         typer.Option(help="StyleGAN2: seeds as in its authors' programs, such as 42,600-605"),
@@ -91,7 +59,8 @@ class SampleOptions:
         ),
     ] = None
     interpolate: Annotated[
-        Interpolation | None, typer.Option(help="interpolate along each row: class, latent or both")
+        Literal["class", "latent", "both"] | None,
+        typer.Option(help="interpolate along each row: class, latent or both"),
     ] = None
     spherical: Annotated[bool, typer.Option(help="interpolate latents along a great circle, not a straight line")] = (
         False
@@ -111,8 +80,8 @@ class SampleOptions:
         int | None, typer.Option(help="show this many nearest training pictures, from --data, beside each sample")
     ] = None
     statistics: Annotated[
-        StatisticsOf, typer.Option(help="statistics for batch normalisation, with --random, --npz and --pngs")
-    ] = StatisticsOf.RUNNING
+        Statistics, typer.Option(help="statistics for batch normalisation, with --random, --npz and --pngs")
+    ] = "running"
     standing_batches: Annotated[
         int | None, typer.Option(help=f"batches to measure standing statistics over; default: {STANDING_BATCHES}")
     ] = None
@@ -126,9 +95,11 @@ class SampleOptions:
     as_json: Annotated[bool, typer.Option("--json", help="print the paths as JSON")] = False
 
     def given(self) -> dict[str, object]:
-        """Option -> value of those that do not go with all others, where they were given."""
+        """Option -> value of those that do not go with all others, where they were given, as they were typed."""
+        from frugan.api.sample.requests import STANDING
+
         values = {
-            "--style-mixing": self.style_mixing,
+            "--style-mixing": True if self.style_mixing is not None else None,
             "--animate": self.animate,
             "--nearest": self.nearest,
             "--random": self.random or None,
@@ -137,29 +108,32 @@ class SampleOptions:
             "--interpolate": self.interpolate,
             "--seeds": self.seeds,
             "--spherical": self.spherical or None,
-            "--statistics": None if self.statistics is StatisticsOf.RUNNING else self.statistics,
-            STANDING: True if self.statistics is StatisticsOf.STANDING else None,
+            "--statistics": None if self.statistics == "running" else self.statistics,
+            STANDING: True if self.statistics == "standing" else None,
             "--standing-batches": self.standing_batches,
             "--standing-size": self.standing_size,
         }
         return {option: value for option, value in values.items() if value is not None}
 
-    def request(self, weights: "Weights", chosen: ClassChoice | None) -> "DrawRequest":
-        """Which pictures to draw with weights."""
-        from frugan.api.sample.generation import DrawRequest
-        from frugan.api.sample.networks import default_micro_batch
+    def request(self) -> "DrawRequest":
+        """What to draw, but for what the weights say of it."""
+        from frugan.api.sample.requests import DrawRequest
 
         return DrawRequest(
             seed=self.seed,
+            columns=self.columns if self.animate is None else self.frames,
+            rows=self.rows,
             truncation=self.truncation,
             psi=self.psi,
             psi_layers=self.psi_layers,
-            noise=self.noise.value,
-            classes=chosen.among(weights.class_names) if chosen is not None else None,
-            statistics=self.statistics.value,
+            noise=self.noise,
+            interpolate=self.interpolate,
+            spherical=self.spherical,
+            seeds=parse_numbers(self.seeds, "--seeds") if self.seeds is not None else (),
+            mixing=parse_mixing(self.style_mixing) if self.style_mixing is not None else None,
+            statistics=self.statistics,
             standing_batches=STANDING_BATCHES if self.standing_batches is None else self.standing_batches,
             standing_size=self.standing_size,
-            micro_batch=self.micro_batch if self.micro_batch is not None else default_micro_batch(weights),
         )
 
 
@@ -179,30 +153,23 @@ def sample(**values: Any) -> None:
     """
     asked = SampleOptions(**values)
     from frugan.api.networks import Weights
-    from frugan.api.sample.drawing import check_film_name
+    from frugan.api.sample.networks import default_micro_batch
+    from frugan.api.sample.requests import refuse_together
+    from frugan.api.sample.sampling import check_film_name
 
-    _refuse_together(asked.given())
+    refuse_together(asked.given())
     if asked.animate is not None:
         _refuse_film(asked.animate, asked.frames)
         check_film_name(asked.out / asked.animate)
     if asked.nearest is not None and len(asked.data or ()) != 1:
         raise BadInput("--nearest: expected the training pictures with --data PATH")
-    seeds = parse_numbers(asked.seeds, "--seeds") if asked.seeds is not None else ()
-    mixing = parse_mixing(asked.style_mixing) if asked.style_mixing is not None else None
+    request = asked.request()
     chosen = ClassChoice.parse(asked.classes) if asked.classes is not None else None
 
     weights = Weights.open(asked.source, say)
-    request = asked.request(weights, chosen)
-    grid_request = replace(
-        request.grid(),
-        columns=asked.columns if asked.animate is None else asked.frames,
-        rows=asked.rows,
-        interpolate=asked.interpolate.value if asked.interpolate is not None else None,
-        spherical=asked.spherical,
-        seeds=seeds,
-        mixing=mixing,
-    )
-    paths = _draw(asked, weights, request, grid_request)
+    classes = chosen.among(weights.class_names) if chosen is not None else None
+    micro_batch = asked.micro_batch if asked.micro_batch is not None else default_micro_batch(weights)
+    paths = _draw(asked, weights, replace(request, classes=classes, micro_batch=micro_batch))
     if asked.as_json:
         print_json([str(path) for path in paths])
         return
@@ -210,14 +177,15 @@ def sample(**values: Any) -> None:
         print(path)
 
 
-def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest", grids: "GridRequest") -> list[Path]:
+def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest") -> list[Path]:
     """Draw the one kind of files that is asked for."""
-    from frugan.api.sample.drawing import animate, check_memorisation, draw
+    from frugan.api.sample.requests import MANY
+    from frugan.api.sample.sampling import animate, check_memorisation, draw
     from frugan.api.sample.sampling import sample as draw_grids
 
     out, device, data = asked.out, asked.device, asked.data or []
     if asked.animate is not None:
-        return [animate(weights, out / asked.animate, grids, device=device, say=say)]
+        return [animate(weights, out / asked.animate, request, device=device, say=say)]
     if asked.nearest is not None:
         with Bar("pictures") as bar:
             counts = {"samples": asked.rows, "nearest": asked.nearest}
@@ -226,23 +194,7 @@ def _draw(asked: SampleOptions, weights: "Weights", request: "DrawRequest", grid
     if asked.given().keys() & set(MANY):
         grid = (asked.rows, asked.columns) if asked.random else None
         return draw(weights, out, request, npz=asked.npz, pngs=asked.pngs, sheet=grid, device=device, say=say)
-    return draw_grids(weights, out, grids, data=named_paths(data) if data else None, device=device, say=say)
-
-
-def _refuse_together(given: Mapping[str, object]) -> None:
-    """Refuse options that do not go together.
-
-    Raises:
-        BadInput: there are some.
-    """
-    kinds = [", ".join(options) for options in KINDS if given.keys() & set(options)]
-    if len(kinds) > 1:
-        raise BadInput(f"{' and '.join(kinds)}: one kind at a time; run it once for each")
-    for option, needs, excludes, why in TOGETHER:
-        lonely = bool(needs) and not given.keys() & set(needs)
-        if option in given and (lonely or given.keys() & set(excludes)):
-            value = given[option]
-            raise BadInput(f"{option}: {why}" if value is True else f"{option} {value}: {why}")
+    return draw_grids(weights, out, request, data=named_paths(data) if data else None, device=device, say=say)
 
 
 def _refuse_film(name: str, frames: int) -> None:

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from frugan.cli.options import AsJson, Device, Overrides
 from frugan.cli.output import named_paths, print_json, say
 from frugan.contract.formats import Conversion
 from frugan.errors import BadInput
 from frugan.recipes import shipped_recipes
+from frugan.wording import MIB
 
 if TYPE_CHECKING:
     from frugan.api.plan.network_costs import NetworkInfo
@@ -24,7 +26,7 @@ def card(
     licence: Annotated[
         str, typer.Option(help="what others may do with the weights, such as cc-by-4.0, or a sentence")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a folder to share: weights, recipe, samples, and a model card with scores and how they were measured.
 
@@ -59,7 +61,7 @@ def convert(
     half: Annotated[bool, typer.Option(help="dfm: convolutions in half precision, for a smaller file")] = False,
     raw: Annotated[bool, typer.Option(help="take the generator as it was trained, not its EMA")] = False,
     verify: Annotated[bool, typer.Option(help="run the converted networks before anything is written")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Convert a model from or to another program: DeepFaceLab, BigGAN or StyleGAN2.
 
@@ -120,19 +122,17 @@ def _rows(network: "NetworkInfo") -> tuple[str, ...]:
         f"{network.bytes_moved / 1e6:,.1f} MB",
         f"{network.intensity:.1f} MAC/byte",
         network.bound_by,
-        f"{network.saved_activation_bytes / 2**20:,.1f} MiB",
+        f"{network.saved_activation_bytes / MIB:,.1f} MiB",
         "not measured" if seconds is None else f"{seconds * 1e3:,.1f} ms",
     )
 
 
 def info(
     source: Annotated[str, typer.Argument(help="recipe, run folder, checkpoint or weights file")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+    overrides: Overrides = None,
+    device: Device = "auto",
     latency: Annotated[bool, typer.Option(help="time one sample's forward pass on this machine")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what a recipe's networks cost: parameters, arithmetic, memory traffic, activations, latency.
 
@@ -166,7 +166,7 @@ def recipes(
         str | None, typer.Argument(help="show the fields of this recipe: a built-in name, TOML file or run")
     ] = None,
     fields: Annotated[bool, typer.Option("--fields", help="show every field of NAME (as NAME alone does)")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the built-in recipes, with the smallest card for each; or all fields of one recipe.
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from frugan.api.progress import COMPARED_STEPS
-from frugan.cli.endings import REQUEUE
-from frugan.cli.options import options
+from frugan.cli import REQUEUE
+from frugan.cli.options import AsJson, Device, Overrides, Recipe, options
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.errors import BadInput
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 class TrainOptions:
     """What `frugan train` is asked."""
 
-    recipe: Annotated[str, typer.Argument(help="name of a built-in recipe, path of a .toml file, or a run folder")]
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="recipe fields to override")
-    ] = None
+    recipe: Recipe
+    overrides: Overrides = None
     data: Annotated[list[str] | None, typer.Option(help="[NAME=]PATH of pictures or faces; may be repeated")] = None
     out: Annotated[Path | None, typer.Option(help="run folder; an existing run is resumed")] = None
     memory: Annotated[
@@ -83,7 +81,7 @@ class TrainOptions:
             "by-name: only the order of the classes has changed"
         ),
     ] = None
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto"
+    device: Device = "auto"
     workers: Annotated[int | None, typer.Option(help="processes that make face samples, for both sides", min=0)] = None
     tensorboard: Annotated[
         bool | None, typer.Option(help="write TensorBoard files into the run; default: if TensorBoard is installed")
@@ -110,7 +108,7 @@ class TrainOptions:
         typer.Option(help="also train the first steps in this precision, such as fp32, and compare the two"),
     ] = None
     compare_steps: Annotated[int, typer.Option(help="steps that --compare-precision trains")] = COMPARED_STEPS
-    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False
+    as_json: AsJson = False
 
     @property
     def fields(self) -> list[str]:

@@ -23,16 +23,12 @@ Noise = Literal["const", "random", "none"]
 
 @dataclass(frozen=True)
 class StyleMixing:
-    """A grid of pictures that take the styles of some layers from others.
+    """A grid of pictures that take the styles of some layers from others."""
 
-    Attributes:
-        rows, columns: numbers of latents, as `GridRequest.seeds` counts them: a row and a column for each.
-        layers: whose styles are the column's, counted from 0; the others' are the row's.
-    """
-
+    # rows, columns: numbers of latents, as `GridRequest.seeds` counts them: a row and a column for each
     rows: Sequence[int]
     columns: Sequence[int]
-    layers: Sequence[int]
+    layers: Sequence[int]  # whose styles are the column's, counted from 0; the others' are the row's
 
 
 class Previews(Protocol):
@@ -44,59 +40,39 @@ class Previews(Protocol):
 
 @dataclass(frozen=True)
 class GridRequest:
-    """What a grid of samples shall show; a family may ignore what it has no use for.
+    """What a grid of samples shall show; a family may ignore what it has no use for."""
 
-    Attributes:
-        seed: of its random inputs.
-        classes: class of each row; None: the family's own choice.
-        columns: pictures per row.
-        truncation: standard deviation of the latents (1: as trained).
-        psi: where styles lie between the mean one (0) and their own (1); below 0 on the mean's other side.
-        psi_layers: how many of the first layers psi holds for; None: all.
-        interpolate: "class", "latent" or "both": rows become interpolations.
-        spherical: latents go along a great circle, and not along a straight line.
-        rows: rows of an interpolation.
-        micro_batch: samples in one forward.
-        noise: what layers add; of families with styles alone, like psi and the next two.
-        seeds: numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations
-            that a row goes by.
-        mixing: a grid of mixed styles, with the pictures that they come from above it and to its left.
-        pictures: source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures.
-        masked: show pictures through their masks.
-        titles: names of the columns; none: they need none.
-    """
-
-    seed: int = 0
-    classes: Sequence[int] | None = None
-    columns: int = 10
-    truncation: float = 1.0
+    seed: int = 0  # of its random inputs
+    classes: Sequence[int] | None = None  # class of each row; None: the family's own choice
+    columns: int = 10  # pictures per row
+    truncation: float = 1.0  # standard deviation of the latents (1: as trained)
+    # where styles lie between the mean one (0) and their own (1); below 0 on the mean's other side
     psi: float = 1.0
-    psi_layers: int | None = None
+    psi_layers: int | None = None  # how many of the first layers psi holds for; None: all
+    # what changes along a row; None: rows are no interpolations
     interpolate: Literal["class", "latent", "both"] | None = None
-    spherical: bool = False
-    rows: int = 10
-    micro_batch: int = 16
-    noise: Noise = "const"
+    spherical: bool = False  # latents go along a great circle, and not along a straight line
+    rows: int = 10  # of an interpolation
+    micro_batch: int = 16  # samples in one forward
+    noise: Noise = "const"  # what layers add; of families with styles alone, like psi and the next two
+    # numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations that a
+    # row goes by
     seeds: Sequence[int] = ()
+    # a grid of mixed styles, with the pictures that they come from above it and to its left
     mixing: StyleMixing | None = None
+    # source -> name -> tensor [rows, ...], for a family that shows what it makes of given pictures
     pictures: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    masked: bool = False
-    titles: tuple[str, ...] = ()
+    masked: bool = False  # show pictures through their masks
+    titles: tuple[str, ...] = ()  # names of the columns; none: they need none
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Tensors that start together from other networks, or together anew.
+    """Tensors that start together from other networks, or together anew."""
 
-    Attributes:
-        network: "G".
-        block: "b64": what messages name.
-        layer: of the block; "": the block is one piece.
-    """
-
-    network: str
-    block: str
-    layer: str = ""
+    network: str  # "G"
+    block: str  # "b64": what messages name
+    layer: str = ""  # of the block; "": the block is one piece
 
 
 BufferRule = Literal["average", "copy"]

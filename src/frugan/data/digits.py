@@ -3,8 +3,10 @@
 from importlib.resources import files
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from frugan.data.picture_set import PictureSet, picture_digest
 from frugan.data.streams import random_order
@@ -47,6 +49,11 @@ def digits_set(resolution: int, indices: NDArray[np.int64] | None = None) -> Pic
         picture[:] = np.asarray(Image.fromarray(small).resize((resolution, resolution), Image.Resampling.BICUBIC))
     names = tuple(str(digit) for digit in range(10))
     return PictureSet(pictures, labels, names, True, picture_digest(pictures, labels), len(pictures))
+
+
+def as_tensors(pictures: PictureSet) -> tuple[Tensor, Tensor]:
+    """Return pictures [N, 3, R, R] in [-1, 1], fp32, and labels [N]."""
+    return torch.from_numpy(pictures.pictures.copy()).float() / 127.5 - 1, torch.from_numpy(pictures.labels)
 
 
 def split_digits(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

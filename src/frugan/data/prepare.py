@@ -44,7 +44,7 @@ from frugan.data.survey import (
 )
 from frugan.errors import BadInput
 from frugan.files import atomic_folder
-from frugan.wording import shown, size, storable
+from frugan.wording import show_size, shown, storable
 
 DATA_SUFFIXES = frozenset({".json", ".npy", ".bin", ".tar"})
 DATA_NAMES = frozenset({"batches.meta.txt", "fine_label_names.txt"})
@@ -321,9 +321,9 @@ def _check_room(out: Path, pictures: int, resolution: int) -> None:
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise BadInput(
-            f"{shown(str(out))} needs {size(needed)} for {pictures:,} pictures of {resolution} pixels; the disk has "
-            f"{size(free)} free. Free some room, choose another place (OUT; FRUGAN_PREPARED for what train prepares), "
-            "or a smaller resolution."
+            f"{shown(str(out))} needs {show_size(needed, 1)} for {pictures:,} pictures of {resolution} pixels; the "
+            f"disk has {show_size(free, 1)} free. Free some room, choose another place (OUT; FRUGAN_PREPARED for what "
+            "train prepares), or a smaller resolution."
         )
 
 

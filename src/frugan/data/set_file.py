@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from frugan.data.colours import WHITE
 from frugan.errors import BadInput
-from frugan.wording import shown
+from frugan.wording import GIB, MIB, shown
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = MIB
 """About so much is read to check one picture. Less would make more digests than there are names in `set.json`, more
 would slow the first batches of a large set on a slow disk."""
 
@@ -74,7 +74,7 @@ SET_FILE = "set.json"
 PICTURES_FILE = "pictures.npy"
 FORMAT: Final = "frugan picture set"
 VERSION = 1  # also enters the fingerprint: raise it whenever the same source would give other pixels
-MOST_SET_BYTES = 4 << 30  # 1.28 million ImageNet names take 50 MB
+MOST_SET_BYTES = 4 * GIB  # 1.28 million ImageNet names take 50 MB
 CHECKSUM = re.compile(rb'^\{\n "checksum": "([0-9a-f]{64})",')
 """How `set.json` begins: the digest of all that comes after it."""
 

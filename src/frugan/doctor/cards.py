@@ -1,4 +1,4 @@
-"""Findings about cards: which there are, what the driver says of them, or why CUDA finds none."""
+"""Findings about cards: which there are, what the driver says of them, or why CUDA finds none; and what they count."""
 
 import csv
 import os
@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +16,14 @@ import torch
 
 from frugan.api.devices import CARDS, cpu_build, not_served, use_device
 from frugan.doctor.finding import Finding, finding
+from frugan.engine.accelerator.base import Accelerator
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.accelerator.cuda import Cuda
-from frugan.engine.device import ran_out_of_memory, tf32_decision
+from frugan.engine.device import ran_out_of_memory, release_memory, tf32_decision
 from frugan.engine.precision import resolve_precision
 from frugan.errors import BadInput
 from frugan.memory.calibration import calibrate, load_calibration, save_calibration
-from frugan.memory.cards import free_bytes, spills
+from frugan.memory.cards import free_bytes, room_bytes, spills
 from frugan.wording import MIB, first_line, show_size
 
 ASKED = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "display_active")
@@ -419,3 +421,69 @@ def _trouble(error: RuntimeError) -> tuple[str, str]:
     if ran_out_of_memory(error):
         return f"there is no room on it: {reason}", "close other programs on the card; nvidia-smi lists them"
     return known_trouble(reason) or (reason, "restart the computer; if that does not help, update the driver")
+
+
+@dataclass
+class MeasuredMemory:
+    """Memory that was taken inside `CardTools.watched`, known at its end."""
+
+    allocated_bytes: int = 0  # most that lived at once
+    reserved_bytes: int = 0  # most that torch's allocator reserved
+    kept_bytes: int = 0  # what it still reserved at the end, for what lives on
+
+
+@dataclass
+class CardTools:
+    """A card, by torch's own counters and switches."""
+
+    device: torch.device  # with its number
+
+    @property
+    def card(self) -> Accelerator:
+        """It, to the engine."""
+        return accelerator_of(self.device)
+
+    def wait(self) -> None:
+        """Wait until all work that was queued is done."""
+        self.card.synchronize()
+
+    def refusing_to_wait(self) -> AbstractContextManager[None]:
+        """Let whatever makes the host wait for the card raise RuntimeError."""
+        return self.card.refusing_to_wait()
+
+    def room_bytes(self) -> int:
+        """What this process may come to reserve."""
+        return room_bytes(self.device)
+
+    @contextmanager
+    def watched(self) -> Iterator[MeasuredMemory]:
+        """Watch memory; what is there already does not count."""
+        card = self.card
+        card.synchronize()
+        release_memory(self.device)
+        live, reserved = card.live_bytes, card.reserved_bytes
+        card.reset_peaks()
+        taken = MeasuredMemory()
+        yield taken
+        card.synchronize()
+        taken.allocated_bytes, taken.reserved_bytes = card.peak_live_bytes - live, (card.peak_bytes or 0) - reserved
+        release_memory(self.device)
+        taken.kept_bytes = card.reserved_bytes - reserved
+
+    @contextmanager
+    def capped(self, more_bytes: int) -> Iterator[None]:
+        """Let this process have so much more than it has, and no more; what CUDA itself takes is not counted."""
+        card = self.card
+        card.synchronize()
+        release_memory(self.device)
+        before = card.limit_bytes
+        card.limit(min(before, card.reserved_bytes + more_bytes))
+        try:
+            yield
+        finally:
+            card.limit(before)
+
+
+def tools_of(device: torch.device) -> CardTools | None:
+    """The tools of a device; None: it is no card."""
+    return CardTools(device) if accelerator_of(device).is_card else None

@@ -1,256 +1,62 @@
-"""What the self-test checks: steps that must agree, memory as predicted, and whether the host waits for the device."""
+"""What the self-test checks on every family: steps that must agree, and whether the host waits for the device."""
 
 import math
-import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from frugan.contract.phase import MicroBatch, Phase
-from frugan.doctor.finding import Finding, judged, left_out
-from frugan.doctor.trial import FP32, STREAMS_SEED, Way, begin, plan_by
-from frugan.engine.accelerator.base import Accelerator
+from frugan.doctor.cards import CardTools
+from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out
+from frugan.doctor.trial import FP32, Way, begin, half_precisions
 from frugan.engine.accelerator.choice import accelerator_of
-from frugan.engine.device import release_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import Precision
 from frugan.engine.state import TrainingState
-from frugan.engine.step import Step
 from frugan.engine.step_log import Readout
-from frugan.engine.streams import Streams
 from frugan.engine.training import Training
 from frugan.engine.update import PhaseResult, Probe
-from frugan.errors import TrainingFailed
-from frugan.memory.cards import TIME_ERROR, Card, room_bytes
-from frugan.memory.plan_space import SaverName
-from frugan.memory.prediction import BlankPictures, Prediction, predict
-from frugan.wording import first_line, show_size
+from frugan.memory.plan_space import SAVERS, SaverName
+from frugan.wording import first_line
 
-# A card's own counters and switches.
+HALVES = frozenset({"fp16", "bf16"})
 
 
-@dataclass
-class MeasuredMemory:
-    """Memory that was taken inside `CardTools.watched`, known at its end."""
-
-    allocated_bytes: int = 0  # most that lived at once
-    reserved_bytes: int = 0  # most that torch's allocator reserved
-    kept_bytes: int = 0  # what it still reserved at the end, for what lives on
-
-
-@dataclass
-class CardTools:
-    """A card, by torch's own counters and switches."""
-
-    device: torch.device  # with its number
-
-    @property
-    def card(self) -> Accelerator:
-        """It, to the engine."""
-        return accelerator_of(self.device)
-
-    def wait(self) -> None:
-        """Wait until all work that was queued is done."""
-        self.card.synchronize()
-
-    def refusing_to_wait(self) -> AbstractContextManager[None]:
-        """Let whatever makes the host wait for the card raise RuntimeError."""
-        return self.card.refusing_to_wait()
-
-    def room_bytes(self) -> int:
-        """What this process may come to reserve."""
-        return room_bytes(self.device)
-
-    @contextmanager
-    def watched(self) -> Iterator[MeasuredMemory]:
-        """Watch memory; what is there already does not count."""
-        card = self.card
-        card.synchronize()
-        release_memory(self.device)
-        live, reserved = card.live_bytes, card.reserved_bytes
-        card.reset_peaks()
-        taken = MeasuredMemory()
-        yield taken
-        card.synchronize()
-        taken.allocated_bytes, taken.reserved_bytes = card.peak_live_bytes - live, (card.peak_bytes or 0) - reserved
-        release_memory(self.device)
-        taken.kept_bytes = card.reserved_bytes - reserved
-
-    @contextmanager
-    def capped(self, more_bytes: int) -> Iterator[None]:
-        """Let this process have so much more than it has, and no more; what CUDA itself takes is not counted."""
-        card = self.card
-        card.synchronize()
-        release_memory(self.device)
-        before = card.limit_bytes
-        card.limit(min(before, card.reserved_bytes + more_bytes))
-        try:
-            yield
-        finally:
-            card.limit(before)
-
-
-def tools_of(device: torch.device) -> CardTools | None:
-    """The tools of a device; None: it is no card."""
-    return CardTools(device) if accelerator_of(device).is_card else None
-
-
-# Memory and time of a recipe of ordinary size.
-
-PREDICTED, TIME, RUNS_OUT = "memory as predicted", "time as predicted", "out of memory, by a cap"
-ALLOCATED, RESERVED = 0.05, 0.10
-"""Relative errors on a card that are let pass; workspaces count as far as they were measured or guessed."""
-MEASURED_STEPS = 3
-MOST_SECONDS = 30.0
-"""For timing steps."""
-CAPPED_STEPS = 2
-ROOM_BESIDE = 0.08
-"""More than the smaller plan took, so that it fits under the cap."""
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """A recipe's training on a card."""
-
-    state: TrainingState
-    step: Step
-    networks: dict[str, nn.Module]
-
-
-def real_size_on_a_card(subject: Training, card: CardTools, figures: Card, precision: Precision) -> list[Finding]:
-    """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into.
+def family_checks(subject: Training, device: torch.device, card: CardTools | None) -> Iterator[tuple[str, Check]]:
+    """What is checked of a family: what a check is called if it breaks, and the check.
 
     Args:
-        figures: what is known of the card.
+        subject: a small training of it.
+        card: the device's tools; None: it is no card.
     """
-    way = Way(card.device, precision, micro_batch=subject.micro_batch)
-    plan = plan_by(subject, subject.build("meta"), way)
-    predicted = predict(subject, plan, "cuda", subject.stages[0])
-    expected = predicted.reserved_bytes + figures.workspace_bytes
-    if expected > card.room_bytes():
-        why = f"takes {show_size(expected)}, and there is room for {show_size(card.room_bytes())}"
-        return [left_out(check, subject.name, why) for check in (PREDICTED, TIME, RUNS_OUT)]
-    with card.watched() as taken:
-        begun = _begin(subject, plan, card)
-        for _ in range(MEASURED_STEPS):
-            begun.step.run(begun.state, plan, count_zeros=True)
-    outcomes = [judge_memory(subject.name, predicted, taken, figures)]
-    seconds = _time(subject, begun, plan, card)
-    if seconds is None:
-        outcomes.append(left_out(TIME, subject.name, f"all phases together take more than {MOST_SECONDS:.0f} s here"))
-    else:
-        outcomes.append(judge_time(subject.name, figures.seconds(predicted.work, precision), seconds))
-    try:
-        outcomes.append(_run_out(subject, begun, plan, card, taken))
-    except RuntimeError as error:  # what was found before it is kept
-        reason = first_line(error)
-        outcomes.append(judged(RUNS_OUT, subject.name, f"not survived: {reason}", passed=False))
-    return outcomes
+    yield from _anywhere(subject, device)
+    yield from _on_a_card(subject, card)
 
 
-def _begin(subject: Training, plan: Plan, card: CardTools) -> _Begun:
-    networks = {name: network.to(card.device) for name, network in subject.make().items()}
-    state = subject.state(plan, card.device, networks=networks)
-    for scale in state.loss_scales.values():
-        scale.found = True  # what is predicted is a step that is not repeated
-    return _Begun(state, subject.step(BlankPictures(subject.stages[0].sources), Streams(STREAMS_SEED)), networks)
+def _anywhere(subject: Training, device: torch.device) -> Iterator[tuple[str, Check]]:
+    yield "fp32 against float64", partial(fp32_arithmetic, subject, device)
+    for precision in half_precisions(device):
+        yield f"{precision.name} against fp32", partial(half_precision, subject, device, precision)
+    for name in HALVES - {precision.name for precision in half_precisions(device)}:
+        yield "", partial(left_out, f"{name} against fp32", subject.family, "this device computes in it slowly, or not")
+    for saver in SAVERS:
+        yield f"memory saving {saver}", partial(memory_saving, subject, device, saver)
+    yield "out of memory, on purpose", partial(out_of_memory_is_survived, subject, device)
 
 
-def judge_memory(name: str, predicted: Prediction, taken: MeasuredMemory, figures: Card) -> Finding:
-    """A step may take what its libraries were found to; beyond that and below, the prediction is off."""
-    live_off = _off(taken.allocated_bytes, predicted.live_bytes, figures.workspace_bytes)
-    reserved = predicted.reserved_bytes + figures.workspace_bytes
-    reserved_off = _off(taken.reserved_bytes, predicted.reserved_bytes, figures.workspace_bytes)
-    return judged(
-        PREDICTED,
-        name,
-        (
-            f"lives: predicted {show_size(predicted.live_bytes)}, taken {show_size(taken.allocated_bytes)}; reserved: "
-            f"predicted {show_size(reserved)} with {show_size(figures.workspace_bytes)} of workspaces, taken "
-            f"{show_size(taken.reserved_bytes)}"
-        ),
-        passed=abs(live_off) < ALLOCATED and abs(reserved_off) < RESERVED,
-        predicted_live_bytes=predicted.live_bytes,
-        taken_live_bytes=taken.allocated_bytes,
-        predicted_reserved_bytes=predicted.reserved_bytes,
-        workspace_bytes=figures.workspace_bytes,
-        taken_reserved_bytes=taken.reserved_bytes,
-        live_off=live_off,
-        reserved_off=reserved_off,
-        limits=[ALLOCATED, RESERVED],
-    )
-
-
-def _off(taken: int, predicted: int, workspaces: int) -> float:
-    """By which share what was taken lies outside what was predicted, without workspaces or with."""
-    if taken < predicted:
-        return taken / predicted - 1
-    return max(0.0, taken / (predicted + workspaces) - 1)
-
-
-def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> Finding:
-    """A step's time, which is predicted to about a third."""
-    off = predicted_seconds / measured_seconds - 1
-    return judged(
-        TIME,
-        name,
-        f"predicted {predicted_seconds:.3g} s a step, measured {measured_seconds:.3g} s: {off:+.0%}",
-        passed=abs(off) <= TIME_ERROR,
-        predicted_seconds=predicted_seconds,
-        measured_seconds=measured_seconds,
-        off=off,
-        limit=TIME_ERROR,
-    )
-
-
-def _time(subject: Training, begun: _Begun, plan: Plan, card: CardTools) -> float | None:
-    """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
-    period = max(MEASURED_STEPS, *(phase.every for phase in subject.stages[0].phases))
-    card.wait()
-    began = time.perf_counter()
-    for _ in range(period):
-        begun.step.run(begun.state, plan)
-        if time.perf_counter() - began > MOST_SECONDS:
-            return None
-    card.wait()
-    return (time.perf_counter() - began) / period
-
-
-def _run_out(subject: Training, begun: _Begun, plan: Plan, card: CardTools, taken: MeasuredMemory) -> Finding:
-    """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
-    asked: list[str] = []
-    least = replace(plan, recompute=subject.recomputable(begun.networks))
-
-    def smaller(before: Plan, phase: str, message: str) -> Plan:
-        if before == least:
-            raise TrainingFailed(f"the smallest plan does not fit either, in phase {phase}: {message}")
-        asked.append(phase)
-        return plan if before.micro_batch > plan.micro_batch else least
-
-    first, large = begun.state.step, replace(plan, micro_batch=subject.batch)
-    with card.capped(int((1 + ROOM_BESIDE) * taken.reserved_bytes) - taken.kept_bytes):
-        for _ in range(CAPPED_STEPS):
-            begun.step.run(begun.state, large, next_plan=smaller)
-    begun.step.run(begun.state, plan)
-    if not asked:
-        return left_out(RUNS_OUT, subject.name, "the larger plan kept within the cap as well")
-    finite = all(bool(torch.isfinite(p).all()) for n in begun.networks.values() for p in n.parameters())
-    told = ", ".join(dict.fromkeys(asked))
-    return judged(
-        RUNS_OUT,
-        subject.name,
-        f"ran out in {told}; repeated by a smaller plan, and {begun.state.step - first} steps done"
-        if finite
-        else f"ran out in {told}, and weights are not finite after that",
-        passed=finite,
-        repeated=len(asked),
-        finite=finite,
-    )
+def _on_a_card(subject: Training, card: CardTools | None) -> Iterator[tuple[str, Check]]:
+    if card is None:
+        yield "", partial(left_out, WAITS, subject.family, A_CARD_ALONE)
+        yield "", partial(left_out, SAME_STEP, subject.family, "this is the processor")
+        return
+    yield SAME_STEP, partial(same_as_the_processor, subject, card.device)
+    for precision in (FP32, *half_precisions(card.device)):
+        yield f"waits for nothing in {precision.name}", partial(waits_on_a_card, subject, card, precision)
 
 
 # Whether the host waits.

@@ -1,6 +1,6 @@
 """What was found: of this machine, with its cure, or by a check of the self-test."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -49,6 +49,12 @@ def judged(check: str, subject: str, line: str, /, *, passed: bool, **figures: o
 def left_out(check: str, subject: str, why: str) -> Finding:
     """Of a check that cannot be made here."""
     return Finding(check, "not checked", why, subject=subject)
+
+
+Check = Callable[[], Finding | list[Finding]]
+"""A check of the self-test, to be made."""
+
+A_CARD_ALONE = "only a card can show it"
 
 
 def training_is_possible(findings: Iterable[Finding]) -> bool:

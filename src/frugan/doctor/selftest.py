@@ -4,9 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,54 +12,18 @@ import torch
 from frugan.api.devices import use_device
 from frugan.api.progress import Say, quiet
 from frugan.contract.family import Family
-from frugan.doctor.checks import (
-    PREDICTED,
-    RUNS_OUT,
-    SAME_STEP,
-    TIME,
-    WAITS,
-    CardTools,
-    fp32_arithmetic,
-    half_precision,
-    memory_saving,
-    out_of_memory_is_survived,
-    real_size_on_a_card,
-    same_as_the_processor,
-    tools_of,
-    waits_on_a_card,
-)
-from frugan.doctor.finding import Finding, judged, left_out
+from frugan.doctor.cards import CardTools, tools_of
+from frugan.doctor.checks import family_checks
+from frugan.doctor.finding import Check, Finding, judged
 from frugan.doctor.machine import examine
-from frugan.doctor.trial import FP32, recipe_subject, tiny_subject
+from frugan.doctor.real_size import real_size_checks
+from frugan.doctor.trial import tiny_subject
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.device import disable_reduced_precision, release_memory
-from frugan.engine.precision import DTYPES, Precision, resolve_precision
 from frugan.engine.threads import machine_name
-from frugan.engine.training import Training
 from frugan.families import families as every_family
 from frugan.memory.calibration import choose_card
 from frugan.memory.cards import Card
-from frugan.memory.plan_space import SAVERS
-from frugan.recipe.loading import load_recipe
-from frugan.recipe.recipe import Recipe
-
-MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "biggan": ("biggan-cifar10-32", ("training.batch=100",)),
-        "saehd": ("saehd-df-ud-256", ()),
-        "stylegan2": ("stylegan2-cifar10", ()),
-    }
-)
-"""Family -> built-in recipe, and fields by which its batch is more than one micro-batch."""
-
-
-def measured_recipe(family: str) -> tuple[str, Recipe] | None:
-    """The recipe of a family, and its name; None: the family has none here."""
-    if family not in MEASURED:
-        return None
-    name, overrides = MEASURED[family]
-    return name, load_recipe(name, overrides)
-
 
 FORMAT = 1
 KEPT = ("versions", "environment", "card", "precision", "card memory", "planner", "processor", "host memory", "ranks")
@@ -89,12 +51,9 @@ def record(device: str, findings: Iterable[Finding], outcomes: Sequence[Finding]
 
 
 Tell = Callable[[Finding], None]
-Check = Callable[[], Finding | list[Finding]]
 
 BROKEN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, OSError)
 """What a check may end with: it has failed then, and the others go on."""
-HALVES = frozenset({"fp16", "bf16"})
-A_CARD_ALONE = "only a card can show it"
 
 
 @dataclass(frozen=True)
@@ -152,50 +111,12 @@ def self_test(
     disable_reduced_precision()
     outcomes: list[Finding] = []
     for name, family in families.items():
-        subject = tiny_subject(family)
-        for label, check in [*_anywhere(subject, device), *_on_a_card(subject, card)]:
+        for label, check in family_checks(tiny_subject(family), device, card):
             outcomes += _made(label, name, check, device, tell)
     for name in families:
-        outcomes += _at_real_size(name, device, card, figures, tell)
+        for label, recipe, check in real_size_checks(name, card, figures):
+            outcomes += _made(label, recipe, check, device, tell)
     return outcomes
-
-
-def _anywhere(subject: Training, device: torch.device) -> Iterable[tuple[str, Check]]:
-    yield "fp32 against float64", partial(fp32_arithmetic, subject, device)
-    for precision in half_precisions(device):
-        yield f"{precision.name} against fp32", partial(half_precision, subject, device, precision)
-    for name in HALVES - {precision.name for precision in half_precisions(device)}:
-        yield "", partial(left_out, f"{name} against fp32", subject.family, "this device computes in it slowly, or not")
-    for saver in SAVERS:
-        yield f"memory saving {saver}", partial(memory_saving, subject, device, saver)
-    yield "out of memory, on purpose", partial(out_of_memory_is_survived, subject, device)
-
-
-def _on_a_card(subject: Training, card: CardTools | None) -> Iterable[tuple[str, Check]]:
-    if card is None:
-        yield "", partial(left_out, WAITS, subject.family, A_CARD_ALONE)
-        yield "", partial(left_out, SAME_STEP, subject.family, "this is the processor")
-        return
-    yield SAME_STEP, partial(same_as_the_processor, subject, card.device)
-    for precision in (FP32, *half_precisions(card.device)):
-        yield f"waits for nothing in {precision.name}", partial(waits_on_a_card, subject, card, precision)
-
-
-def _at_real_size(
-    name: str, device: torch.device, card: CardTools | None, figures: Card | None, tell: Tell
-) -> list[Finding]:
-    """Memory, time and a cap, by a recipe of ordinary size."""
-    checks = (PREDICTED, TIME, RUNS_OUT)
-    if card is None or figures is None:
-        return _told([left_out(check, name, A_CARD_ALONE) for check in checks], tell)
-    if (recipe := measured_recipe(name)) is None:
-        return _told([left_out(check, name, "no recipe is chosen for it") for check in checks], tell)
-    precision = resolve_precision("auto", device)
-
-    def measure() -> list[Finding]:
-        return real_size_on_a_card(recipe_subject(recipe[1], recipe[0]), card, figures, precision)
-
-    return _made("recipe of ordinary size", recipe[0], measure, device, tell)
 
 
 def _made(label: str, subject: str, check: Check, device: torch.device, tell: Tell) -> list[Finding]:
@@ -209,18 +130,6 @@ def _made(label: str, subject: str, check: Check, device: torch.device, tell: Te
         outcomes = [judged(label, subject, reason, passed=False, seconds=time.perf_counter() - began)]
     if accelerator_of(device).is_card:
         release_memory(device)  # outside the handler: its frames hold what has to go
-    return _told(outcomes, tell)
-
-
-def _told(outcomes: list[Finding], tell: Tell) -> list[Finding]:
     for outcome in outcomes:
         tell(outcome)
     return outcomes
-
-
-def half_precisions(device: torch.device) -> tuple[Precision, ...]:
-    """Those worth trying: a processor computes fp16 far slower than fp32, and older cards have no bf16."""
-    names = ["bf16"]
-    if accelerator_of(device).is_card:
-        names = ["fp16", "bf16"] if accelerator_of(device).has_bf16_units else ["fp16"]
-    return tuple(Precision(name, DTYPES[name], "tried") for name in names)  # type: ignore[arg-type]

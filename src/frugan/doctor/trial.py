@@ -7,22 +7,21 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from frugan.api.setup import training_of
 from frugan.contract.data import SourceSpec
 from frugan.contract.family import Family
 from frugan.contract.phase import Networks, Phase
+from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.ema import EmaSettings
 from frugan.engine.host_memory import HostCopies
 from frugan.engine.optimizers import AdamSettings
 from frugan.engine.plan import Plan
-from frugan.engine.precision import Precision
+from frugan.engine.precision import DTYPES, Precision
 from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.streams import Streams, derive_seed
 from frugan.engine.training import Training
-from frugan.engine.update import PhaseResult, Probe
+from frugan.engine.update import DrawFeed, PhaseResult, PictureFeed, Probe
 from frugan.memory.plan_space import SaverName
-from frugan.recipe.recipe import Recipe
 
 SEED = 5
 HOST = torch.device("cpu")
@@ -71,15 +70,18 @@ LARGE_EPS = 1e-2
 """Keeps Adam from turning rounding noise in gradients that are truly zero into whole steps."""
 
 
+def half_precisions(device: torch.device) -> tuple[Precision, ...]:
+    """Those worth trying: a processor computes fp16 far slower than fp32, and older cards have no bf16."""
+    names = ["bf16"]
+    if accelerator_of(device).is_card:
+        names = ["fp16", "bf16"] if accelerator_of(device).has_bf16_units else ["fp16"]
+    return tuple(Precision(name, DTYPES[name], "tried") for name in names)  # type: ignore[arg-type]
+
+
 def tiny_subject(family: Family) -> Training:
     """A family as its contract tests have it, every term on."""
     settings = AdamSettings(learning_rate=RATE, eps=LARGE_EPS)
     return Training.of_family(family, settings=settings, ema=EmaSettings(decay=0.9), weights_seed=WEIGHTS_SEED)
-
-
-def recipe_subject(recipe: Recipe, name: str) -> Training:
-    """A recipe, from its first step on, as steps are written."""
-    return replace(training_of(recipe), name=name, compiled=False, make_grids=None)
 
 
 @dataclass(frozen=True)
@@ -143,18 +145,25 @@ class _Sending(Probe):
         return self.sent
 
 
-def begin(subject: Training, way: Way, probe: Literal["sending"] | Probe = "sending") -> Trial:
+def begin(
+    subject: Training,
+    way: Way,
+    probe: Literal["sending"] | Probe = "sending",
+    feeds: tuple[PictureFeed, DrawFeed] | None = None,
+) -> Trial:
     """Begin a training; the same each time but for the way.
 
     Args:
         probe: is told where the step is; "sending": one that lets small tensors go to the host too.
+        feeds: of pictures and of random inputs; None: both are made on the host.
     """
     networks = subject.make()
     for network in networks.values():
         network.to(way.device, torch.float64 if way.exact else torch.float32)
     plan = plan_by(subject, networks, way)
     told = _Sending() if probe == "sending" else probe
-    step = subject.step(MadePictures(subject.stages[0].sources), HostDraws(STREAMS_SEED), probe=told)
+    pictures, draws = feeds or (MadePictures(subject.stages[0].sources), HostDraws(STREAMS_SEED))
+    step = subject.step(pictures, draws, probe=told)
     sent = told.sent if isinstance(told, _Sending) else CountedCopies()
     return Trial(subject.state(plan, way.device, networks=networks), step, plan, sent)
 

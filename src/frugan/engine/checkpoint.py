@@ -5,7 +5,6 @@ does not agree is named, and the checkpoint before it is used. Random streams ar
 step is their whole state.
 """
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,7 +20,7 @@ from frugan.engine.precision import LossScale
 from frugan.engine.state import TrainingState
 from frugan.engine.tensor_files import digest, flush_folder, read_tensors, write_json, write_tensors
 from frugan.errors import BadInput
-from frugan.files import read_untrusted
+from frugan.files import read_json
 from frugan.wording import first_lines
 
 FORMAT = 1
@@ -185,7 +184,7 @@ def verify(checkpoint: Checkpoint) -> dict[str, Any]:
         DamagedCheckpoint: naming the file and what is wrong with it.
     """
     manifest = checkpoint.path / MANIFEST_FILE
-    digests = _json_object(manifest)
+    digests = _read(manifest)
     if missing := sorted({NETWORKS_FILE, OPTIMIZERS_FILE, STATE_FILE} - digests.keys()):
         raise DamagedCheckpoint(f"{manifest}: lists no {', '.join(missing)}")
     for name, expected in digests.items():
@@ -198,20 +197,14 @@ def verify(checkpoint: Checkpoint) -> dict[str, Any]:
             raise DamagedCheckpoint(f"{path}: {error.strerror}") from error
         if actual != expected:
             raise DamagedCheckpoint(f"{path}: its digest is not the manifest's")
-    state = _json_object(checkpoint.path / STATE_FILE)
+    state = _read(checkpoint.path / STATE_FILE)
     if (number := state.get("format")) != FORMAT:
         raise BadInput(f"{checkpoint.path}: format {number}, expected {FORMAT}: written by a newer frugan")
     return state
 
 
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(read_untrusted(path).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # BadInput is a ValueError too
-        raise DamagedCheckpoint(f"{path}: {error}") from error
-    if not isinstance(value, dict):
-        raise DamagedCheckpoint(f"{path}: no JSON object")
-    return value
+def _read(path: Path) -> dict[str, Any]:
+    return read_json(path, lambda why: DamagedCheckpoint(f"{path}: {why}"))
 
 
 def newest_whole(folder: Path) -> tuple[Checkpoint, dict[str, Any], list[str]] | None:
@@ -461,11 +454,11 @@ class BestCheckpoints:
 
     def _known(self) -> dict[int, float]:
         """Steps and values of what is there."""
+        values = read_json(self.folder / SCORES)
+        if values.get("score") != self.score:
+            return {}
+        there = {checkpoint.step for checkpoint in list_checkpoints(self.folder)}
         try:
-            values = json.loads((self.folder / SCORES).read_text("utf-8"))
-            if values["score"] != self.score:
-                return {}
-            there = {checkpoint.step for checkpoint in list_checkpoints(self.folder)}
             return {int(step): float(value) for step, value in values["steps"].items() if int(step) in there}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return {}

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.accelerator.choice import accelerator_of
-from frugan.wording import first_line
+from frugan.wording import MIB, first_line
 
 ALIGNMENT_BYTES = 512
 """Where tensors begin: as in torch's allocator on cards."""
-SMALLEST_BLOCK_BYTES = 1 << 20
+SMALLEST_BLOCK_BYTES = MIB
 """What is left over in the end goes into one block of this size or the next."""
 
 
@@ -177,7 +177,7 @@ def _warn(error: RuntimeError, what: str) -> None:
     )
 
 
-SMALLEST_BYTES = 1 << 20
+SMALLEST_BYTES = MIB
 """What is smaller stays: class embeddings and other conditions are not worth a copy."""
 
 
@@ -257,7 +257,7 @@ class HostCopies:
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MOST = -1, -3, -4
 """Numbers of `mallopt`'s settings, from glibc's malloc.h."""
 NEVER = -1
-OWN_MMAP_MOST, OWN_MMAP_THRESHOLD, OWN_TRIM_THRESHOLD = 65536, 32 * 2**20, 64 * 2**20
+OWN_MMAP_MOST, OWN_MMAP_THRESHOLD, OWN_TRIM_THRESHOLD = 65536, 32 * MIB, 64 * MIB
 """What the C library has, or comes to by itself in a process that uses large blocks."""
 
 

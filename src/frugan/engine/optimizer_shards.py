@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from frugan.engine.weights import memory_of
+from frugan.wording import MIB
 
 SMALLEST_ELEMENTS = 1 << 10
 """What is smaller is kept whole by every rank: a message costs more."""
 ALIGNED = 64
 """Elements; slices begin at multiples, so that vectors of a processor end where they did."""
-BUCKET_BYTES = 64 * 2**20
+BUCKET_BYTES = 64 * MIB
 """Tensors are copied together to travel, up to so much (slices: counted over all ranks): on a card it is memory besides
 the gradients. What is larger travels from where it lies."""
 

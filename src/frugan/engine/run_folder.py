@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import threading
@@ -173,6 +174,10 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+GRID_NAME = re.compile(r"step-([0-9]{1,15})-(.+)\.png")
+"""Of a file in `RunFolder.samples`: step and kind."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The paths in a run."""
@@ -213,6 +218,16 @@ class RunFolder:
     def samples(self) -> Path:
         """Grids of every snapshot."""
         return self.path / "samples"
+
+    def grids(self) -> list[tuple[int, str, Path]]:
+        """Step, kind and file of every grid, oldest first."""
+        named = [(GRID_NAME.fullmatch(path.name), path) for path in self.samples.glob("step-*.png")]
+        found = [(int(match[1]), match[2], path) for match, path in named if match is not None]
+        return sorted(found, key=lambda grid: (grid[0], grid[2].name))
+
+    def newest_grid(self, kind: str) -> Path:
+        """The last grid of a kind; a training that was stopped may not have drawn its end."""
+        return [path for _, name, path in self.grids() if name == kind][-1]
 
     @property
     def scores(self) -> Path:

@@ -1,6 +1,5 @@
 """What steps did: read while the next one runs, timed, written as events, and judged."""
 
-import json
 import math
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.step import Step
 from frugan.engine.update import PhaseResult
 from frugan.errors import TrainingFailed
+from frugan.files import read_json
 
 Place = tuple[str, int, str, str]
 """(phase, repeat, kind, name): where a number belongs."""
@@ -248,11 +248,9 @@ def sound_checkpoints(folder: Path) -> list[Checkpoint]:
 
 def finite_steps(checkpoint: Checkpoint) -> int:
     """Steps before a checkpoint without a skipped update, all of them where it does not say; -1: it is damaged."""
-    try:
-        state = json.loads((checkpoint.path / STATE_FILE).read_text("utf-8"))
-        return int(state.get(FINITE_STEPS, checkpoint.step))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return -1
+    state = read_json(checkpoint.path / STATE_FILE)
+    finite = state.get(FINITE_STEPS, checkpoint.step)
+    return finite if state and isinstance(finite, int) else -1
 
 
 def way_back(folder: Path, command: str | None, rates: Mapping[str, float], precision: str) -> str:

@@ -11,9 +11,10 @@ torch's own snapshots, of torch 2.11 to 2.13 with its default settings.
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
+from frugan.wording import MIB
+
 ROUND_BYTES = 512
 """Requests are rounded up to this."""
-MIB = 2**20
 SMALL_REQUEST_BYTES = MIB
 """Requests up to this size come from the pool of small segments."""
 SMALL_SEGMENT_BYTES = 2 * MIB

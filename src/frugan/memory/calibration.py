@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from frugan.engine.accelerator.choice import accelerator_of
 from frugan.engine.host_memory import host_like
 from frugan.engine.precision import DTYPES, resolve_precision
-from frugan.files import Folders, atomic_file
+from frugan.files import Folders, atomic_file, read_json
 from frugan.memory.cards import WORKSPACE_BYTES, Card, card_here, named_card, unnamed_card
 from frugan.memory.work import WorkCounter
 from frugan.wording import MIB
@@ -144,10 +144,7 @@ def save_calibration(card: Card, folder: Path) -> Path:
 
 def load_calibration(name: str, folder: Path) -> Card | None:
     """What was measured on a device of this name; None if nothing was, or by another format."""
-    try:
-        values = json.loads(_file(name, folder).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+    values = read_json(_file(name, folder))
     if values.pop("format", None) != FORMAT:
         return None
     if values["capability"] is not None:

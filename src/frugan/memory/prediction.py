@@ -25,7 +25,7 @@ from frugan.engine.state import TrainingState
 from frugan.engine.streams import Streams
 from frugan.engine.training import Stage, Training
 from frugan.engine.weights import Layout, prepared_together
-from frugan.files import atomic_file
+from frugan.files import atomic_file, read_json
 from frugan.memory.dataless import META, Dataless, WithoutData, fused_attention, resting_collector
 from frugan.memory.step_memory import StepMemory, measure_step
 from frugan.memory.work import Work
@@ -431,12 +431,7 @@ def _read(file: Path, version: str | None) -> dict[str, dict[str, Any]]:
     Args:
         version: None: of any.
     """
-    try:
-        values = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        return {}
-    if version is not None and values.get("version") != version:
+    values = read_json(file)
+    if values.get("format") != FORMAT or (version is not None and values.get("version") != version):
         return {}
     return dict(values["predictions"])

@@ -14,9 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from frugan.engine.state import TrainingState
-from frugan.memory.allocator import MIB, SMALL_REQUEST_BYTES, Block, CachingAllocator, OutOfBudget, rounded
+from frugan.memory.allocator import SMALL_REQUEST_BYTES, Block, CachingAllocator, OutOfBudget, rounded
 from frugan.memory.dataless import Dataless
 from frugan.memory.work import WorkCounter, tensors_in
+from frugan.wording import MIB
 
 aten = torch.ops.aten
 ADD, ADD_IN_PLACE = aten.add.Tensor, aten.add_.Tensor

@@ -22,12 +22,12 @@ from torch import Tensor
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
 from frugan.metrics.inception import Inception
-from frugan.wording import first_line
+from frugan.wording import GIB, first_line
 
 INCEPTION_FILE = "weights-inception-2015-12-05-6726825d.pth"
 INCEPTION_DIGEST = "6726825d"
 """First digits of the public file's SHA-256, which its name carries."""
-MOST_PTH_BYTES = 1 << 30
+MOST_PTH_BYTES = GIB
 """Of a weights file; the public one has 91 MiB."""
 DAMAGED = (
     *(RuntimeError, ValueError, EOFError, LookupError, UnpicklingError, TypeError, AttributeError),

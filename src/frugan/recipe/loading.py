@@ -19,9 +19,9 @@ from frugan.files import RUN_RECIPE, read_untrusted
 from frugan.recipe.overrides import apply_overrides, followed
 from frugan.recipe.recipe import Recipe, explain, known_keys
 from frugan.recipes import built_in, toml_of
-from frugan.wording import nearest
+from frugan.wording import MIB, nearest
 
-MOST_RECIPE_BYTES = 1 << 20
+MOST_RECIPE_BYTES = MIB
 
 
 def _load_values(name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from frugan.report.gradient_maps import GradientMap, GradientMaps
+from frugan.wording import GIB
 
 MOST_POINTS = 500
 """Points of one curve: more than a chart has pixels would only make the page heavy."""
@@ -184,7 +185,7 @@ class Charts:
             self._add(STEP_TIME, "step", step, event["took_seconds"])
             self._add(STEP_TIME, "of it, waiting for data", step, event["data_seconds"])
         if event.get("memory_bytes"):
-            self._add("Memory (GiB)", "measured", step, event["memory_bytes"] / 2**30)
+            self._add("Memory (GiB)", "measured", step, event["memory_bytes"] / GIB)
 
     def _add(self, title: str, curve: str, step: int, value: Any) -> None:
         self.by_title.setdefault(title, {}).setdefault(curve, Curve()).add(step, float(value))

@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from frugan.wording import GIB, clock, show_size
+
 LARGE_DATA_SHARE = 0.2
 """Of a step's time that was waiting for data: from here on the line says so."""
 
@@ -86,16 +88,18 @@ def _number(value: object) -> float | None:
     return None
 
 
-def _count(value: object) -> str:
-    number = _number(value)
-    return str(value) if number is None else f"{number:,.0f}"
+def _told(form: Callable[[float], str]) -> Callable[[object], str]:
+    """What is shown of a value that should be a number; of others themselves."""
+
+    def told(value: object) -> str:
+        number = _number(value)
+        return str(value) if number is None else form(number)
+
+    return told
 
 
-def _short(value: object) -> str:
+def _three_digits(number: float) -> str:
     """Three significant digits, at a width that hardly changes."""
-    number = _number(value)
-    if number is None:
-        return str(value)
     if number == 0 or 0.001 <= abs(number) < 10:
         return f"{number:.3f}"
     if abs(number) < 0.001 or abs(number) >= 1e5:
@@ -103,28 +107,12 @@ def _short(value: object) -> str:
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
-def _duration(value: object) -> str:
-    number = _number(value)
-    if number is None:
-        return str(value)
-    minutes, seconds = divmod(round(number), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d {hours:02d}h"
-    return f"{hours}h {minutes:02d}min" if hours else f"{minutes}:{seconds:02d}"
-
-
-def _bytes(value: object) -> str:
-    number = _number(value)
-    if number is None:
-        return str(value)
-    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
-
+_count, _short, _clock = _told("{:,.0f}".format), _told(_three_digits), _told(clock)
+_bytes = _told(lambda number: show_size(number, 1 if number >= GIB else 0))
 
 _FIELDS: dict[str, Callable[[object], str]] = {
-    "seconds": _duration,
-    "eta_seconds": lambda value: f"{_duration(value)} left",
+    "seconds": _clock,
+    "eta_seconds": lambda value: f"{_clock(value)} left",
     "images_per_second": lambda value: f"{_short(value)} images/s",
     "memory_bytes": _bytes,
     "images": lambda value: f"{_count(value)} images",
@@ -137,7 +125,7 @@ def _scores(event: Mapping[str, object]) -> str:
     return f"step {_count(event.get('step'))}: {shown}"
 
 
-_TOLD: dict[str, Callable[[Mapping[str, object]], str | None]] = {
+_EVENTS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "metrics": _scores,
     "best": lambda e: f"step {_count(e.get('step'))}: saved in best/, among the best by {e.get('score')}",
     "checkpoint": _saved,
@@ -185,7 +173,7 @@ class LiveLine:
     def show(self, event: Mapping[str, object]) -> None:
         """Take the next event; skipped updates and what is saved are told in lines that stay."""
         kind, line = str(event.get("event")), describe(event)
-        if kind in _TOLD and (told := _TOLD[kind](event)) is not None:
+        if kind in _EVENTS and (told := _EVENTS[kind](event)) is not None:
             self.note(told)
         if kind == "start":
             self._began, self._newest = self._clock(), None
@@ -213,7 +201,7 @@ class LiveLine:
         if self._began is None or (self._newest is not None and waited < LONG_SECONDS):
             return Text(self._newest or "", no_wrap=True, overflow="ellipsis")
         since = "the start, no step is done yet" if self._newest is None else self._newest
-        self._spinner.update(text=Text(f"{_duration(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
+        self._spinner.update(text=Text(f"{clock(waited)} since {since}", no_wrap=True, overflow="ellipsis"))
         return self._spinner
 
     def __enter__(self) -> Self:

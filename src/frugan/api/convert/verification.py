@@ -15,10 +15,11 @@ from frugan.engine.checkpoint import load_networks
 from frugan.engine.weights import make_callable
 from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
+from frugan.wording import GIB
 
 OUTPUTS = "outputs.npz"
 """In the source's folder: latents `z` [N, Z], classes `y` [N] and the pictures drawn of them, `x` [N, C, R, R]."""
-MOST_OUTPUTS_BYTES = 1 << 30
+MOST_OUTPUTS_BYTES = GIB
 MOST_DIFFERENCE = 0.01
 """Of any pixel, in [-1, 1]: about a step of 8 bits. Another program's rounding makes 1e-4."""
 GRID = GridRequest(seed=0, columns=2, classes=(0,))

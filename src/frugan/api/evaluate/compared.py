@@ -7,7 +7,7 @@ from frugan.api.data import open_real
 from frugan.api.evaluate.scorer import EvaluationOptions, features_of
 from frugan.api.networks import Weights
 from frugan.api.progress import Progress, Say
-from frugan.api.sample.generation import known_classes
+from frugan.api.sample.requests import known_classes
 from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.run_data import other_classes

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE
-from frugan.api.sample.generation import DrawRequest, Sampler, generating
+from frugan.api.sample.generation import Sampler, generating
+from frugan.api.sample.requests import DrawRequest
 from frugan.engine.device import ran_out_of_memory
 from frugan.engine.plan import Plan
 from frugan.engine.precision import resolve_precision

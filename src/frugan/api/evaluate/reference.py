@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.api.progress import Say
-from frugan.data.digits import SPLIT_SEED, digits_set, split_digits
+from frugan.data.digits import SPLIT_SEED, as_tensors, digits_set, split_digits
 from frugan.data.picture_set import PictureSet
 from frugan.data.streams import random_order
 from frugan.engine.tensor_files import digest, read_tensors, write_tensors
@@ -59,9 +59,7 @@ def choose_network(name: str, file: Path | None, device: torch.device, say: Say)
     elif name == "digits":
         fit_on, _ = split_digits(SPLIT_SEED)
         digits = digits_set(32, fit_on)
-        pictures = torch.from_numpy(digits.pictures.copy()).float() / 127.5 - 1
-        classifier = DigitClassifier.fit(pictures, torch.from_numpy(digits.labels))
-        network = DigitFeatures(classifier, sha256(digits.digest.encode()).hexdigest())
+        network = DigitFeatures(DigitClassifier.fit(*as_tensors(digits)), sha256(digits.digest.encode()).hexdigest())
     else:
         network = load_named(name, device)
     say(f"features: {network.name}, {network.digest[:8]}, {network.resizer}")

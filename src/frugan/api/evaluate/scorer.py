@@ -14,7 +14,7 @@ from torch import nn
 from frugan.api.evaluate.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.api.evaluate.reference import FEATURES_AT_ONCE, Reference, reference_of
 from frugan.api.progress import METRICS, USUAL_METRICS, Say
-from frugan.api.sample.generation import DrawRequest, check_draw
+from frugan.api.sample.requests import DrawRequest, check_draw
 from frugan.data.digits import are_digits
 from frugan.data.picture_set import PictureSet
 from frugan.engine.precision import resolve_precision

@@ -9,7 +9,7 @@ from dataclasses import replace
 from frugan.api.devices import choose_device
 from frugan.api.plan.planner import Planner, PlanOptions, duration_seconds
 from frugan.api.plan.relatives import Largest, relatives
-from frugan.api.plan.report import CardShare, PlanReport, Together, needed_size, shares_in_words
+from frugan.api.plan.report import CardShare, PlanReport, Together, shares_in_words
 from frugan.engine.plan import check_micro_batch
 from frugan.engine.ranks.place import whole_parts
 from frugan.engine.training import Training
@@ -19,7 +19,7 @@ from frugan.memory.cards import GUESSED, Card, Link, Sum, is_known, parse_link, 
 from frugan.memory.plan_space import SaverName
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
-from frugan.wording import parse_size, show_size
+from frugan.wording import parse_size, show_size, typed_size
 
 SHARDS: SaverName = "shard-optimizer"
 """The saving that all ranks use, or none."""
@@ -294,7 +294,7 @@ def _asked(
     timed = options.calibrate or options.card is not None or report.card.source == "measured"
     if not isinstance(recipe, str):
         return replace(report, timed=timed)
-    size = needed_size(memory) if isinstance(memory, int) else memory
+    size = typed_size(memory) if isinstance(memory, int) else memory
     words = [recipe, *fields, *(["--memory", size] if size is not None else [])]
     words += [word for name in options.use for word in ("--use", name)]
     words += [word for name in options.avoid for word in ("--avoid", name)]

@@ -1,6 +1,5 @@
 """The answer to "does it fit": a plan, what it takes by category and phase, why it was chosen, and how that is said."""
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from frugan.api.plan.relatives import Largest
 from frugan.memory.cards import TIME_ERROR, Card, Link, Sum
 from frugan.memory.plan_space import SaverName
 from frugan.memory.search import Choice
-from frugan.wording import GIB, MIB
+from frugan.wording import GIB, duration, typed_size
 
 COMPILED = (
     "training.compile: memory and work are of each phase's joint graph (forward, penalties and backward in one, on "
@@ -23,11 +22,6 @@ COMPILED = (
 )
 """What a plan says of a compiled run."""
 SIZES = "the sizes that this kind of model comes in"
-
-
-def needed_size(size_bytes: int) -> str:
-    """A size for people that is enough when it is typed back: rounded up, never down."""
-    return f"{math.ceil(size_bytes / GIB * 100) / 100:.2f}GiB" if size_bytes >= GIB else f"{-(-size_bytes // MIB)}MiB"
 
 
 def forwards(count: int) -> str:
@@ -162,7 +156,7 @@ class Together:
                 _gib(each.budget_bytes) if each.fits else f"{_gib(each.budget_bytes)}: too little",
             ]
             waits = f"{self.idle_share(each.compute_seconds):.1%}"
-            table.add_row(*row, *([_seconds(each.compute_seconds), waits] if timed else []))
+            table.add_row(*row, *([_time(each.compute_seconds), waits] if timed else []))
         yield ""
         yield table
         sums = ", ".join(f"{each.phase} {_megabytes(each.size_bytes)}" for each in self.sums)
@@ -173,7 +167,7 @@ class Together:
         )
         if timed:
             yield (
-                f"a step: {_seconds(self.step_seconds)}, of which {_seconds(self.between_seconds)} summing gradients "
+                f"a step: {_time(self.step_seconds)}, of which {_time(self.between_seconds)} summing gradients "
                 f"({self.between_seconds / self.step_seconds:.1%}); cards wait for the slowest {self.idle:.1%} of "
                 f"the time; {self.images_per_second:.3g} images/s, {self.efficiency:.0%} of what the cards would do "
                 "separately"
@@ -291,7 +285,7 @@ class PlanReport:
             measured = self.card.source == "measured"
             kind = "this machine's measured speed" if measured else "published peak speeds, an estimate"
             yield (
-                f"time: about {_duration(self.duration_seconds)}, give or take {self.time_error:.0%}, for the whole "
+                f"time: about {duration(self.duration_seconds)}, give or take {self.time_error:.0%}, for the whole "
                 f"recipe on {self._cards} (predicted from {kind})"
             )
         if price_per_hour is not None:
@@ -334,7 +328,7 @@ class PlanReport:
                 data = "DATA" if self.shows_given else "PICTURES"
                 yield _unbroken(f"Next: frugan train {again} --data {data} --out RUN")
             return
-        yield f"\nsmallest --memory that it fits: {needed_size(self.peak_bytes)}"
+        yield f"\nsmallest --memory that it fits: {typed_size(self.peak_bytes)}"
         if self.nearest_change:
             yield f"with {budget} this change would fit: {' '.join(self.nearest_change)}"
             return
@@ -406,22 +400,14 @@ def _share(share: float) -> str:
     return "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} seconds"
-    if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} minutes"
-    days = seconds / 86400
-    return f"{seconds / 3600:.0f} hours" if days < 2 else f"{days:.1f} days" if days < 100 else f"{days:,.0f} days"
-
-
 def _price_line(price: float | None, per_hour: float, error: float) -> str:
     if price is None:
         return "price: unknown, because this training has no end; give it one: training.duration='500k steps'"
     return f"price: about {price:,.2f}, give or take {error:.0%}, at {per_hour:g} per card and hour"
 
 
-def _seconds(seconds: float) -> str:
+def _time(seconds: float) -> str:
+    """With three digits, as cards' times are compared."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 

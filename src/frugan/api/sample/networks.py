@@ -1,12 +1,12 @@
 """Networks that draw samples, from a run or a weights file to a device, and the family's grids of them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from frugan.api.devices import use_device
 from frugan.api.networks import Weights, networks_from
@@ -20,11 +20,54 @@ from frugan.engine.precision import Precision, resolve_precision
 from frugan.engine.state import TrainingState
 from frugan.engine.weights import Layout, prepared_together
 from frugan.errors import BadInput
+from frugan.files import read_json
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import grid_width, loss_strip, not_finite, write_grid
 
 
-def row_labels(request: GridRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
+def provenance(recipe: Recipe, step: int) -> dict[str, str]:
+    """What a picture that we made says about itself."""
+    return {
+        "Software": "frugan",
+        "Description": f"synthetic: made by a {recipe.family} network at step {step}",
+        "Recipe": recipe.about.summary or recipe.family,
+    }
+
+
+def write_sample(
+    recipe: Recipe,
+    networks: Mapping[str, nn.Module],
+    request: GridRequest,
+    path: Path,
+    step: int,
+    class_names: Sequence[str],
+    say: Say,
+    losses: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> Tensor:
+    """Draw a grid with prepared networks, and write it with what stands above and beside it.
+
+    Args:
+        step: of training.
+        class_names, say, losses: see `write_grids`.
+
+    Returns:
+        The grid [rows, columns, C, R, R] in [-1, 1].
+    """
+    grid = recipe.kind.sample(recipe.networks, networks, request)
+    if line := not_finite(grid):
+        say(f"{path.name}: {line}")
+    above = loss_strip(losses, step, grid_width(grid.shape[1], grid.shape[-1])) if losses else None
+    titles, labels = request.titles, _row_labels(request, len(grid), class_names)
+    if request.mixing is not None:
+        titles = ("", *map(str, request.mixing.columns))
+        labels = ("seed", *(f"seed {seed}" for seed in request.mixing.rows))
+    elif request.seeds and request.interpolate is None:
+        titles = tuple(map(str, request.seeds))
+    write_grid(grid, path, provenance(recipe, step), above, titles, labels)
+    return grid
+
+
+def _row_labels(request: GridRequest, rows: int, names: Sequence[str]) -> tuple[str, ...]:
     """What stands before each row of a grid: its class by name, or by number where it has none.
 
     Args:
@@ -40,20 +83,6 @@ def row_labels(request: GridRequest, rows: int, names: Sequence[str]) -> tuple[s
     if set(request.classes) == {0} and len(names) <= 1:
         return ()  # a network without classes
     return tuple(names[number] if number < len(names) else f"class {number}" for number in request.classes)
-
-
-def provenance(recipe: Recipe, step: int) -> dict[str, str]:
-    """What a picture that we made says about itself."""
-    return {
-        "Software": "frugan",
-        "Description": f"synthetic: made by a {recipe.family} network at step {step}",
-        "Recipe": recipe.about.summary or recipe.family,
-    }
-
-
-def newest_grid_of(folder: Path, kind: str) -> Path:
-    """The last grid of a kind in a run's folder of samples; a training that was stopped may not have drawn its end."""
-    return max(folder.glob(f"step-*-{kind}.png"), key=lambda path: path.name)
 
 
 def write_grids(
@@ -87,13 +116,7 @@ def write_grids(
         for name, request in recipe.kind.snapshots(recipe.networks).items():
             asked = replace(with_pictures(recipe, request, previews), micro_batch=plan.micro_batch)
             paths.append(folder / f"step-{state.step:09d}-{name}.png")
-            grid = recipe.kind.sample(recipe.networks, networks, asked)
-            if line := not_finite(grid):
-                say(f"{paths[-1].name}: {line}")
-            width = grid_width(grid.shape[1], grid.shape[-1])
-            above = loss_strip(losses, state.step, width) if losses else None
-            labels = row_labels(asked, grid.shape[0], class_names)
-            write_grid(grid, paths[-1], provenance(recipe, state.step), above, asked.titles, labels)
+            write_sample(recipe, networks, asked, paths[-1], state.step, class_names, say, losses)
     return paths
 
 
@@ -156,9 +179,8 @@ def open_networks(source: str | Path | Weights, device: str, say: Say) -> Opened
 
 def default_micro_batch(weights: Weights) -> int:
     """Samples to draw at once: no more than a run was trained with, which takes less memory than training did."""
+    state = read_json(weights.path.parent / STATE_FILE)
     try:
-        state = json.loads((weights.path.parent / STATE_FILE).read_text("utf-8"))
-        trained = int(state["plan"]["micro_batch"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return min(int(state["plan"]["micro_batch"]), MOST_AT_ONCE)
+    except (ValueError, KeyError, TypeError):
         return MOST_AT_ONCE  # no run, or of another program
-    return min(trained, MOST_AT_ONCE)

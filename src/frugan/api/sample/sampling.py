@@ -1,80 +1,31 @@
-"""`sample`: grids and interpolations from a run or a weights file; what cannot be drawn is refused."""
+"""`sample`: grids and interpolations; many samples as npz, PNGs, grids and films; and what is nearest to them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.api.data import Data, feeding, open_sources
+from frugan.api.data import Data, feeding, open_real, open_sources
 from frugan.api.networks import Weights
-from frugan.api.progress import Say
-from frugan.api.sample.generation import captions, check_numbered, check_psi, check_truncation, extent, pixels
-from frugan.api.sample.networks import open_networks, row_labels
+from frugan.api.progress import Progress, Say
+from frugan.api.sample.generation import Sampler, generating, pixels
+from frugan.api.sample.networks import open_networks, write_sample
+from frugan.api.sample.requests import DrawRequest, check_grid, check_request
 from frugan.api.setup import with_pictures
 from frugan.contract.family import GridRequest
-from frugan.data.decoding import MOST_PIXELS
+from frugan.data.picture_set import PictureSet
 from frugan.engine.weights import prepared_together
 from frugan.errors import BadInput
+from frugan.metrics.diversity import nearest_pictures
 from frugan.recipe.recipe import Recipe
 from frugan.report.grids import not_finite, write_grid
-from frugan.report.sample_files import write_png
-
-OF_RANDOM_INPUTS = ("classes", "interpolate", "truncation", "psi", "psi_layers", "spherical", "columns", "seed")
-"""What a request asks of random inputs, which a family that is shown faces has not."""
-MOST_SEED = 2**63 - 1
-MOST_ON_A_SHEET = 10_000
-"""Pictures: 100 rows of 100, which take minutes to draw on a processor."""
-
-
-def check_request(request: GridRequest, recipe: Recipe) -> None:
-    """Refuse what cannot be drawn.
-
-    Raises:
-        BadInput: a class out of range, no columns or too many pictures, a truncation or a seed that is none.
-    """
-    if recipe.shows_given:
-        usual = GridRequest()
-        ignored = [name for name in OF_RANDOM_INPUTS if getattr(request, name) != getattr(usual, name)]
-        if ignored:
-            given = " and ".join(f"--{name.replace('_', '-')}" for name in ignored)
-            raise BadInput(
-                f"{given}: for families that draw from random inputs; {recipe.family} shows what it makes of given "
-                "pictures, which these leave as they are; leave them out (--rows says how many pictures)"
-            )
-    known = recipe.classes
-    for chosen in request.classes or ():
-        if not 0 <= chosen < known:
-            raise BadInput(f"--classes {chosen}: expected 0 to {known - 1}; this network has {known} classes")
-    if request.columns < 1 or request.rows < 1 or request.micro_batch < 1:
-        raise BadInput("columns, rows and micro-batch: expected at least 1")
-    check_truncation(request.truncation)
-    check_psi(request.psi, request.psi_layers, request.noise, recipe)
-    check_numbered(request, recipe)
-    if not 0 <= request.seed <= MOST_SEED:
-        raise BadInput(f"--seed {request.seed}: expected a whole number from 0 to {MOST_SEED}")
-    check_grid(*extent(request), recipe)
-    if request.interpolate is not None and request.columns < 2:
-        raise BadInput(f"--columns {request.columns}: an interpolation has at least its 2 ends")
-
-
-def check_grid(rows: int, columns: int, recipe: Recipe) -> None:
-    """Refuse a grid or a film that is too large to be drawn in memory, or looked at.
-
-    Raises:
-        BadInput: too many pictures or pixels.
-    """
-    needs = recipe.sources.values()
-    side = max(need.resolution for need in needs)
-    if rows * columns > MOST_ON_A_SHEET or rows * columns * side**2 > MOST_PIXELS:
-        most = min(MOST_ON_A_SHEET, MOST_PIXELS // side**2)
-        raise BadInput(
-            f"{rows:,} x {columns:,} pictures (--rows, --columns or --frames): expected at most {most:,} together at "
-            f"{side} pixels; --npz N and --pngs N write any number"
-        )
+from frugan.report.sample_files import write_animation, write_npz, write_png, write_pngs
 
 
 def sample(
@@ -103,29 +54,22 @@ def sample(
     Raises:
         BadInput: no such weights, or a request that cannot be drawn.
     """
-    opened_networks = open_networks(source, device, say)
-    recipe, networks = opened_networks.recipe, opened_networks.networks
+    opened = open_networks(source, device, say)
+    weights, recipe, networks = opened.weights, opened.recipe, opened.networks
     if request is not None:
         check_request(request, recipe)
     given = _given(recipe, data, say)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with (
-        ExitStack() as opened,
-        torch.no_grad(),
-        prepared_together(networks, opened_networks.layout),
-    ):
-        feed = opened.enter_context(feeding(given, recipe, pinning=None, workers=0)) if given else None
+    with ExitStack() as feeds, torch.no_grad(), prepared_together(networks, opened.layout):
+        feed = feeds.enter_context(feeding(given, recipe, pinning=None, workers=0)) if given else None
         for name, asked in _requests(recipe, request).items():
-            grid = recipe.kind.sample(recipe.networks, networks, with_pictures(recipe, asked, feed))
             paths.append(folder / f"{name}.png")
-            if line := not_finite(grid):
-                say(f"{paths[-1].name}: {line}")
-            said = captions(asked, row_labels(asked, grid.shape[0], opened_networks.weights.class_names))
-            write_grid(grid, paths[-1], opened_networks.provenance, titles=said.titles, labels=said.labels)
+            shown = with_pictures(recipe, asked, feed)
+            grid = write_sample(recipe, networks, shown, paths[-1], weights.step, weights.class_names, say)
             if asked.seeds and asked.interpolate is None:
-                paths += _one_by_one(grid, asked, folder, opened_networks.provenance)
+                paths += _one_by_one(grid, asked, folder, opened.provenance)
     return paths
 
 
@@ -186,3 +130,190 @@ def _given(recipe: Recipe, data: Data | None, say: Say) -> dict[str, Any]:
             + " ".join(f"--data {name}=PATH" for name in recipe.sources)
         )
     return open_sources(recipe, data, say, None)
+
+
+GAP = 2
+"""Black pixels between the pictures of an animation."""
+
+
+def draw(
+    source: str | Path | Weights,
+    out: str | Path,
+    request: DrawRequest | None = None,
+    *,
+    npz: int | None = None,
+    pngs: int | None = None,
+    sheet: tuple[int, int] | None = None,
+    device: str = "auto",
+    say: Say = print,
+) -> list[Path]:
+    """Draw numbered samples of random classes into files.
+
+    Picture number i depends on the seed and on i alone, so that 100 more continue the first ones.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        out: folder.
+        request: which pictures.
+        npz: pictures in samples.npz; None: none is written.
+        pngs: pictures in the folder `pngs`, by class.
+        sheet: rows and columns of random.png.
+
+    Returns:
+        Paths of what was written.
+
+    Raises:
+        BadInput: no such weights, a family that draws nothing by itself, or a request that makes no sense.
+    """
+    opened = open_networks(source, device, say)
+    folder, paths = Path(out), []
+    request = request or DrawRequest()
+    for name, count in (("--npz", npz), ("--pngs", pngs), ("--rows and --columns", sheet and sheet[0] * sheet[1])):
+        if count is not None and count < 1:
+            raise BadInput(f"{name} {count}: expected at least 1 picture")
+    if sheet is not None:
+        check_grid(*sheet, opened.recipe)
+    with generating(opened.recipe, opened.networks, opened.layout, request) as generator:
+        folder.mkdir(parents=True, exist_ok=True)
+        if npz is not None:
+            paths.append(folder / "samples.npz")
+            write_npz(_blocks(generator, npz), npz, paths[-1])
+            _warn_of_not_finite(generator, paths[-1], say)
+        if pngs is not None:
+            paths.append(folder / "pngs")
+            write_pngs(_blocks(generator, pngs), paths[-1], opened.provenance)
+            _warn_of_not_finite(generator, paths[-1], say)
+        if sheet is not None:
+            drawn = torch.cat([pictures for pictures, _ in generator.draw(0, sheet[0] * sheet[1])])
+            paths.append(folder / "random.png")
+            write_grid(drawn.float().div(127.5).sub(1).unflatten(0, sheet), paths[-1], opened.provenance)
+            _warn_of_not_finite(generator, paths[-1], say)
+    return paths
+
+
+def _warn_of_not_finite(generator: Sampler, path: Path, say: Say) -> None:
+    """Say how many pictures of a file are black; the next file's are counted anew."""
+    if generator.not_finite:
+        say(f"warning: {path}: {generator.not_finite} pictures hold values that are not finite; they are black there")
+    generator.not_finite = 0
+
+
+def animate(
+    source: str | Path | Weights,
+    path: str | Path,
+    request: GridRequest,
+    *,
+    device: str = "auto",
+    say: Say = print,
+) -> Path:
+    """Write an interpolation as a film: the request's rows side by side, its columns one after the other.
+
+    Args:
+        path: ends in .gif or .mp4.
+        request: with `interpolate`; as many columns as frames.
+
+    Raises:
+        BadInput: as `sample`; or another ending.
+    """
+    check_film_name(Path(path))
+    opened = open_networks(source, device, say)
+    request = request if request.interpolate is not None else replace(request, interpolate="latent")
+    check_request(request, opened.recipe)
+    with torch.no_grad(), prepared_together(opened.networks, opened.layout):
+        drawn = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
+    if (line := not_finite(drawn)) is not None:
+        say(f"warning: {path}: {line}")
+    frames = pixels(drawn).transpose(0, 1).numpy()  # [frames, rows, C, R, R]
+    write_animation([_side_by_side(frame) for frame in frames], Path(path))
+    return Path(path)
+
+
+def check_film_name(path: Path) -> None:
+    """Refuse a kind of file that no film is written as.
+
+    Raises:
+        BadInput: it is another one.
+    """
+    if path.suffix not in (".gif", ".mp4"):
+        raise BadInput(f"{path}: expected a name that ends in .gif or .mp4")
+
+
+def _blocks(generator: Sampler, count: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    for pictures, labels in generator.draw(0, count):
+        yield pictures.numpy(), labels.numpy()
+
+
+def _side_by_side(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """[n, C, R, R] -> a grid [H, W, C], as square as it can be."""
+    count = len(pictures)
+    columns = int(np.ceil(np.sqrt(count)))
+    rows = -(-count // columns)
+    channels, side = pictures.shape[1:3]
+    grid = np.zeros((rows * (side + GAP) - GAP, columns * (side + GAP) - GAP, channels), np.uint8)
+    for number, picture in enumerate(pictures):
+        top, left = (side + GAP) * (number // columns), (side + GAP) * (number % columns)
+        grid[top : top + side, left : left + side] = picture.transpose(1, 2, 0)
+    return grid
+
+
+COPIED = 0.5
+"""A sample nearer to a training picture than half of what is usual between two of them is worth a look."""
+
+
+@dataclass(frozen=True)
+class MemorisationCheck:
+    """What was found."""
+
+    sheet: Path  # each row a sample and the training pictures nearest to it
+    # distance of each sample to the nearest one, as a share of what is usual between training pictures
+    ratios: tuple[float, ...]
+    suspicious: tuple[int, ...]  # rows, from 1, whose ratio is below `COPIED`
+
+
+def check_memorisation(
+    source: str | Path | Weights,
+    data: str | Path | PictureSet,
+    out: str | Path,
+    request: DrawRequest | None = None,
+    *,
+    samples: int = 10,
+    nearest: int = 5,
+    device: str = "auto",
+    say: Say = print,
+    progress: Progress | None = None,
+) -> MemorisationCheck:
+    """Write a grid of samples, each beside the training pictures (mirrored ones too) that are nearest to it.
+
+    Nearest by pixels at 32 x 32: a copy shows, a change of pose or colour does not.
+
+    Args:
+        source: run, checkpoint or weights file, or what `Weights.open` made of one.
+        data: what it was trained on.
+        out: folder for nearest.png.
+        samples, nearest: rows, and training pictures in each.
+
+    Raises:
+        BadInput: no such weights or pictures, or counts below 1.
+    """
+    if samples < 1 or nearest < 1:
+        raise BadInput(f"--rows {samples}, --nearest {nearest}: expected at least 1")
+    opened = open_networks(source, device, say)
+    check_grid(samples, 1 + nearest, opened.recipe)
+    pictures = open_real(opened.recipe, data, say, progress)
+    with generating(opened.recipe, opened.networks, opened.layout, request or DrawRequest()) as generator:
+        drawn = torch.cat([block for block, _ in generator.draw(0, samples)])  # [samples, C, R, R]
+    count = min(nearest, len(pictures))
+    near = nearest_pictures(drawn, pictures, count, progress)
+    beside = torch.from_numpy(np.array(pictures[near.indices.flatten().numpy()])).unflatten(0, (samples, count))
+    rows = torch.cat([drawn[:, None], beside], 1)  # [samples, 1 + count, C, R, R]
+    path = Path(out) / "nearest.png"
+    titles = ("sample", *(f"near {number}" for number in range(1, count + 1)))
+    write_grid(rows.float().div(127.5).sub(1), path, opened.provenance, titles=titles)
+    ratios = tuple(float(f"{ratio:.3f}") for ratio in near.ratios.tolist())
+    suspicious = tuple(row for row, ratio in enumerate(ratios, 1) if ratio < COPIED)
+    say(
+        f"nearest: a sample is {min(ratios):.2f} to {max(ratios):.2f} times as far from its nearest training picture "
+        "as two training pictures usually are"
+        + (f"; rows {', '.join(map(str, suspicious))} look copied" if suspicious else "; none looks copied")
+    )
+    return MemorisationCheck(path, ratios, suspicious)

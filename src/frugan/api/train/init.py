@@ -17,7 +17,7 @@ from frugan.engine.state import TrainingState
 from frugan.errors import BadInput
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
-from frugan.wording import first_names
+from frugan.wording import MIB, first_names
 
 AVERAGED = "_ema"
 """Ends a network's name in files of other programs that hold its average beside it."""
@@ -58,7 +58,7 @@ def read_starting_weights(weights: Weights, *, averages: bool) -> StartingWeight
 
 How = Literal["copy", "mean", "fresh"]
 CHOICES = "--init-classes mean (all begin with the mean), fresh (as drawn at random) or copy=FILE (a map of classes)"
-MOST_MAP_BYTES = 4 << 20
+MOST_MAP_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True)

@@ -302,7 +302,7 @@ def _tensorboard(run: Path) -> Iterator[Follow]:
     def follow(event: Event) -> None:
         for name, value in scalars(event).items():
             writer.add_scalar(name, value, event["step"])
-        for path in _sheets(run, event):
+        for path in _grids(run, event):
             with Image.open(path) as grid:
                 pixels = np.asarray(grid.convert("RGB"))
             writer.add_image(_kind(path), pixels, event["step"], dataformats="HWC")
@@ -325,7 +325,7 @@ def _wandb(run: Path, project: str) -> Iterator[Follow]:
         if event.get("event") == "start":
             session.config.update(event["recipe"], allow_val_change=True)
         values: dict[str, Any] = dict(scalars(event))
-        values |= {_kind(path): wandb.Image(str(path)) for path in _sheets(run, event)}
+        values |= {_kind(path): wandb.Image(str(path)) for path in _grids(run, event)}
         if values:
             session.log({**values, "step": event["step"]})
 
@@ -347,7 +347,7 @@ def _wandb_id(run: Path) -> str:
         return made
 
 
-def _sheets(run: Path, event: Mapping[str, Any]) -> list[Path]:
+def _grids(run: Path, event: Mapping[str, Any]) -> list[Path]:
     return [run / name for name in event.get("paths", ())] if event.get("event") == "snapshot" else []
 
 

@@ -21,15 +21,7 @@ from frugan.memory.prediction import Prediction, least_work, predict
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in, smallest_cards
-from frugan.wording import GIB
-
-
-def in_words(seconds: float) -> str:
-    """A time as one says it: "0.15 s", "41 min", "3.2 days"."""
-    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.{1 if seconds < 10 * size else 0}f} {unit}"
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+from frugan.wording import GIB, duration
 
 
 def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: int, most_seconds: float) -> str:
@@ -49,10 +41,10 @@ def advice(recipe: Recipe, name: str, plan: Plan, step_seconds: float, steps: in
         return ""
     parts = []
     if (smaller := _smaller(recipe, name, predicted, step_seconds, most_seconds)) is not None:
-        parts.append(f"{smaller[0]}, which is smaller, takes about {in_words(smaller[1])} here")
+        parts.append(f"{smaller[0]}, which is smaller, takes about {duration(smaller[1])} here")
     if (card := _card(recipe, name, predicted, steps, step_seconds * steps, most_seconds)) is not None:
         parts.append(
-            f"this one wants a card such as {card[0]}: about {in_words(card[1])}, give or take {TIME_ERROR:.0%}, "
+            f"this one wants a card such as {card[0]}: about {duration(card[1])}, give or take {TIME_ERROR:.0%}, "
             "by its maker's figures"
         )
     return "".join(f"; {part}" for part in parts)
@@ -208,9 +200,9 @@ class Opening:
 
     def _estimate(self, loop: Loop, seconds: float) -> None:
         if (left := _steps_left(loop)) is None:
-            self.run.choose(f"estimate: about {in_words(seconds)} a step, for {loop.duration} in all")
+            self.run.choose(f"estimate: about {duration(seconds)} a step, for {loop.duration} in all")
             return
-        line = f"estimate: about {in_words(seconds)} a step, {in_words(left * seconds)} for {left:,} steps"
+        line = f"estimate: about {duration(seconds)} a step, {duration(left * seconds)} for {left:,} steps"
         if left * seconds > LONG_SECONDS:
             line += advice(self.run.recipe, self.run.name, loop.plan, seconds, left, LONG_SECONDS)
         self.run.choose(line)
@@ -260,5 +252,5 @@ def _steps_left(loop: Loop) -> int | None:
 
 def _times(seconds: Mapping[int, float]) -> str:
     """A step's seconds by number of threads."""
-    shown = [f"{in_words(seconds[number])} a step with {number}" for number in sorted(seconds)]
+    shown = [f"{duration(seconds[number])} a step with {number}" for number in sorted(seconds)]
     return ", ".join([shown[0], *(words.replace(" a step", "") for words in shown[1:])])

@@ -9,7 +9,7 @@ import torch
 
 from frugan.api.devices import card_identity, host_bytes
 from frugan.api.plan.planner import Planner, shipped_predictions
-from frugan.api.plan.report import PlanReport, needed_size
+from frugan.api.plan.report import PlanReport
 from frugan.api.progress import Say
 from frugan.api.train.run import TrainingOptions
 from frugan.engine.accelerator.choice import accelerator_of
@@ -23,7 +23,7 @@ from frugan.memory.calibration import choose_card
 from frugan.memory.cards import Budget, Card, free_bytes, room_bytes, spills
 from frugan.memory.plan_space import Wishes
 from frugan.recipe.recipe import Recipe
-from frugan.wording import parse_size, show_size
+from frugan.wording import parse_size, show_size, typed_size
 
 STEP_DOWN = 0.92
 """When memory runs out, the next plan is predicted to reserve at most this share of what the last one was."""
@@ -146,7 +146,7 @@ class TrainingPlanner:
             change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
             raise BadInput(
                 f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
-                f"{needed_size(rung.peak_bytes)}{change}"
+                f"{typed_size(rung.peak_bytes)}{change}"
             )
         self.say(
             f"plan: predicted peak {show_size(rung.peak_bytes)}, extra compute {rung.extra_compute:.0%}, "

@@ -12,7 +12,7 @@ from torch import nn
 from frugan.api.evaluate.feature_collector import FeatureCollector
 from frugan.api.evaluate.reference import choose_network
 from frugan.api.evaluate.scorer import Evaluation, EvaluationOptions, Scorer
-from frugan.api.sample.generation import DrawRequest
+from frugan.api.sample.requests import DrawRequest
 from frugan.api.train.run import TrainRun
 from frugan.data.picture_set import PictureSet
 from frugan.engine.device import ran_out_of_memory

@@ -34,7 +34,7 @@ from frugan.errors import BadInput
 from frugan.files import Folders
 from frugan.recipe.loading import load_recipe, parse_recipe, read_run_recipe, rule_followed, stages_overridden
 from frugan.recipe.recipe import Recipe
-from frugan.wording import size
+from frugan.wording import show_size
 
 FP32_BYTES = 4
 LEAST_COPIES = 2
@@ -56,14 +56,14 @@ def refuse_too_large(recipe: Recipe) -> None:
     batch = recipe.training.batch
     if (pictures := batch * max(samples, default=0)) > has:
         raise BadInput(
-            f"training.batch = {batch:,}: the pictures of one batch take {size(pictures)}, and there are "
-            f"{size(has)} of memory here; choose a smaller batch"
+            f"training.batch = {batch:,}: the pictures of one batch take {show_size(pictures, 1)}, and there are "
+            f"{show_size(has, 1)} of memory here; choose a smaller batch"
         )
     parameters = sum(parameter_counts(recipe).values())
     if parameters * FP32_BYTES > has:
         raise BadInput(
-            f"networks of {parameters:,} parameters take {size(parameters * FP32_BYTES)} as they are built, and there "
-            f"are {size(has)} of memory here; choose narrower ones (frugan plan says what fits)"
+            f"networks of {parameters:,} parameters take {show_size(parameters * FP32_BYTES, 1)} as they are built, "
+            f"and there are {show_size(has, 1)} of memory here; choose narrower ones (frugan plan says what fits)"
         )
 
 
@@ -83,8 +83,8 @@ def refuse_full_disk(recipe: Recipe, run: Path) -> None:
     free = shutil.disk_usage(there).free
     if free < needed:
         raise BadInput(
-            f"{run}: its disk has {size(free)} free, and the first checkpoint takes at least {size(needed)}; free some "
-            "room, or choose another --out"
+            f"{run}: its disk has {show_size(free, 1)} free, and the first checkpoint takes at least "
+            f"{show_size(needed, 1)}; free some room, or choose another --out"
         )
 
 

@@ -28,7 +28,7 @@ from frugan.errors import BadInput
 from frugan.files import atomic_file
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import Global, dump_pickle
-from frugan.wording import count, first_names, shown
+from frugan.wording import MIB, count, first_names, shown
 
 # DeepFaceLab's faceset.pak: many aligned JPEGs in one file, behind an index. Untrusted.
 #
@@ -183,7 +183,7 @@ def _entry(face: Face, sample_type: Global, face_type: Global) -> dict[str, Any]
 EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAME}"
 HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
 TAIL_BYTES = 4096  # of each, where it should end
-MOST_FILE_BYTES = 256 << 20  # of a JPEG: one of 8192 x 8192 pixels that are all noise
+MOST_FILE_BYTES = 256 * MIB  # of a JPEG: one of 8192 x 8192 pixels that are all noise
 MOST_UNREADABLE = 0.01  # of the files
 END_OF_IMAGE = b"\xff\xd9"
 

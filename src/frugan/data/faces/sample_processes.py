@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from frugan.data.faces.geometry import opencv
 from frugan.data.faces.sample import Lost, SampleMaker, Wanted
 from frugan.errors import BadInput, TrainingFailed
-from frugan.wording import size
+from frugan.wording import show_size
 
 # Memory in which several processes fill one batch.
 #
@@ -75,8 +75,9 @@ def _check_room(needed_bytes: int) -> None:
     free = shutil.disk_usage(SYSTEM_FOLDER).free if SYSTEM_FOLDER.is_dir() else needed_bytes
     if free < needed_bytes:
         raise BadInput(
-            f"{SYSTEM_FOLDER} has room for {size(free)} of shared memory, a batch of faces takes {size(needed_bytes)}. "
-            "In a container, start it with more, for instance --shm-size=2g; else take smaller batches."
+            f"{SYSTEM_FOLDER} has room for {show_size(free, 1)} of shared memory, a batch of faces takes "
+            f"{show_size(needed_bytes, 1)}. In a container, start it with more, for instance --shm-size=2g; else take "
+            "smaller batches."
         )
 
 

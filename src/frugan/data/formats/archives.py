@@ -31,10 +31,10 @@ from frugan.data.formats.source import (
     translated,
 )
 from frugan.errors import BadInput
-from frugan.wording import shown
+from frugan.wording import MIB, shown
 
 LISTING = "dataset.json"
-MOST_FILE_BYTES = 256 << 20  # a stored 8192 x 8192 RGB picture takes 192 MiB
+MOST_FILE_BYTES = 256 * MIB  # a stored 8192 x 8192 RGB picture takes 192 MiB
 ENCRYPTED = 0x1
 
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -135,7 +135,7 @@ def _common_folders(names: list[str]) -> str:
 
 FORM = "datasets `imgs` uint8 [N, 3, S, S] and `labels` int64 [N]"
 # Holds two chunks of 500 pictures of 256 pixels: read in order, each is unpacked once.
-CACHE_BYTES = 512 << 20
+CACHE_BYTES = 512 * MIB
 DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, UnicodeError)
 """What h5py raises on damaged files, wherever it meets the damage."""
 MOST_PICTURES = 100_000_000  # their labels alone take 0.8 GB

@@ -20,14 +20,14 @@ from frugan.data.colours import WHITE, Background
 from frugan.data.decoding import read_picture, read_size
 from frugan.data.formats.source import SUFFIXES, Classes, Source, Unreadable, numbered, translated, unlabelled
 from frugan.errors import BadInput
-from frugan.wording import shown
+from frugan.wording import MIB, shown
 
 NAMES_FILE = "class_names.json"
 """Beside the shards: the names of the classes, by number. WebDataset itself has no place for them."""
-MOST_FILE_BYTES = 256 << 20
+MOST_FILE_BYTES = 256 * MIB
 MOST_MEMBERS = 100_000_000
 MOST_LABEL_BYTES = 32
-MOST_NAMES_BYTES = 64 << 20
+MOST_NAMES_BYTES = 64 * MIB
 MOST_OPEN = 256
 """Files at a time: systems allow a process about a thousand."""
 BROKEN = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, UnicodeError)  # what tarfile raises

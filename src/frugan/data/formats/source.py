@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from frugan.errors import BadInput
-from frugan.wording import count, first_names, shown
+from frugan.wording import MIB, count, first_names, shown
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"})
 NOT_DATA = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
@@ -221,7 +221,7 @@ def _deeper(names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-MOST_JSON_BYTES = 512 << 20  # ImageNet's 1.28 million labels take 50 MB
+MOST_JSON_BYTES = 512 * MIB  # ImageNet's 1.28 million labels take 50 MB
 FORM = '{"labels": [["00000/img00000000.png", 3], …]} or {"labels": null}'
 
 

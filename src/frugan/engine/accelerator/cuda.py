@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from frugan.engine.accelerator.base import Accelerator, Event, Stream
+from frugan.wording import MIB
 
 _CERTAIN = (
     "CUDA out of memory",  # torch's own error, in another's words: Inductor's
@@ -27,7 +28,7 @@ _WHERE_LITTLE_IS_FREE = (
 )
 """What a library says that got no memory, and that has other causes as well."""
 
-LITTLE_BYTES = 512 * 2**20
+LITTLE_BYTES = 512 * MIB
 """More than a library takes for its handle, or a convolution of the networks that ship for its workspace."""
 LITTLE_SHARE = 0.05
 

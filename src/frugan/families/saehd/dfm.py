@@ -18,6 +18,7 @@ from frugan.families.saehd.face_agreement import check_agreement, open_faces
 from frugan.families.saehd.family import SAEHDFamily
 from frugan.families.saehd.networks import code_of, decode, encode, network_names, swap_code
 from frugan.files import atomic_file, refuse_existing
+from frugan.wording import GIB, MIB
 
 CURE = "pip install 'frugan[export]'"
 
@@ -52,7 +53,7 @@ TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
 """Largest difference of a colour or a mask, of a range of 1, in float32 and in half precision."""
 
 OPSET, IR_VERSION = 12, 7  # the original's
-MOST_BYTES = (2 << 30) - (1 << 20)  # protobuf's limit for one message, less the nodes
+MOST_BYTES = 2 * GIB - MIB  # protobuf's limit for one message, less the nodes
 
 Array = NDArray[Any]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from frugan.api.demo import demo_folder
+from frugan.cli.demo import demo_folder
 from frugan.engine.run_folder import RunFolder
 from frugan.engine.tensor_files import write_json
 from frugan.files import Folders

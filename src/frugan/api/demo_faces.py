@@ -1,0 +1,113 @@
+"""`demo faces`: a face model on two drawn people, judged by what was drawn of the one in the other's place."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from frugan.api.networks import Weights, networks_from
+from frugan.api.progress import Say
+from frugan.api.sample.networks import provenance
+from frugan.api.train.run import TrainingOptions, TrainingResult
+from frugan.api.train.training import train
+from frugan.contract.family import GridRequest
+from frugan.data.faces.drawn_faces import FACES, Unseen, unseen_faces, write_drawn_faces
+from frugan.data.faces.geometry import opencv
+from frugan.engine.events import Event
+from frugan.engine.run_folder import RunFolder
+from frugan.engine.threads import threads_put_back
+from frugan.engine.weights import prepared
+from frugan.recipe.loading import load_recipe
+from frugan.report.grids import write_grid
+
+FACES_RECIPE = "saehd-demo-64"
+SHOWN = 6
+TITLES = ("D", "swap", "truth", "S", "SS")
+
+
+@dataclass(frozen=True)
+class FaceDemoResult:
+    """What the demo found, on moments that no weight was fitted to; errors are mean absolute differences, 0 to 1."""
+
+    swap_error: float  # between the swap and the source person drawn in the same moment, inside the face
+    unswapped_error: float  # between the destination's face as it is and the same truth: what doing nothing would give
+    reconstruction_error: float  # of source faces, inside the face
+    seconds: float  # wall time of everything
+    run: Path  # the run folder
+    workspace: Path  # the drawn faces, laid out as DeepFaceLab does
+    # preview, comparison: the last preview; destination, swap and truth side by side
+    preview: Path
+    comparison: Path
+
+
+def _unseen(which: Unseen) -> tuple[Tensor, Tensor]:
+    """Pictures [N, 3, R, R], BGR, and masks [N, 1, R, R], fp32 in [0, 1], of a person in moments that nobody learnt."""
+    faces = unseen_faces(which)
+    pictures = torch.from_numpy(faces.pictures).permute(0, 3, 1, 2).float() / 255
+    return pictures.contiguous(), torch.from_numpy(faces.masks)[:, None]
+
+
+def _error(made: Tensor, truth: Tensor, mask: Tensor) -> float:
+    """Of pictures [N, 3, R, R] in [-1, 1], inside masks [N, 1, R, R]."""
+    return float(((made - truth).abs() / 2 * mask).sum() / (mask.sum() * 3))
+
+
+def _judge(run: Path, folder: Path) -> tuple[float, float, float, Path]:
+    """Swap and reconstruct unseen faces; the three errors and the picture."""
+    weights = Weights.open(run)
+    networks, recipe = networks_from(weights), weights.recipe
+    (sources, inside_source), (destinations, _) = _unseen(Unseen.SOURCE), _unseen(Unseen.DESTINATION)
+    truths, inside_truth = _unseen(Unseen.TRUTH)
+    request = GridRequest(pictures={"src": {"target": sources}, "dst": {"target": destinations}})
+    with torch.no_grad(), prepared(torch.nn.ModuleDict(networks)):
+        preview = recipe.kind.sample(recipe.networks, networks, request)
+    source, again, destination, _, swap = preview.unbind(1)  # [N, 3, R, R] each, RGB
+    truth = truths.flip(1) * 2 - 1
+    grid = torch.stack([column[:SHOWN] for column in (destination, swap, truth, source, again)], 1)
+    path = folder / "comparison.png"
+    write_grid(grid, path, provenance(recipe, 0), titles=TITLES)
+    swap_error, unswapped_error = (_error(made, truth, inside_truth) for made in (swap, destination))
+    return swap_error, unswapped_error, _error(again, source, inside_source), path
+
+
+def demo_faces(out: Path, *, say: Say, show: Callable[[Event], None]) -> FaceDemoResult | TrainingResult:
+    """Train `saehd-demo-64` on two drawn people, and judge the swap by what was drawn of the one in the other's place.
+
+    Args:
+        out: folder for the run and the workspace; an interrupted demo goes on.
+        say: is given a line for every automatic choice.
+        show: is given every event.
+
+    Returns:
+        What it found; or the training that was stopped, not judged.
+
+    Raises:
+        BadInput: OpenCV is missing.
+    """
+    began = time.perf_counter()
+    opencv()
+    run, workspace = out / "run", out / "workspace"
+    if not workspace.is_dir():
+        write_drawn_faces(workspace)
+    say(f"data: {FACES} drawn faces of each of two people who do not exist, in {workspace}")
+    recipe = load_recipe(FACES_RECIPE)
+    options = TrainingOptions(device="cpu")
+    result = train(recipe, workspace, run, options=options, say=say, show=show)
+    if not result.finished:
+        return result
+    with threads_put_back():
+        torch.set_num_threads(result.threads)  # as many as were fastest in training
+        swap, unswapped, again, comparison = _judge(result.run, out)
+    return FaceDemoResult(
+        swap_error=swap,
+        unswapped_error=unswapped,
+        reconstruction_error=again,
+        seconds=time.perf_counter() - began,
+        run=run,
+        workspace=workspace,
+        preview=RunFolder(run).newest_grid("preview"),
+        comparison=comparison,
+    )

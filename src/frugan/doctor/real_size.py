@@ -1,0 +1,202 @@
+"""A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
+import torch
+
+from frugan.api.setup import training_of
+from frugan.doctor.cards import CardTools, MeasuredMemory
+from frugan.doctor.finding import A_CARD_ALONE, Check, Finding, judged, left_out
+from frugan.doctor.trial import STREAMS_SEED, Trial, Way, begin, plan_by
+from frugan.engine.plan import Plan
+from frugan.engine.precision import Precision, resolve_precision
+from frugan.engine.streams import Streams
+from frugan.engine.training import Training
+from frugan.engine.update import Probe
+from frugan.errors import TrainingFailed
+from frugan.memory.cards import TIME_ERROR, Card
+from frugan.memory.prediction import BlankPictures, Prediction, predict
+from frugan.recipe.loading import load_recipe
+from frugan.wording import first_line, show_size
+
+MEASURED: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "biggan": ("biggan-cifar10-32", ("training.batch=100",)),
+        "saehd": ("saehd-df-ud-256", ()),
+        "stylegan2": ("stylegan2-cifar10", ()),
+    }
+)
+"""Family -> built-in recipe, and fields by which its batch is more than one micro-batch."""
+
+
+def measured_training(family: str) -> Training:
+    """The training by a family's recipe, from its first step on, as steps are written."""
+    name, overrides = MEASURED[family]
+    return replace(training_of(load_recipe(name, overrides)), name=name, compiled=False, make_grids=None)
+
+
+PREDICTED, TIME, RUNS_OUT = "memory as predicted", "time as predicted", "out of memory, by a cap"
+ALLOCATED, RESERVED = 0.05, 0.10
+"""Relative errors on a card that are let pass; workspaces count as far as they were measured or guessed."""
+MEASURED_STEPS = 3
+MOST_SECONDS = 30.0
+"""For timing steps."""
+CAPPED_STEPS = 2
+ROOM_BESIDE = 0.08
+"""More than the smaller plan took, so that it fits under the cap."""
+
+
+def real_size_checks(family: str, card: CardTools | None, figures: Card | None) -> Iterator[tuple[str, str, Check]]:
+    """What is checked at ordinary size: what a check is called if it breaks, what it is made on, and the check.
+
+    Args:
+        card, figures: its tools, and what is known of it; None: this is none.
+    """
+    if card is not None and figures is not None and family in MEASURED:
+
+        def measure() -> list[Finding]:
+            precision = resolve_precision("auto", card.device)
+            return real_size_on_a_card(measured_training(family), card, figures, precision)
+
+        yield "recipe of ordinary size", MEASURED[family][0], measure
+        return
+    why = A_CARD_ALONE if card is None or figures is None else "no recipe is chosen for it"
+    for check in (PREDICTED, TIME, RUNS_OUT):
+        yield check, family, partial(left_out, check, family, why)
+
+
+def real_size_on_a_card(subject: Training, card: CardTools, figures: Card, precision: Precision) -> list[Finding]:
+    """A recipe of ordinary size on a card: memory and time against their predictions, and a cap that is run into.
+
+    Args:
+        figures: what is known of the card.
+    """
+    way = Way(card.device, precision, micro_batch=subject.micro_batch)
+    plan = plan_by(subject, subject.build("meta"), way)
+    predicted = predict(subject, plan, "cuda", subject.stages[0])
+    expected = predicted.reserved_bytes + figures.workspace_bytes
+    if expected > card.room_bytes():
+        why = f"takes {show_size(expected)}, and there is room for {show_size(card.room_bytes())}"
+        return [left_out(check, subject.name, why) for check in (PREDICTED, TIME, RUNS_OUT)]
+    with card.watched() as taken:
+        trial = _begin(subject, way)
+        for _ in range(MEASURED_STEPS):
+            trial.step.run(trial.state, plan, count_zeros=True)
+    outcomes = [judge_memory(subject.name, predicted, taken, figures)]
+    seconds = _time(subject, trial, card)
+    if seconds is None:
+        outcomes.append(left_out(TIME, subject.name, f"all phases together take more than {MOST_SECONDS:.0f} s here"))
+    else:
+        outcomes.append(judge_time(subject.name, figures.seconds(predicted.work, precision), seconds))
+    try:
+        outcomes.append(_run_out(subject, trial, card, taken))
+    except RuntimeError as error:  # what was found before it is kept
+        reason = first_line(error)
+        outcomes.append(judged(RUNS_OUT, subject.name, f"not survived: {reason}", passed=False))
+    return outcomes
+
+
+def _begin(subject: Training, way: Way) -> Trial:
+    """As it was predicted: by blank pictures, random inputs of the card's own, and steps that are not repeated."""
+    feeds = BlankPictures(subject.stages[0].sources), Streams(STREAMS_SEED)
+    trial = begin(subject, way, Probe(), feeds)
+    for scale in trial.state.loss_scales.values():
+        scale.found = True
+    return trial
+
+
+def judge_memory(name: str, predicted: Prediction, taken: MeasuredMemory, figures: Card) -> Finding:
+    """A step may take what its libraries were found to; beyond that and below, the prediction is off."""
+    live_off = _off(taken.allocated_bytes, predicted.live_bytes, figures.workspace_bytes)
+    reserved = predicted.reserved_bytes + figures.workspace_bytes
+    reserved_off = _off(taken.reserved_bytes, predicted.reserved_bytes, figures.workspace_bytes)
+    return judged(
+        PREDICTED,
+        name,
+        (
+            f"lives: predicted {show_size(predicted.live_bytes)}, taken {show_size(taken.allocated_bytes)}; reserved: "
+            f"predicted {show_size(reserved)} with {show_size(figures.workspace_bytes)} of workspaces, taken "
+            f"{show_size(taken.reserved_bytes)}"
+        ),
+        passed=abs(live_off) < ALLOCATED and abs(reserved_off) < RESERVED,
+        predicted_live_bytes=predicted.live_bytes,
+        taken_live_bytes=taken.allocated_bytes,
+        predicted_reserved_bytes=predicted.reserved_bytes,
+        workspace_bytes=figures.workspace_bytes,
+        taken_reserved_bytes=taken.reserved_bytes,
+        live_off=live_off,
+        reserved_off=reserved_off,
+        limits=[ALLOCATED, RESERVED],
+    )
+
+
+def _off(taken: int, predicted: int, workspaces: int) -> float:
+    """By which share what was taken lies outside what was predicted, without workspaces or with."""
+    if taken < predicted:
+        return taken / predicted - 1
+    return max(0.0, taken / (predicted + workspaces) - 1)
+
+
+def judge_time(name: str, predicted_seconds: float, measured_seconds: float) -> Finding:
+    """A step's time, which is predicted to about a third."""
+    off = predicted_seconds / measured_seconds - 1
+    return judged(
+        TIME,
+        name,
+        f"predicted {predicted_seconds:.3g} s a step, measured {measured_seconds:.3g} s: {off:+.0%}",
+        passed=abs(off) <= TIME_ERROR,
+        predicted_seconds=predicted_seconds,
+        measured_seconds=measured_seconds,
+        off=off,
+        limit=TIME_ERROR,
+    )
+
+
+def _time(subject: Training, trial: Trial, card: CardTools) -> float | None:
+    """Seconds of an average step, over as many as there are between two updates of the rarest phase; None: too many."""
+    period = max(MEASURED_STEPS, *(phase.every for phase in subject.stages[0].phases))
+    card.wait()
+    began = time.perf_counter()
+    for _ in range(period):
+        trial.run()
+        if time.perf_counter() - began > MOST_SECONDS:
+            return None
+    card.wait()
+    return (time.perf_counter() - began) / period
+
+
+def _run_out(subject: Training, trial: Trial, card: CardTools, taken: MeasuredMemory) -> Finding:
+    """Steps by a plan that takes too much, under a cap that a smaller one keeps: they are repeated, and go on."""
+    asked: list[str] = []
+    state, plan = trial.state, trial.plan
+    least = replace(plan, recompute=subject.recomputable(state.networks))
+
+    def smaller(before: Plan, phase: str, message: str) -> Plan:
+        if before == least:
+            raise TrainingFailed(f"the smallest plan does not fit either, in phase {phase}: {message}")
+        asked.append(phase)
+        return plan if before.micro_batch > plan.micro_batch else least
+
+    first, large = state.step, replace(plan, micro_batch=subject.batch)
+    with card.capped(int((1 + ROOM_BESIDE) * taken.reserved_bytes) - taken.kept_bytes):
+        for _ in range(CAPPED_STEPS):
+            trial.step.run(state, large, next_plan=smaller)
+    trial.run()
+    if not asked:
+        return left_out(RUNS_OUT, subject.name, "the larger plan kept within the cap as well")
+    finite = all(bool(torch.isfinite(p).all()) for n in state.networks.values() for p in n.parameters())
+    told = ", ".join(dict.fromkeys(asked))
+    return judged(
+        RUNS_OUT,
+        subject.name,
+        f"ran out in {told}; repeated by a smaller plan, and {state.step - first} steps done"
+        if finite
+        else f"ran out in {told}, and weights are not finite after that",
+        passed=finite,
+        repeated=len(asked),
+        finite=finite,
+    )
