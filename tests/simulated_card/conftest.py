@@ -1,0 +1,32 @@
+"""Simulated cards in the process of a test."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+SIMULATED = Path(__file__).parent
+GENERATOR = torch.Generator
+
+pytest_plugins = ["cli.calling"]
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """New cards, as words of the environment say: `cards(SIMCARD_COUNT=2)`. One of 8 GiB is there from the first.
+
+    Torch knows the device from the first test on to the end of the process.
+    """
+    monkeypatch.syspath_prepend(str(SIMULATED))
+    device = importlib.import_module("simcard.device")
+    monkeypatch.setattr(torch, "Generator", device.Generator)
+
+    def begin(**environment: object) -> Any:
+        device.CARDS.begin({name: str(value) for name, value in environment.items()})
+        return device.CARDS
+
+    begin()
+    return begin

@@ -1,0 +1,100 @@
+"""Steps on a simulated card: the same bits whenever its copies are done, and the processor's, whatever a plan saves."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contract.made_up import MadeUpFamily
+from contract.rig import BF16, FP16, OPTIMIZERS, Rig, assert_same
+from contract.test_families import Augmented
+from frugan.contract import cpu_ways
+from frugan.contract.family import Family
+from frugan.engine.accelerator.choice import accelerator_of
+from frugan.engine.step_log import Readout
+from frugan.families import families
+from limits import Limit
+
+Cards = Callable[..., Any]
+CARD, CPU = torch.device("privateuseone", 0), torch.device("cpu")  # torch's name of the first until it is registered
+FAMILIES = [MadeUpFamily(), *families().values()]
+STEPS = 3
+SAVINGS: Mapping[str, Mapping[str, object]] = {
+    "nothing": {},
+    "on the host": {"ema_on_host": True, "optimizer_on_host": True},
+    "offload": {"recompute": True, "offload": True},
+    "recompute": {"recompute": True},
+    "products": {"recompute": True, "keep_products": True},
+    "slices": {"in_slices": True},
+}
+SHORT = {("made-up", "nothing"), ("made-up", "offload"), ("biggan", "on the host"), ("saehd", "slices")}
+
+
+def trained(family: Family, device: torch.device, steps: int = STEPS, **settings: Any) -> tuple[Rig, dict[str, Tensor]]:
+    """What a training ends with, seen by a host that waited for everything."""
+    rig = Rig.create(family, device=device, **settings)
+    rig.run(steps)
+    accelerator_of(device).synchronize()
+    return rig, {name: value.cpu() for name, value in rig.tensors().items()}
+
+
+def combinations() -> list[Any]:
+    return [
+        pytest.param(family, saving, marks=[] if (family.name, saving) in SHORT else pytest.mark.long)
+        for family in FAMILIES
+        for saving in SAVINGS
+    ]
+
+
+@pytest.mark.parametrize(("family", "saving"), combinations(), ids=lambda value: getattr(value, "name", value))
+def test_a_card_trains_as_a_processor_whenever_copies_are_done(
+    family: Family, saving: str, cards: Cards, limit: Limit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where processors have ways of their own, this one goes the card's."""
+    monkeypatch.setattr(cpu_ways, "taken_for", lambda x: False)
+    limit("bytes sent to the host", 1)
+    settings: Any = SAVINGS[saving]
+    _, on_processor = trained(family, CPU, **settings)
+    for schedule in ("latest", "earliest"):
+        cards(SIMCARD_SCHEDULE=schedule)
+        _, on_card = trained(family, CARD, **settings)
+        assert_same(on_card, on_processor)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", [BF16, FP16], ids=lambda precision: precision.name)
+@pytest.mark.parametrize("optimizers", OPTIMIZERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("family", [*FAMILIES, Augmented()], ids=lambda family: family.name)
+def test_schedules_agree_in_half_precision(
+    family: Family, optimizers: Any, precision: Any, cards: Cards, limit: Limit
+) -> None:
+    limit("bytes sent to the host", 1)
+    settings: Any = {"precision": precision, "optimizers": optimizers, "recompute": True, "offload": True}
+    settings |= {"ema_on_host": True, "optimizer_on_host": True}
+    cards(SIMCARD_SCHEDULE="earliest")
+    _, early = trained(family, CARD, **settings)
+    cards(SIMCARD_SCHEDULE="latest")
+    _, late = trained(family, CARD, **settings)
+    assert_same(late, early)
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(each, marks=[] if each.name == "made-up" else pytest.mark.long) for each in FAMILIES]
+)
+@pytest.mark.parametrize("saving", [*SAVINGS])
+def test_a_step_lets_the_host_wait_for_nothing(family: Family, saving: str, cards: Cards, limit: Limit) -> None:
+    """Two steps, so that phases that are due every second one are seen; the numbers of one are read while the next is
+    queued."""
+    limit("bytes sent to the host", 1)
+    settings: Any = SAVINGS[saving]
+    waits = cards().clock.waits
+    rig, _ = trained(family, CARD, 2, **settings)
+    waits.clear()
+    with accelerator_of(CARD).refusing_to_wait():
+        for _ in range(2):
+            results = rig.step.run(rig.state, rig.plan)
+            Readout.start(rig.state.step, results, {})
+    expected = {"event"} if settings.get("ema_on_host") else set()
+    assert set(waits) == expected
