@@ -13,8 +13,8 @@ from torch._inductor import config as inductor
 
 from api.pictures import write_pictures, write_recipe
 from faults.small_runs import MINIGAN, OUTSIDE
-from frugan.api.plan.plan_recipe import plan
-from frugan.api.plan.planner import PlanOptions, subject
+from frugan.api.plan.plan_recipe import PlanOptions, plan
+from frugan.api.plan.predictions import subject
 from frugan.api.plan.report import COMPILED
 from frugan.api.train.plan_in_force import TrainingPlanner
 from frugan.api.train.run import TrainingOptions

@@ -71,6 +71,12 @@ class Duration:
             return None
         return int(self.amount) if self.unit == "steps" else -(-int(self.amount) // batch)
 
+    def seconds(self, batch: int, step_seconds: float) -> float | None:
+        """How long training takes at so many seconds a step; None: it has no end."""
+        steps = self.known_steps(batch)
+        seconds = self.amount if steps is None else steps * step_seconds
+        return seconds if math.isfinite(seconds) else None
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         def read(value: Any) -> Duration:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from frugan.api.devices import card_identity, host_bytes
-from frugan.api.plan.planner import Planner, shipped_predictions
+from frugan.api.plan.planner import Planner
 from frugan.api.plan.report import PlanReport, needed_size
 from frugan.api.progress import Say
 from frugan.api.train.run import TrainingOptions
@@ -267,7 +267,6 @@ class TrainingPlanner:
             name=self.name,
             gpus=self.ranks,
             in_parts=self._own_share.team is not None,
-            shipped=shipped_predictions(self.name),
         )
 
     @property
